@@ -12,7 +12,17 @@ from logshipper.classify.masks import MASK, Masks
 from logshipper.classify.repeat_note import repeat_note
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
-from logshipper.spool.segment import COPY, MAX_STATUS_BYTES, ORIGIN, SENT, Json, Kind, Stream
+from logshipper.spool.segment import (
+    COPY,
+    MAX_STATUS_BARS,
+    MAX_STATUS_BYTES,
+    ORIGIN,
+    SENT,
+    STATUS_BREAK,
+    Json,
+    Kind,
+    Stream,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -622,14 +632,24 @@ class StreamLog:
             self._write_status(text)
 
     def _status_text(self) -> bytes:
-        """What isn't final, without tokens, and without what a command that isn't ended yet may
-        hold."""
-        text = self.renderer.status()
-        command = command_prefix.find(text)
+        """What isn't final: the lowest lines, as a STATUS line has them, as many as find room."""
+        lines = self.renderer.status().split(b"\n")[-MAX_STATUS_BARS:]
+        text = b""
+        for line in map(self._shown, reversed(lines)):
+            joined = line + STATUS_BREAK + text if text else line
+            if len(joined) > MAX_STATUS_BYTES:
+                break
+            text = joined
+        return text
+
+    def _shown(self, line: bytes) -> bytes:
+        """A line that isn't final, without tokens, and without what a command that isn't ended yet
+        may hold."""
+        command = command_prefix.find(line)
         if command >= 0:
-            text = text[:command] + command_prefix.PREFIX + b" " + MASK
-        text = self._capture.masks.masked_open(text)[:MAX_STATUS_BYTES]
-        return text.decode(errors="ignore").rstrip(" ").encode()
+            line = line[:command] + command_prefix.PREFIX + b" " + MASK
+        line = self._capture.masks.masked_open(line)[:MAX_STATUS_BYTES]
+        return line.decode(errors="ignore").rstrip(" ").encode()
 
     def _write_status(self, text: bytes) -> None:
         """Of the time at which it was drawn, or it would push what is drawn later behind itself."""
@@ -639,12 +659,12 @@ class StreamLog:
         self._write(Kind.STATUS, text + b"\n", 1, drawn_at=drawn_at)
 
     def _look_for_snapshot(self, now: float) -> None:
-        """What a bar shows now as a note in the log: the bar's last state is yet to come."""
+        """What the lowest bar shows now as a note in the log: its last state is yet to come."""
         if now < self._snapshot_due < float("inf"):
             return
         is_first = self._snapshot_due == float("inf")
         self._snapshot_due = now + self._snapshot_secs
-        text = self._status_text()
+        text = self._status_text().rpartition(STATUS_BREAK)[2]
         if is_first or text in (b"", self._snapshot):
             return
         self._snapshot = text

@@ -578,18 +578,22 @@ class LogScreen(Screen):
         line."""
         return sum(row.fed for row in self._main_rows())
 
-    def held_lines(self, *, running: bool = False) -> list[tuple[str, float]]:
-        """The lines that aren't blank and aren't given out as they read now, from the top, and when
-        they were drawn upon last; none that has parts. running: where nothing is live only one that
-        isn't ended."""
+    def held_lines(self) -> list[tuple[str, float, int]]:
+        """The lines that aren't blank and aren't given out as they read now, from the top, when
+        they were drawn upon last, and the row behind each; none that has parts."""
         rows = self._main_rows()
-        texts = []
+        lines = []
         for group in self._groups(rows, 0, len(rows)):
             if any(not row.clean and self._is_news(row, row.text()) for row in rows[group]):
                 head = rows[group.start].head
                 text = self._text_of(rows[group])
-                if running and not self.live and rows[group.stop - 1].ended:
-                    continue
                 if text.strip(" ") and (head is None or not head.parts):
-                    texts.append((text, max(row.touched for row in rows[group])))
-        return texts
+                    lines.append((text, max(row.touched for row in rows[group]), group.stop))
+        return lines
+
+    def running_lines(self) -> list[tuple[str, float]]:
+        """Of the held lines those that what is live goes on drawing, and not what was printed above
+        them; else the last one; where nothing is live only one that isn't ended. As held_lines."""
+        rows, limit = self._main_rows(), self._reachable()
+        lines = [line for line in self.held_lines() if self.live or not rows[line[2] - 1].ended]
+        return [line[:2] for line in lines if line[2] > limit] or [line[:2] for line in lines[-1:]]

@@ -36,7 +36,7 @@ _SCREEN_BYTES = 64 << 10
 _MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
 _TAIL_BYTES = 64 << 10  # kept of a block for the screen
 FIRST_SECS = 1.0
-_STATUS_BYTES = 16 << 10  # more than is shown of a status
+_STATUS_BYTES = 16 << 10  # more than is shown of a line
 
 
 class Rendering(NamedTuple):
@@ -259,16 +259,16 @@ class Renderer:
     # ---- what is shown and not final
 
     def status(self) -> bytes:
-        """The last line that is shown, not blank and not final: a running bar, a prompt. b"" if
-        there is none."""
+        """The lines that are shown, not blank and not final, LF between them: running bars, from
+        the top, or a prompt. b"" if there is none."""
         if not self._on_screen:
-            line = b"" if self._open.parts else self._open.plain()[:_STATUS_BYTES]
+            lines = [b"" if self._open.parts else self._open.plain()]
         elif self._screen.is_alternate:
             return b""
         else:
-            held_lines = self._screen.held_lines(running=True)
-            line = held_lines[-1][0].encode()[:_STATUS_BYTES] if held_lines else b""
-        return line.decode(errors="ignore").rstrip(" ").encode()
+            lines = [text.encode() for text, _ in self._screen.running_lines()]
+        texts = (line[:_STATUS_BYTES].decode(errors="ignore").rstrip(" ") for line in lines)
+        return "\n".join(texts).encode()
 
     @property
     def is_on_screen(self) -> bool:
@@ -276,11 +276,10 @@ class Renderer:
         return self._on_screen
 
     def status_drawn_at(self) -> float:
-        """When the line that `status` gives was drawn upon last."""
+        """When one of the lines that `status` gives was drawn upon last."""
         if not self._on_screen:
             return self._open_since
-        held_lines = self._screen.held_lines(running=True)
-        return held_lines[-1][1] if held_lines else self._now
+        return max((drawn_at for _, drawn_at in self._screen.running_lines()), default=self._now)
 
     def pending(self) -> int:
         """Lines that are shown, not blank and not final."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from logshipper.errors import SegmentCorrupt
 from logshipper.spool.segment import (
     MAX_STATUS_BYTES,
+    STATUS_BREAK,
     FrameType,
     Kind,
     Stream,
@@ -31,7 +32,7 @@ class LiveStatusFile:
         self._size = 0  # of the file; what is left of a longer text is overwritten
 
     def show(self, texts: Mapping[Stream, bytes], now_ns: int) -> None:
-        """texts: by stream, each of MAX_STATUS_BYTES at most; b"" where there is nothing to show.
+        """texts: by stream, each a STATUS line of MAX_STATUS_BYTES at most; b"" where there is nothing to show.
         Writes where one of them has changed; where that fails, nothing is shown until the next
         change."""
         changed = [stream for stream, text in texts.items() if text != self._texts.get(stream, b"")]
@@ -73,8 +74,8 @@ class LiveStatusFile:
 
 
 def decode_live(data: bytes) -> dict[Stream, tuple[int, bytes]]:
-    """(time in ns, text) by stream, from the file's bytes; nothing where they aren't whole, as it
-    is just being written. Hostile input: never raises."""
+    """(time in ns, what bars show, LF between them) by stream, from the file's bytes; nothing where
+    they aren't whole, as it is just being written. Hostile input: never raises."""
     live: dict[Stream, tuple[int, bytes]] = {}
     data = data[:MAX_LIVE_BYTES].rstrip(b"\0")
     at = 0
@@ -86,7 +87,8 @@ def decode_live(data: bytes) -> dict[Stream, tuple[int, bytes]]:
             frame, at = decoded
             if frame.type is not FrameType.LINES or frame.runs != ((Kind.STATUS, 1),):
                 return {}
-            live[frame.stream] = frame.time_ns, frame.text[:MAX_STATUS_BYTES].rstrip(b"\n")
+            text = frame.text[:MAX_STATUS_BYTES].rstrip(b"\n")
+            live[frame.stream] = frame.time_ns, text.replace(STATUS_BREAK, b"\n")
     except SegmentCorrupt:
         return {}
     return live

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logshipper.spool.segment import Json, Kind, Stream
+from logshipper.spool.segment import STATUS_BREAK, Json, Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.model.stores import Reader
 from tests.tools.segment_factory import SECOND_NS as NS
@@ -77,7 +77,8 @@ class SpooledCapture:
 
     def status(self, text: str) -> None:
         """What a running bar on stderr shows; empty: it is gone."""
-        self.lines(text, stream=Stream.STDERR, kind=Kind.STATUS)
+        line = text.replace("\n", STATUS_BREAK.decode())
+        self.lines(line, stream=Stream.STDERR, kind=Kind.STATUS)
 
     def live(self, text: str) -> None:
         """The same, as it stands in the spool before any reader has ingested it."""

@@ -182,12 +182,14 @@ class CaptureWriter:
         )
 
     def status(self, text: str, *, stream: Stream = Stream.STDOUT) -> int:
-        return self.lines([text], kind=Kind.STATUS, stream=stream)
+        """text: of several bars with LF between them."""
+        return self.lines([_status_line(text)], kind=Kind.STATUS, stream=stream)
 
     def live(self, text: str, *, stream: Stream = Stream.STDOUT) -> int:
         """What a bar shows now; in the place of what the file had."""
         time_ns = self.tick()
-        frame = segment.encode_lines(stream, time_ns, text.encode() + b"\n", [(Kind.STATUS, 1)])
+        line = f"{_status_line(text)}\n".encode()
+        frame = segment.encode_lines(stream, time_ns, line, [(Kind.STATUS, 1)])
         (self.segments / LIVE_FILE).write_bytes(frame)
         return time_ns
 
@@ -236,6 +238,10 @@ class CaptureWriter:
             COUNTERS_BYTES - 8, b"\0"
         )
         (self.segments / "counters").write_bytes(packed + started.to_bytes(8, "little"))
+
+
+def _status_line(text: str) -> str:
+    return text.replace("\n", segment.STATUS_BREAK.decode())
 
 
 def make_ledger(stdout: Json | None = None, stderr: Json | None = None, **counts: int) -> Json:

@@ -379,8 +379,7 @@ class LokiJobReader(KeyedReader):
                 )
 
     def status(self) -> dict[Stream, tuple[int, str]]:
-        """What running bars show now, as (time in ns, text) by stream; nothing of captures that
-        have ended."""
+        """As Reader.status; nothing of captures that have ended."""
         newest: dict[tuple[CaptureId, Stream], tuple[int, str]] = {}
         if not self._running:
             return {}
@@ -395,7 +394,8 @@ class LokiJobReader(KeyedReader):
             stream = STREAMS.get(entry.labels.get("stream", ""))
             _, key = self._numbers.of(entry)
             if stream is not None and key in self._running:
-                newest.setdefault((key, stream), (entry.time_ns, clean(entry.line)))
+                text = "\n".join(map(clean, entry.line.split("\n")))
+                newest.setdefault((key, stream), (entry.time_ns, text))
             if read >= _MAX_STATUSES or len(newest) >= 2 * len(self._running):
                 break
         bars = {source: bar for source, bar in newest.items() if bar[1] not in ("", " ")}
@@ -411,9 +411,15 @@ class LokiJobReader(KeyedReader):
         begin_ns = min(time_ns for time_ns, _ in bars.values())
         lines = self._lines(query, "backward", begin_ns=begin_ns, page=_STATUS_PAGE)
         for line in islice(lines, _STATUS_PAGE):
-            bar = bars.get((line.key, line.stream))
-            if bar is not None and bar[0] < line.time_ns and begins_alike(bar[1], line.text):
-                del bars[line.key, line.stream]
+            source = line.key, line.stream
+            time_ns, text = bars.get(source, (line.time_ns, ""))
+            if time_ns >= line.time_ns:
+                continue
+            left = [bar for bar in text.split("\n") if not begins_alike(bar, line.text)]
+            if left:
+                bars[source] = time_ns, "\n".join(left)
+            else:
+                del bars[source]
 
     # ---- keys and X axis
 

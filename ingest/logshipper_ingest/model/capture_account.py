@@ -17,7 +17,16 @@ import orjson
 
 from logshipper.config import MODES
 from logshipper.spool.captures import outcome
-from logshipper.spool.segment import COPY, MAX_RECORD_BYTES, ORIGIN, Frame, FrameType, Kind, Stream
+from logshipper.spool.segment import (
+    COPY,
+    MAX_RECORD_BYTES,
+    ORIGIN,
+    STATUS_BREAK,
+    Frame,
+    FrameType,
+    Kind,
+    Stream,
+)
 from logshipper_ingest.model.job import (
     END_STATES,
     HEARTBEAT_FOUND,
@@ -98,7 +107,7 @@ class EventRow(NamedTuple):
 class StatusRow(NamedTuple):
     stream: Stream
     time_ns: int
-    text: bytes
+    text: bytes  # what bars show, LF between them
 
 
 @dataclass
@@ -548,9 +557,9 @@ def _pieces(
             if are_copies:
                 yield at, [(kind, lines)], True
             else:
-                rows.statuses[frame.stream] = StatusRow(
-                    frame.stream, time_ns + at + lines - 1, texts[at + lines - 1]
-                )
+                last = at + lines - 1
+                text = texts[last].replace(STATUS_BREAK, b"\n")
+                rows.statuses[frame.stream] = StatusRow(frame.stream, time_ns + last, text)
             runs, begin = [], at + lines
         else:
             runs.append((kind, lines))

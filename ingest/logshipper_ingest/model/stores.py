@@ -83,7 +83,8 @@ class Reader(Protocol):
         those from then on and before then; 0 for no limit."""
 
     def status(self) -> dict[Stream, tuple[int, str]]:
-        """What running bars show now, as (time in ns, text) by stream."""
+        """What running bars show now, as (time in ns, text) by stream: a line for each bar, from
+        the top, LF between them."""
 
     def keys(self) -> list[KeyStats]:
         """All keys of the job's metadata, in alphabetical order."""

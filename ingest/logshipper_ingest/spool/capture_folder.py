@@ -207,8 +207,8 @@ class CaptureFolder:
         return int(digits) if digits.isdigit() and 0 < int(digits) < 65536 else 0
 
     def live_status(self) -> dict[Stream, tuple[int, str]]:
-        """What running bars show now, as (time in ns, text) by stream, "" where that was withdrawn;
-        nothing where its sidecar hasn't said so."""
+        """What running bars show now, as (time in ns, their lines) by stream, "" where that was
+        withdrawn; nothing where its sidecar hasn't said so."""
         try:
             data = (
                 self._read(self.segments_fd, LIVE_FILE, MAX_LIVE_BYTES)
@@ -218,7 +218,10 @@ class CaptureFolder:
         except OSError:
             return {}
         return {
-            stream: (time_ns, without_controls(text.decode(errors="replace")))
+            stream: (
+                time_ns,
+                "\n".join(map(without_controls, text.decode(errors="replace").split("\n"))),
+            )
             for stream, (time_ns, text) in decode_live(data or b"").items()
         }
 

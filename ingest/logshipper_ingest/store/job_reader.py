@@ -493,8 +493,8 @@ class JobReader(KeyedReader):
         )
 
     def status(self) -> dict[Stream, tuple[int, str]]:
-        """What running bars show now, as (time in ns, text) by stream; nothing of captures that
-        have ended. From the spool, where it is newer than what is ingested."""
+        """As Reader.status; nothing of captures that have ended. From the spool, where it is
+        newer than what is ingested."""
         rows = self._fetch(
             f"SELECT capture, stream, time_ns, text FROM status WHERE capture IN ({_numbers(self._running)})"  # noqa: S608  numbers
         )

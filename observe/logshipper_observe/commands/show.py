@@ -266,8 +266,14 @@ class _Page:
             yield "Records", [f"none; {hint.words} in ~/.logoptin would take them"]
         if job.state in RUNNING_STATES:
             for stream, (time_ns, text) in sorted(self.reader.status().items()):
-                name = f"Now on {STREAM_NAMES[stream]}"
-                yield name, self._bar(text, self._ago(time_ns), self.out.columns - len(name) - 4)
+                name, ago = f"Now on {STREAM_NAMES[stream]}", self._ago(time_ns)
+                columns = self.out.columns - len(name) - 4
+                for number, bar in enumerate(text.split("\n")):
+                    yield (
+                        ("", self._bar(bar, [], columns))
+                        if number
+                        else (name, self._bar(bar, ago, columns))
+                    )
 
     def _start(self) -> Iterator[tuple[str, list[Cell]]]:
         """How it was started, where that was recorded."""

@@ -23,6 +23,7 @@ _DIM = "2"
 _RED = "31"
 _MATCH = "\x1b[1;7m"
 _CLEAR_LINE = "\r\x1b[K"
+_CLEAR_LINE_ABOVE = "\x1b[A\x1b[K"
 
 
 class Writer:
@@ -81,7 +82,7 @@ class TextWriter(Writer):
         self._open: tuple[Stream, int] | None = (
             None  # the line that isn't ended yet: a part may follow
         )
-        self._status = ""  # what the last line of the terminal shows now
+        self._status: list[str] = []  # what the last rows of the terminal show now
 
     def write(self, line: "LogLine", whose: str = "") -> None:
         self._clear_status()
@@ -133,18 +134,22 @@ class TextWriter(Writer):
         self.flush()
 
     def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
-        text = safe("  ".join(text for _, (_, text) in sorted(status.items()) if text))
-        if not self._out.ansi or text == self._status:
+        terminal = Output()  # asked again: it may have been resized
+        texts = [text for _, (_, text) in sorted(status.items()) if text]
+        bars = [safe(bar) for text in texts for bar in text.split("\n")][
+            -max(terminal.rows - 1, 1) :
+        ]
+        if not self._out.ansi or bars == self._status:
             return
         self._clear_status()
-        row = self._status_row(text)
-        self._status = text  # first: who is interrupted behind it clears it
-        self._put(row)
+        columns = max(terminal.columns - 1, 1)
+        rows = "\n".join(self._status_row(bar, columns) for bar in bars)
+        self._status = bars  # first: who is interrupted behind it clears it
+        self._put(rows)
         super().flush()
 
-    def _status_row(self, text: str) -> str:
+    def _status_row(self, text: str, columns: int) -> str:
         """One row of the terminal, dimmed; a bar that wrapped couldn't be cleared any more."""
-        columns = max(Output().columns - 1, 1)  # asked again: the terminal may have been resized
         text = shortened(text, cells_wide(text) - columns)
         if cells_wide(text) > columns:
             from rich.cells import set_cell_size
@@ -154,5 +159,5 @@ class TextWriter(Writer):
 
     def _clear_status(self) -> None:
         if self._status:
-            self._put(_CLEAR_LINE)
-            self._status = ""
+            self._put(_CLEAR_LINE + _CLEAR_LINE_ABOVE * (len(self._status) - 1))
+            self._status = []

@@ -313,6 +313,20 @@ def test_a_bar_that_is_in_the_log_by_now_is_not_shown(
         assert (reader.status() == {}) == ended
 
 
+def test_of_several_bars_those_that_are_in_the_log_by_now_are_not_shown(fake: FakeLoki) -> None:
+    job = Pushing(fake, began_ns=time.time_ns() - 30 * NS)
+    job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1}, 29 * NS)
+    job.push("status", 10, "epoch:  10%|# |\nbatch:\x07  90%|##|", stream="stderr")
+    for at_ns, line, shown in (
+        (11, "batch 7", "epoch:  10%|# |\nbatch:\ufffd  90%|##|"),
+        (12, "batch:\ufffd 100%|##|", "epoch:  10%|# |"),
+        (13, "epoch: 100%|##|", ""),
+    ):
+        job.line(at_ns, line, stream="stderr")
+        with open_store(fake).open(JOB) as reader:
+            assert reader.status().get(Stream.STDERR, (0, ""))[1] == shown
+
+
 @pytest.mark.parametrize("spacing_secs", [10, 600, 3600])
 def test_a_job_with_sparse_heartbeats_is_not_unresponsive(
     spacing_secs: int, fake: FakeLoki

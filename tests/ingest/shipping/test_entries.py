@@ -251,6 +251,7 @@ def test_a_status_is_cut_between_characters_and_never_empty() -> None:
     for text, excerpt in (
         (b"", " "),
         (b"50 %", "50 %"),
+        (b"epoch 1\nbatch 2", "epoch 1\nbatch 2"),
         ("€".encode() * 500, "€" * 333),
         (b"\xff", "\ufffd"),
     ):

@@ -290,6 +290,16 @@ def test_the_spool_has_the_newest_live_status_r29(store: LocalStore, spool: Path
         assert take(store).status() == {}
 
 
+def test_a_live_status_has_a_line_for_each_bar(store: LocalStore, spool: Path) -> None:
+    with CaptureWriter(spool) as capture:
+        time_ns = capture.status("epoch 1/3\nbatch 2/40")
+        reader = take(store)
+        assert reader.status() == {Stream.STDOUT: (time_ns, "epoch 1/3\nbatch 2/40")}
+        time_ns = capture.live("epoch 1/3\nbatch\x07 3/40")
+        assert reader.status() == {Stream.STDOUT: (time_ns, "epoch 1/3\nbatch\ufffd 3/40")}
+        capture.end()
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
 def test_a_live_status_that_is_no_file(
     store: LocalStore, spool: Path, make: Callable[[Path], None]

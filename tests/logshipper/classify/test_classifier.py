@@ -12,7 +12,13 @@ from logshipper.classify import stream_log
 from logshipper.classify.classifier import MAX_REFUSALS, Classifier
 from logshipper.classify.repeat_note import printed_line
 from logshipper.classify.stream_log import LoggedEvent, LoggedLines
-from logshipper.spool.segment import MAX_LINE_BYTES, Kind, Stream
+from logshipper.spool.segment import (
+    MAX_LINE_BYTES,
+    MAX_STATUS_BARS,
+    MAX_STATUS_BYTES,
+    Kind,
+    Stream,
+)
 from tests.tools.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
@@ -892,6 +898,47 @@ def test_a_running_bar_is_live() -> None:
         classifier.tick(due)
         assert due < now + 2
     assert classifier.live() == {OUT: b"", ERR: b""}
+
+
+def test_each_of_several_bars_is_in_the_status() -> None:
+    """Nested ones, of one stream; a snapshot has the lowest one."""
+    classifier = Classifier("enabled", snapshot_secs=10.0)
+    classifier.feed(OUT, b"\repoch 1/3\n\rbatch 10/40\x1b[A", 100.0)
+    classifier.tick(100.6)
+    assert classifier.live()[OUT] == b"epoch 1/3\rbatch 10/40"
+    assert _lines(classifier, Kind.STATUS) == [b"epoch 1/3\rbatch 10/40"]
+    classifier.feed(OUT, b"\n\rbatch 20/40\x1b[A", 105.0)
+    for now in (111.0, 122.0):
+        classifier.tick(now)
+    items = classifier.take()
+    assert _lines(items, Kind.STATUS) == [b"epoch 1/3\rbatch 20/40"]
+    assert _lines(items, Kind.NOTE) == [stream_log.SNAPSHOT_MARK + b"batch 20/40"]
+    classifier.end(OUT, 123.0)
+    items = classifier.take()
+    assert _lines(items, Kind.STATUS) == [b""]
+    assert _lines(items, Kind.LOG) == [b"epoch 1/3", b"batch 20/40"]
+
+
+@pytest.mark.parametrize(
+    ("bars", "bytes_each", "shown"), [(20, 30, MAX_STATUS_BARS), (10, 1000, 4), (2, 5000, 1)]
+)
+def test_of_many_bars_the_lowest_are_in_the_status(bars: int, bytes_each: int, shown: int) -> None:
+    classifier = Classifier("enabled", columns=6000, rows=40)
+    texts = [b"%d %s" % (number, b"#" * (bytes_each - 3)) for number in range(bars)]
+    classifier.feed(OUT, b"\r" + b"\n\r".join(texts) + b"\x1b[%dA" % (bars - 1), 100.0)
+    classifier.tick(100.6)
+    status = classifier.live()[OUT]
+    assert len(status) <= MAX_STATUS_BYTES
+    assert status.split(b"\r") == [text[:MAX_STATUS_BYTES] for text in texts[-shown:]]
+
+
+def test_no_bar_of_several_shows_a_token() -> None:
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b'/LOGCOMMAND {"stop":"hush-123456"}\n', 99.0)
+    classifier.feed(OUT, b"\rone hush-123456\n\rtwo hush-1234\n\rthree\x1b[2A", 100.0)
+    classifier.tick(110.0)
+    assert b"hush" not in classifier.live()[OUT]
+    assert classifier.live()[OUT].split(b"\r")[2] == b"three"
 
 
 def test_a_line_that_is_being_printed_is_not_live() -> None:

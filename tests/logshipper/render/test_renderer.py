@@ -123,6 +123,7 @@ def test_outer_bar_is_not_logged_before_the_cursor_comes_back(make: type[Rendere
     assert _feed(renderer, "\rinner 0%\x1b[A") == ""
     for step in range(1, 9):  # the inner bar takes its time
         assert _feed(renderer, f"\n\rinner {step}\x1b[A", step * 5.0) == ""
+    assert (renderer.status(), renderer.status_drawn_at()) == (b"outer 0%\ninner 8%", 40.0)
     assert renderer.tick(100.0) == []
     assert _feed(renderer, "\router 100%\n\r        \rdone\n", 101.0) == ""
     assert _text(renderer.flush()) == "outer 100%\ndone\n"
@@ -157,7 +158,7 @@ def test_rows_out_of_reach_are_final_while_bars_run(make: type[Renderer]) -> Non
     for step in range(20):  # tqdm.write above two bars: each second a line
         _feed(renderer, f"\r\x1b[Kline {step}\n\ra{step}\n\rb{step}\x1b[A", 1.0 + step)
     assert renderer.pending() <= 5
-    assert renderer.status() == b"b19"
+    assert renderer.status() == b"a19\nb19", "and not what was printed above them"
 
 
 def test_lines_that_scroll_off_are_final(make: type[Renderer]) -> None:
@@ -548,7 +549,7 @@ def test_status_and_pending(make: type[Renderer]) -> None:
         renderer.held_line_feeds(),
         renderer.line_feeds,
     ) == (
-        b" 2",
+        b" 1\n 2",
         2,
         1,
         2,

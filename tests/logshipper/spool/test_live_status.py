@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.spool.live_status import LIVE_FILE, MAX_LIVE_BYTES, LiveStatusFile, decode_live
-from logshipper.spool.segment import MAX_STATUS_BYTES, Kind, Stream, encode_lines
+from logshipper.spool.segment import MAX_STATUS_BYTES, STATUS_BREAK, Kind, Stream, encode_lines
 from tests.tools.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
@@ -30,6 +30,13 @@ def test_each_state_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert (tmp_path / LIVE_FILE).stat().st_mode & 0o777 == 0o600
     file.show({OUT: b"", ERR: b"warming up"}, 2000)
     assert _read(tmp_path) == {OUT: (2000, b""), ERR: (10, b"warming up")}
+    file.close()
+
+
+def test_several_bars_are_lines(tmp_path: Path) -> None:
+    file = LiveStatusFile(str(tmp_path))
+    file.show({OUT: STATUS_BREAK.join([b"epoch", b"batch"]), ERR: b""}, 1)
+    assert _read(tmp_path) == {OUT: (1, b"epoch\nbatch")}
     file.close()
 
 

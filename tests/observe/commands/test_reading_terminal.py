@@ -252,6 +252,31 @@ def test_follow_shows_a_running_bar_on_the_last_row(store: Path) -> None:
         assert child.exitstatus == 0
 
 
+def test_follow_shows_each_of_several_bars_on_a_row(store: Path) -> None:
+    """And clears them all."""
+    with SpooledCapture(store) as job:
+        job.status("epoch 1/3\nbatch 10/40")
+        job.beat()
+        child = start(store, "logs", "last", "--follow")
+        child.expect_exact("\x1b[2mepoch 1/3\x1b[0m\r\n\x1b[2mbatch 10/40\x1b[0m")
+        job.status("epoch 1/3")
+        child.expect_exact("\r\x1b[K\x1b[A\x1b[K\x1b[2mepoch 1/3\x1b[0m")
+        job.status("")
+        child.expect_exact("\r\x1b[K")
+        job.end()
+        child.expect(pexpect.EOF)
+        child.close()
+
+
+def test_show_has_a_row_for_each_of_several_bars(store: Path) -> None:
+    with SpooledCapture(store) as job:
+        job.live("epoch 1/3\nbatch 10/40")
+        job.beat()
+        rows = SGR.sub("", screen(store, "show", "last")).splitlines()
+        (first,) = (at for at, row in enumerate(rows) if row.startswith("Now on stderr  epoch 1/3"))
+        assert rows[first + 1].strip() == "batch 10/40"
+
+
 def test_show_has_a_running_bar_in_one_row(store: Path) -> None:
     """R29's arrow: its blocks are cut, not its rate."""
     with SpooledCapture(store) as job:

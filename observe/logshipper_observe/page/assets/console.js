@@ -199,9 +199,9 @@ class Console {
 
   #showLive() {
     const { job } = this.context;
-    const bars = Object.values(job.live_status).filter((bar) => bar.text);
+    const bars = Object.values(job.live_status).flatMap(({ text }) => text.split("\n")).filter(Boolean);
     this.live.hidden = !bars.length;
-    fill(this.live, bars.map((bar) => el("span", {}, bar.text)));
+    fill(this.live, bars.map((bar) => el("span", {}, bar)));
     this.follow.hidden = !isRunning(job.state);
   }
 
