@@ -9,7 +9,7 @@ from typing import Any
 Json = dict[str, Any]  # Any: JSON
 LONG_RECORDS = 6000  # more than an answer of Loki's holds, so that it is thinned by one digit
 SECRET = "hunter2"  # noqa: S105 - nobody's: printed before somebody opted in
-BAR = "  40%|####      | 4/10"
+BARS = ("epoch 1/3:  33%|###       | 1/3 [00:40<01:20]", "  40%|####      | 4/10")
 REPEATS = 5
 
 
@@ -46,7 +46,7 @@ class Job:
         if self.errors:
             words.append("cat err >&2")
         if self.stays:
-            words += [f"printf '\\r%s' '{BAR}'", "read end"]
+            words += [f"printf '\\r%s\\n\\r%s\\033[A' '{BARS[0]}' '{BARS[1]}'", "read end"]
         return "; ".join([*words, "kill -KILL $$" if self.killed else f"exit {self.exit_code}"])
 
 

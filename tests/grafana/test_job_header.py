@@ -138,9 +138,12 @@ def test_who_and_where(pages: Pages) -> None:
 
 
 def test_a_running_job(pages: Pages) -> None:
-    """Its bar is shown, without the marks that draw it; it has no end."""
+    """Each of its bars is shown, with fewer marks that draw it; it has no end."""
     page = pages.job("running")
-    assert [row["shows"] for row in page.show("Running bars").rows()] == ["  40%|#   | 4/10"]
+    assert page.show("Running bars").rows() == [
+        {"shows": "epoch 1/3:  33%|###   | 1/3 [00:40<01:20]"},
+        {"shows": "  40%|#   | 4/10"},
+    ]
     (row,) = page.show("How it went").rows()
     assert "state" not in row
     assert page.annotations()["Ends"] == []

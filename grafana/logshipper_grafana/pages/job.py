@@ -3,6 +3,7 @@ X."""
 
 from collections.abc import Collection, Mapping
 
+from logshipper.spool.segment import MAX_STATUS_BARS
 from logshipper_grafana.pages import job_around, job_console, job_graphs
 from logshipper_grafana.pages.job_variables import CHOSEN, variables
 from logshipper_grafana.parts import links, queries, records, states
@@ -303,17 +304,24 @@ def _records() -> Json:
 
 def _bars() -> Json:
     """What is on the screen and not final yet, of both streams, then why it may have failed. Of
-    cells of a bar every fourth stays, so that percentage, rate and remaining time are seen."""
-    text = f"{clean_text('__line__')}"
-    labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in (*_CAPTURE, "stream"))
-    source = job_console.SOURCE
-    shows = f'"shows":"{source}{{{{{text}{_SHORTER_BARS}}}}}"'
-    bars = f'{{{labels}"place":"bar",{shows},"blank":"{{{{{text}}}}}"}}'
-    lines = f'{{{labels}"place":"{{{{unixEpochNanos __timestamp__}}}}",{shows},"blank":"no"}}'
+    cells of a bar every fourth stays, so that percentage, rate and remaining time are seen.
+
+    A field for each bar, named by its place, which becomes a row: those that are gone hold a blank,
+    or their last state would stay. Each answer begins with a text that is no number."""
+    place = "".join(f"{{{{$.{label}}}}} " for label in (*_CAPTURE, "stream"))
+    shows = f'"{job_console.SOURCE}{{{{{clean_text("$ll")}{_SHORTER_BARS}}}}}"'
+    texts = clean_text(r'(replace "\n" "\u2028" __line__)') + r' | replace "\u2028" "\",\""'
+    padding = rf'(repeat {MAX_STATUS_BARS} "\",\" ")'
+    bars = rf'fromJson (print "[\"" ({texts}) {padding} "\"]")'
+    bar = f'"{place}{{{{$li}}}}":{{{{if trim $ll}}}}{shows}{{{{else}}}}" "{{{{end}}}}'
+    bar = f"{{{{if lt $li {MAX_STATUS_BARS}}}}},{bar}{{{{end}}}}"
+    bars = f'{{"bars":" "{{{{range $li, $ll := {bars}}}}}{bar}{{{{end}}}}}}'
+    lines = f'{{{{$ll := __line__}}}}{{"{place}{{{{unixEpochNanos __timestamp__}}}}":{shows}}}'
     return table(
         "Running bars, and the last lines of stderr",
         "The newest state of each bar that is on the screen and not final yet, every 10 s, of standard output and "
-        "standard error; then the last two lines of standard error.",
+        f"standard error, a row each: of a stream the lowest {MAX_STATUS_BARS}. Then the last two lines of standard "
+        "error.",
         [
             loki(f"{job_lines('status')}{queries.ATTEMPTS} | line_format `{bars}`", lines=200),
             loki(
@@ -322,14 +330,15 @@ def _bars() -> Json:
                 ref="B",
             ),
         ],
-        height=3,
+        height=4,
         options={"showHeader": False},
         transformations=[
             *order_by_time(),
             decode(),
-            *newest_of_each([*_CAPTURE, "stream", "place"], ["shows", "blank"], merge=True),
-            rows_without_blank("blank"),
-            organize(hidden=[*_CAPTURE, "stream", "place", "blank"]),
+            without_empty_frames(),
+            *reduced({"lastNotNull": "shows"}, {}),
+            rows_without_blank("shows"),
+            organize(hidden=["Field"]),
         ],
         no_value="no bar is running, and nothing is on stderr",
     )

@@ -26,7 +26,7 @@ WIDTH = 14
 PAGE_REST = PAGE_WIDTH - WIDTH  # beside the log
 # before a line: which task but the first, and which stream but standard output
 SOURCE = (
-    '{{if and .task (ne .task "0")}}task {{.task}}│{{end}}{{if eq .stream "stderr"}}err│{{end}}'
+    '{{if and $.task (ne $.task "0")}}task {{$.task}}│{{end}}{{if eq $.stream "stderr"}}err│{{end}}'
 )
 _WITH_SOURCE = f" | line_format `{SOURCE}{{{{__line__}}}}`"
 _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"
