@@ -41,6 +41,22 @@ SLURM_ENDED = (
     (900, "COMPLETED", 10),
     (1200, "COMPLETED", 10),
 )
+# from when on: alert, state, labels
+ALERTS = (
+    (1200, "LogshipperLag", "firing", f'cluster="{CLUSTER}",host="n2"'),
+    (1200, "LogshipperNoAgents", "firing", 'severity="critical"'),
+    (1200, "LogshipperLeftOut", "pending", f'cluster="{CLUSTER}",host="n1"'),
+    (1200, "LogshipperLag", "firing", 'cluster="another",host="n2"'),
+    (1200, "DiskFull", "firing", f'cluster="{CLUSTER}",host="n1"'),
+    *((1500, "LogshipperHolding", "firing", f'instance="m{node}:9310"') for node in range(6)),
+)
+# agents' metrics, what they are from when on
+AGENTS = {
+    "lag_seconds": {"n1": (0, 3), "n2": (1200, 150), "n3": (0, 59)},
+    "lost_lines_total": {"n1": (1200, 7)},
+    "refused_entries_total": {"n3": (1200, 2)},
+    "left_out_total": {},
+}
 UNSEEN = ("FAILED", "NODE_FAIL")  # states of which no job was
 # from when on it is told, the hour, node-seconds
 HOURS = (
@@ -68,6 +84,14 @@ def openmetrics(t0: int) -> Iterator[str]:
                 1,
                 at,
             )
+        for name, by_host in AGENTS.items():
+            begin, value = by_host.get(host, (0, 0))
+            for at in steps:
+                target = f'instance="{host}:9310",job="logshipper-agent"'
+                add(f"logshipper_agent_{name}", target, value if at >= begin else 0, at)
+    for begin, alert, alert_state, labels in ALERTS:
+        for at in (at for at in steps if at >= begin):
+            add("ALERTS", f'alertname="{alert}",alertstate="{alert_state}",{labels}', 1, at)
     for job, attempt, task, host, nodes, start, end, state in CAPTURES:
         target = f'instance="{host}:9310",job="logshipper-agent"'
         labels = (
@@ -179,6 +203,36 @@ def course(page: Page, frame: Frame) -> dict[int, float]:
 
 def courses(page: Page, title: str) -> dict[str, dict[int, float]]:
     return {frame.fields[1].display_name: course(page, frame) for frame in page.show(title).frames}
+
+
+def wrong(page: Page, secs: int) -> list[str]:
+    """What is wrong at the end of a page of so many seconds."""
+    begin = page.when.begin_ms
+    when = Range(begin, begin + secs * 1000)
+    early = Page(links.CLUSTER, page._sources, when, cluster=CLUSTER)
+    return [row["words"] for row in early.show("What is wrong").rows()]
+
+
+def test_what_is_wrong_is_named(page: Page) -> None:
+    """Alerts that fire, of this cluster or of none; then losses, then what is late."""
+    assert wrong(page, 600) == ["nothing lost, nothing late, no alert"]
+    alerts, others = wrong(page, 1290)[:2], wrong(page, 1290)[2:]
+    assert sorted(alerts) == ["LogshipperLag on n2", "LogshipperNoAgents"]
+    assert others == ["lines lost on n1: 7", "entries refused on n3: 2", "late on n2: 3 min"]
+
+
+def test_of_much_that_is_wrong_the_worst_is_named(page: Page) -> None:
+    *alerts, more = wrong(page, SECS - STEP)
+    holding = {f"LogshipperHolding on m{node}:9310" for node in range(6)}
+    assert {*alerts} == {"LogshipperLag on n2", "LogshipperNoAgents", *holding}
+    assert more == "and 3 more, below"
+
+
+def test_lag_names_each_node(page: Page) -> None:
+    graph = courses(page, "Lag of each node")
+    assert {node: max(values.values()) for node, values in graph.items()} == {
+        "n1": 3, "n2": 150, "n3": 59, "slurmctl": 0,
+    }  # fmt: skip
 
 
 def test_throughput_is_a_sum_over_the_pages_time(page: Page) -> None:
@@ -305,5 +359,6 @@ def test_before_anything_there_is_nothing(page: Page) -> None:
     begin = page.when.begin_ms - 3_600_000
     before = Page(links.CLUSTER, page._sources, Range(begin, begin + 600_000), cluster=CLUSTER)
     assert before.show("Throughput").frames == []
+    assert before.show("What is wrong").rows() == [], "nobody says that all is well"
     assert before.show("Run times").rows() == []
     assert set(courses(before, "Utilization")["nodes of captured jobs"].values()) == {0}

@@ -163,3 +163,19 @@ def test_provisioning_files_fit_the_dashboards(folder: Path) -> None:
     assert kinds == source_types
     (loki_source,) = (source for source in sources if source["type"] == "loki")
     assert loki_source["jsonData"]["maxLines"] == queries.MAX_ENTRIES
+
+
+def test_a_refresh_of_the_clusters_page_asks_for_little() -> None:
+    """With its closed rows closed, and with the variables that follow the page's time."""
+    model = dashboards()[f"{links.CLUSTER}.json"]
+    queries_open = sum(len(panel.get("targets", ())) for panel in model["panels"])
+    variables = sum(variable["type"] == "query" for variable in model["templating"]["list"])
+    assert queries_open + variables <= 30
+    closed = [panel for panel in model["panels"] if panel["type"] == "row" and panel["collapsed"]]
+    of_slurm = [
+        "logshipper_agent_slurm_" in str(panel["targets"]) for panel in closed[-1]["panels"]
+    ]
+    assert all(of_slurm), "what needs the controller is in a row of its own, whose title says so"
+    assert "controller" in closed[-1]["title"]
+    above = [panel for panel in model["panels"] if panel not in closed]
+    assert "logshipper_agent_slurm_" not in str(above)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from logshipper_grafana.pages.cluster_analytics import analytics
+from logshipper_grafana.pages.cluster_analytics import all_jobs, captured_jobs, utilization
 from logshipper_grafana.parts import links, queries
 from logshipper_grafana.parts.panels import (
     BARS,
@@ -18,7 +18,8 @@ from logshipper_grafana.parts.panels import (
     field,
     link,
     loki,
-    lost_lines,
+    mapped,
+    of_word,
     place,
     prometheus,
     row,
@@ -51,6 +52,8 @@ _NODES_CAPTURING = f"count(group by(host)({_INFO_RUNNING}))"
 _JOB_STARTS = f"min by(job_id)({queries.run_starts(_CLUSTER)})"
 _STEP = "1m"  # of a bar, at least
 _LAG_SECS, _SPOOL_BYTES = 60, 1 << 30  # from here on a node's capture is worth a look
+_MOST_NODES = 10  # in a graph
+_OF_THIS_CLUSTER = 'cluster=~"|${cluster:regex}"'  # some alerts are of none
 
 
 def dashboard() -> Json:
@@ -83,16 +86,20 @@ def dashboard() -> Json:
         ],
         "panels": place(
             [
+                _wrong(),
                 *_now(),
                 row("Captured jobs"),
                 *_jobs(),
                 _events(),
-                row("Analytics"),
-                *analytics(),
                 row("What they print"),
                 *_lines(),
                 row("Capture on each node"),
                 *_health(),
+                row("Captured jobs: throughput, run times, busy nodes", collapsed=captured_jobs()),
+                row(
+                    "All jobs that Slurm ended: needs the hook job-ended on Slurm's controller",
+                    collapsed=all_jobs(),
+                ),
             ]
         ),
     }
@@ -111,50 +118,110 @@ def _rate(name: str) -> str:
     return _by_node(f"sum by(instance, job)(rate({_metric(name)}[$__rate_interval]))")
 
 
+def _increase(name: str) -> str:
+    """Of each node, within the page's time."""
+    return _by_node(f"sum by(instance, job)(increase({_metric(name)}[$__range]))")
+
+
+def _lost() -> str:
+    """Of each node lines that were lost: of the jobs that its agent shows, exactly."""
+    lost = f'sum by(instance, job)(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}})'
+    return _by_node(lost)
+
+
+_ALL_IS_WELL = "nothing lost, nothing late, no alert"
+_MOST_WORDS = 8  # that find room in a line
+
+
+def _wrong() -> Json:
+    """What somebody must look at, in a line."""
+    alerts = f'ALERTS{{alertname=~"Logshipper.*", alertstate="firing", {_OF_THIS_CLUSTER}}}'
+    for label in ("instance", "host"):  # the second where it is there
+        alerts = f'label_replace({alerts}, "place", "$1", "{label}", "(.+)")'
+    alerts = f'label_join({alerts}, "words", " on ", "alertname", "place")'
+    alerts = f'label_replace({alerts}, "words", "$1", "words", "(.+) on ")'  # of no node
+    lost = f"({_lost()} > 0) or on(host) round({_increase('lost_lines_total')}) > 0"
+    late = f"ceil(({_by_node(_metric('lag_seconds'))} > {_LAG_SECS}) / 60)"
+    by_rank = [
+        alerts,
+        _of_each_node(f"({lost})", "lines lost on $1"),
+        _of_each_node(f"round({_increase('refused_entries_total')}) > 0", "entries refused on $1"),
+        _of_each_node(f"round({_increase('left_out_total')}) > 0", "left out by limits on $1"),
+        _of_each_node(late, "late on $1 min"),
+    ]
+    every = " or ".join(f"0 * {words} - {rank}" for rank, words in enumerate(by_rank))
+    every = f"max by(words)({every})"
+    well = f'label_replace(0 * group({_AGENTS}), "words", "{_ALL_IS_WELL}", "", "")'
+    more = f'count_values("count", count({every}) - {_MOST_WORDS} > 0)'
+    more = f'label_replace({more}, "words", "and $1 more, below", "count", "(.+)")'
+    return stat(
+        "What is wrong: alerts, losses, lag",
+        "Firing alerts of Prometheus whose names begin with Logshipper; of each chosen node lines that were lost, "
+        "entries that Loki refused and what limits left out, within the page's time, and lines that wait for Loki for "
+        "over a minute at its end. Without alerts' rules in Prometheus there is no alert.",
+        prometheus(
+            f"topk({_MOST_WORDS}, {every}) or on() {well} or -9 * {more}", instant=True, table=True
+        ),
+        width=24,
+        height=2,
+        unit="string",
+        options={
+            "reduceOptions": {"calcs": [], "fields": "/^words$/", "values": True},
+            "textMode": "value",
+        },
+        defaults={"mappings": [*mapped({_ALL_IS_WELL: (_ALL_IS_WELL, GREEN)}), _OTHERS_RED]},
+        transformations=[sort_by("Value", newest_first=True)],
+        no_value="Prometheus knows no agent of this cluster",
+    )
+
+
+_OTHERS_RED: Json = {
+    "type": "regex",
+    "options": {"pattern": ".+", "result": {"color": of_word(RED), "index": 1}},
+}
+
+
+def _of_each_node(values: str, words: str) -> str:
+    """Series with `words`, in which $1 is the node and its value."""
+    counts = f'count_values by(host)("count", {values})'
+    joined = f'label_join({counts}, "words", ": ", "host", "count")'
+    return f'label_replace({joined}, "words", "{words}", "words", "(.+)")'
+
+
 def _now() -> list[Json]:
-    lost = f'sum(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}})'
     started = f"count({queries.in_page(_JOB_STARTS)})"
     return [
         stat(
             "Captured jobs running",
             "Jobs of which at least one capture runs. Jobs that aren't captured are not known here.",
             prometheus(_JOBS_RUNNING, instant=True),
-            width=4,
+            width=6,
+            height=3,
             no_value="0",
         ),
         stat(
             "Captured jobs started",
             "In the page's time.",
             prometheus(started, instant=True),
-            width=4,
+            width=6,
+            height=3,
             no_value="0",
         ),
         stat(
             "Nodes with an agent",
             "Nodes whose agent Prometheus has scraped in the last minutes.",
             prometheus(_NODES_WITH_AGENT, instant=True),
-            width=4,
+            width=6,
+            height=3,
             no_value="0",
         ),
         stat(
             "Nodes capturing",
             "Nodes on which a capture runs. Others may be in use by jobs that aren't captured.",
             prometheus(_NODES_CAPTURING, instant=True),
-            width=4,
+            width=6,
+            height=3,
             no_value="0",
-        ),
-        lost_lines(
-            "Of the jobs that agents show now (up to 5 minutes after their end): red when it isn't 0.",
-            prometheus(lost, instant=True),
-        ),
-        stat(
-            "Largest lag",
-            "Age of the oldest line on any node that Loki has not acknowledged.",
-            prometheus(f"max({_by_node(_metric('lag_seconds'))})", instant=True),
-            width=4,
-            unit="s",
-            steps=thresholds((None, GREEN), (_LAG_SECS, RED)),
-            no_value="–",
         ),
     ]
 
@@ -179,19 +246,7 @@ def _jobs() -> list[Json]:
             overrides=[colored(state, color) for state, color in COLORS.items()],
             no_value="none ended",
         ),
-        time_graph(
-            "Nodes with an agent, and with captured jobs",
-            "Nodes without captured jobs may be in use by jobs that aren't captured.",
-            [
-                prometheus(_NODES_WITH_AGENT, legend="with an agent", ref="A"),
-                prometheus(
-                    f"{_NODES_CAPTURING} or vector(0)", legend="with captured jobs", ref="B"
-                ),
-            ],
-            width=8,
-            overrides=[colored("with an agent", SKY), colored("with captured jobs", BLUE)],
-            defaults={"min": 0},
-        ),
+        utilization(),
     ]
 
 
@@ -284,24 +339,18 @@ def _top_printers(
 
 
 def _health() -> list[Json]:
-    refusals = f"sum by(instance, job)(increase({_metric('refused_entries_total')}[$__range]))"
-    retried = f"sum by(instance, job)(increase({_metric('retries_total')}[$__range]))"
-    left_out = f"sum by(instance, job)(increase({_metric('left_out_total')}[$__range]))"
     captures = f"sum by(instance, job)({_metric('captures')})"
-    lost = f'sum by(instance, job)(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}})'
     version = f"max by(host, version)({_AGENTS})"
     columns = {
         "A": ("", version),
         "B": ("lag", _by_node(_metric("lag_seconds"))),
         "C": ("spool", _by_node(_metric("spool_bytes"))),
         "D": ("captures", _by_node(captures)),
-        "E": ("refused entries", _by_node(refusals)),
-        "F": ("pushes tried again", _by_node(retried)),
-        "G": (
-            "lines lost",
-            f"{_by_node(lost)} or on(host) 0 * {_by_node(captures)}",
-        ),  # 0 where no job is shown
-        "H": ("left out by limits", _by_node(left_out)),
+        "E": ("refused entries", _increase("refused_entries_total")),
+        "F": ("pushes tried again", _increase("retries_total")),
+        # 0 where no job is shown
+        "G": ("lines lost", f"{_lost()} or on(host) 0 * {_by_node(captures)}"),
+        "H": ("left out by limits", _increase("left_out_total")),
         "I": ("clock ahead of Loki", _by_node(_metric("clock_skew_seconds"))),
     }
     renamed = {f"Value #{ref}": name for ref, (name, _) in columns.items() if name}
@@ -356,14 +405,9 @@ def _health() -> list[Json]:
             ],
         ),
         _of_nodes(
-            "Lag of each node",
-            "Age of the oldest line that Loki has not acknowledged.",
-            "lag_seconds",
-            "s",
+            "Lag", "Age of the oldest line that Loki has not acknowledged.", "lag_seconds", "s"
         ),
-        _of_nodes(
-            "Spool of each node", "Bytes that Loki has not acknowledged.", "spool_bytes", "bytes"
-        ),
+        _of_nodes("Spool", "Bytes that Loki has not acknowledged.", "spool_bytes", "bytes"),
         time_graph(
             "Entries per second that Loki acknowledged",
             "Lines, records, events, heartbeats, bars; by kind.",
@@ -374,7 +418,7 @@ def _health() -> list[Json]:
                     legend="{{kind}}",
                 )
             ],
-            width=8,
+            width=12,
             overrides=[
                 colored(kind, color)
                 for kind, color in zip(
@@ -393,14 +437,22 @@ def _min_width(heading: str) -> int:
     return 25 + 7 * max(len(heading), 8)
 
 
-def _of_nodes(title: str, description: str, name: str, unit: str) -> Json:
+def _of_nodes(what: str, description: str, name: str, unit: str) -> Json:
+    """A graph of the nodes that have most of it: more lines are told apart by nobody."""
+    agents = f"group by(instance, job, host)({queries.seen(_AGENTS)})"
+    most = f"max_over_time({_metric(name)}[$__range] @ end())"
+    most = (
+        f"topk({_MOST_NODES}, max by(host)({most} * on(instance, job) group_left(host) {agents}))"
+    )
     return time_graph(
-        title,
-        description,
-        [prometheus(_by_node(_metric(name)), legend="{{host}}")],
-        width=8,
+        f"{what} of each node: of more than {_MOST_NODES} those with the most",
+        f"{description} Of the {_MOST_NODES} nodes that had most of it within the page's time; the table above has "
+        "all nodes.",
+        [prometheus(f"{_by_node(_metric(name))} and on(host) {most}", legend="{{host}}")],
+        width=12,
         unit=unit,
         defaults={"min": 0},
+        by_node=True,
     )
 
 
@@ -459,12 +511,14 @@ def _alerts() -> Json:
         "without such rules, or without an alert, there is no data.",
         [
             prometheus(
-                'max by(alertname, alertstate, severity, host, instance)(ALERTS{alertname=~"Logshipper.*"})',
+                "max by(alertname, alertstate, severity, host, instance)"
+                f'(ALERTS{{alertname=~"Logshipper.*", {_OF_THIS_CLUSTER}}})',
                 instant=True,
                 table=True,
             )
         ],
-        height=6,
+        width=12,
+        height=8,
         transformations=[
             organize(order=["alertstate", "alertname", "severity"], hidden=["Time", "Value"])
         ],

@@ -58,12 +58,13 @@ _STATISTICS = {
 }
 
 
-def analytics() -> list[Json]:
-    return [
-        *(_throughput(), _utilization(), _all_jobs()),
-        *(_hours_of_all_jobs(), _waits_of_all_jobs()),
-        *(_run_times(), _busy_nodes(), _node_hours()),
-    ]
+def captured_jobs() -> list[Json]:
+    return [_throughput(), _busy_nodes(), _run_times()]
+
+
+def all_jobs() -> list[Json]:
+    """What only Slurm's controller tells."""
+    return [_ended(), _node_hours(), _hours(), _waits()]
 
 
 def _throughput() -> Json:
@@ -73,7 +74,7 @@ def _throughput() -> Json:
         "Since the begin of the page's time; each run of a restarted job by itself. The state is Slurm's, where the "
         "controller's agent tells it. `logshipper analyze throughput` has the exact steps.",
         [prometheus(f"count by(state)({ends})", legend="{{state}}")],
-        width=8,
+        width=16,
         interval=_STEP,
         overrides=[colored(state, color) for state, color in COLORS.items()],
         defaults={"min": 0},
@@ -82,7 +83,7 @@ def _throughput() -> Json:
     )
 
 
-def _utilization() -> Json:
+def utilization() -> Json:
     node_counts = (
         f"max by(job_id)(logshipper_job_nodes{{{_CLUSTER}}} and on({_OF_CAPTURE}) {_RUNNING})"
     )
@@ -92,7 +93,8 @@ def _utilization() -> Json:
     return time_graph(
         "Utilization: nodes of running captured jobs",
         "A job counts as the nodes that its scheduler gave it, and at least those on which it is captured, but not "
-        "more than there are nodes with an agent; next to them these. Nodes of jobs that aren't captured don't count.",
+        "more than there are nodes with an agent, which are the whole: the axis on the left goes up to them. Jobs have "
+        "the axis on the right. Nodes of jobs that aren't captured don't count.",
         [
             prometheus(f"count(group by(host)({_AGENTS}))", legend="nodes with an agent", ref="A"),
             prometheus(f"sum({nodes}) or vector(0)", legend="nodes of captured jobs", ref="B"),
@@ -105,14 +107,18 @@ def _utilization() -> Json:
         overrides=[
             colored("nodes with an agent", GREY),
             colored("nodes of captured jobs", BLUE),
-            colored("captured jobs", ORANGE),
+            field(
+                "captured jobs",
+                color={"mode": "fixed", "fixedColor": ORANGE},
+                custom__axisPlacement="right",
+            ),
         ],
         defaults={"min": 0},
         custom={"lineInterpolation": "stepAfter"},
     )
 
 
-def _all_jobs() -> Json:
+def _ended() -> Json:
     counter = "logshipper_agent_slurm_jobs_total"
     within = f"{counter}[$__interval] offset -$__interval"  # of the interval that begins at a point
     # a controller that wasn't scraped hides no end, nor does one that wasn't known before
@@ -125,7 +131,7 @@ def _all_jobs() -> Json:
         "Captured or not, as the hook job-ended on Slurm's controller told its agent: their number and nothing else. "
         "Without it there is no data.",
         [prometheus(f"{ended} > 0", legend="{{state}}")],
-        width=8,
+        width=16,
         interval=_STEP,
         points=BARS,
         custom=BARS_FROM_POINTS,
@@ -135,7 +141,7 @@ def _all_jobs() -> Json:
     )
 
 
-def _hours_of_all_jobs() -> Json:
+def _hours() -> Json:
     sums = "logshipper_agent_slurm_hour_node_seconds"
     # a job counts when it is over: what is known later comes first, then at the page's end, then
     # within its time
@@ -163,7 +169,7 @@ def _hours_of_all_jobs() -> Json:
     )
 
 
-def _waits_of_all_jobs() -> Json:
+def _waits() -> Json:
     buckets = "logshipper_agent_slurm_wait_seconds_bucket"
     ended = f"sum by(le)(increase({buckets}[$__interval]) {_OF_CLUSTER})"
     return time_graph(
@@ -195,7 +201,6 @@ def _run_times() -> Json:
         "Of runs that ended within the page's time: from the first capture's start to the last one's end; and where "
         "Slurm's controller tells when a job was launched and over (to the second), what that took besides.",
         targets,
-        width=12,
         height=6,
         transformations=[
             merge_rows(),
@@ -228,8 +233,8 @@ def _busy_nodes() -> Json:
         "Busy share of each node",
         "How much of the page's time a captured job ran on it, while Prometheus scraped its agent.",
         [prometheus(f"avg_over_time(({busy})[$__range:$__interval])", instant=True, table=True)],
-        width=5,
-        height=6,
+        width=8,
+        height=8,
         transformations=[
             organize(renamed={"Value": "busy"}, order=["host", "Value"], hidden=["Time"]),
             sort_by("busy", newest_first=True),
@@ -255,8 +260,8 @@ def _node_hours() -> Json:
         "Node-hours of all jobs that Slurm ended",
         "Captured or not; within the page's time, of the whole run of each job, nodes times hours.",
         prometheus(f"sum({seconds}) / 3600", instant=True),
-        width=7,
-        height=6,
+        width=8,
+        height=8,
         no_value="nobody tells",
         defaults={"decimals": 1},
     )

@@ -61,7 +61,14 @@ _CUSTOM_KEYS: Mapping[str, set[str]] = {
     "stat": set(),
     "table": {"align", "displayMode", "hidden", "inspect", "minWidth", "width"},
     "timeseries": {
-        *("axisLabel", "barAlignment", "barWidthFactor", "drawStyle", "fillOpacity"),
+        *(
+            "axisLabel",
+            "axisPlacement",
+            "barAlignment",
+            "barWidthFactor",
+            "drawStyle",
+            "fillOpacity",
+        ),
         *("lineInterpolation", "lineWidth", "pointSize", "showPoints", "spanNulls", "stacking"),
     },
     "logs": set(),
@@ -407,7 +414,7 @@ def _only_captured_jobs_are_known(dashboards: Dashboards) -> Faults:
         for panel in panels_of(dashboard):
             title = str(panel.get("title", ""))
             of_slurm = "all jobs that Slurm ended" in title[:1].lower() + title[1:]
-            of_slurm = of_slurm and "logshipper_agent_slurm_" in str(panel["targets"])
+            of_slurm = of_slurm and "logshipper_agent_slurm_" in str(panel.get("targets", panel))
             of_jobs = (
                 re.search(r"\bjobs\b", title, re.IGNORECASE)
                 and "captured jobs" not in title.lower()

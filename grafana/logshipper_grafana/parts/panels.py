@@ -226,9 +226,11 @@ def time_graph(
     *,
     width: int,
     height: int = 8,
+    by_node: bool = False,
     **more: Any,
 ) -> Json:
-    """Series over time. more: as for `panel`. Any: those differ in type."""
+    """Series over time. by_node: of so many that their names are a table, and all stand where the
+    mouse is. more: as for `panel`. Any: those differ in type."""
     custom = {
         "drawStyle": "line",
         "lineWidth": 1,
@@ -244,7 +246,7 @@ def time_graph(
         width=width,
         height=height,
         custom=custom,
-        options=_LEGEND,
+        options=_NAMES_ASIDE if by_node else _LEGEND,
         **more,
     )
 
@@ -340,6 +342,17 @@ JOB_COLORS = _job_colors()
 _LEGEND: Json = {
     "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
     "tooltip": {"mode": "single", "sort": "none"},
+}
+_NAMES_ASIDE: Json = {
+    "legend": {
+        "showLegend": True,
+        "displayMode": "table",
+        "placement": "right",
+        "calcs": ["lastNotNull", "max"],
+        "sortBy": "Max",
+        "sortDesc": True,
+    },
+    "tooltip": {"mode": "multi", "sort": "desc"},
 }
 
 
