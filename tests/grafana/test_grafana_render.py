@@ -165,6 +165,21 @@ def test_provisioning_files_fit_the_dashboards(folder: Path) -> None:
     assert loki_source["jsonData"]["maxLines"] == queries.MAX_ENTRIES
 
 
+def test_each_keys_graph_is_there_with_a_legend_too() -> None:
+    """In a closed row: 9.4 shows a legend always or never."""
+    panels = dashboards()[f"{links.JOB}.json"]["panels"]
+    (plain,) = (panel for panel in panels if panel.get("repeat") == "graph")
+    (row_panel,) = (panel for panel in panels if "with a legend" in panel["title"])
+    (graph,) = row_panel["panels"]
+    assert row_panel["collapsed"]
+    legends = [panel["options"]["legend"].pop("showLegend") for panel in (plain, graph)]
+    assert legends == [False, True]
+    own = {"id", "gridPos", "maxPerRow"}
+    assert {key: value for key, value in graph.items() if key not in own} == {
+        key: value for key, value in plain.items() if key not in own
+    }
+
+
 def test_a_refresh_of_the_clusters_page_asks_for_little() -> None:
     """With its closed rows closed, and with the variables that follow the page's time."""
     model = dashboards()[f"{links.CLUSTER}.json"]

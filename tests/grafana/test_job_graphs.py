@@ -70,7 +70,9 @@ def is_over(frame: Frame, x: str) -> None:
 
 
 def _models(page: Page) -> list[tuple[Json, Scope]]:
-    return [(model, scope) for model, scope in page.panels() if model.get("repeat") == "graph"]
+    """The graphs of each key, without those that have a legend."""
+    graphs = [panel for panel in page.panels() if panel[0].get("repeat") == "graph"]
+    return [panel for panel in graphs if not panel[0]["options"]["legend"]["showLegend"]]
 
 
 def _repeated(page: Page) -> list[Panel]:
@@ -127,6 +129,8 @@ def test_titles_say_x_the_rule_and_that_it_is_thinned(pages: Pages) -> None:
         .title.endswith("integers that never fall, 1 of 10 records")
     )
     assert "record number" in pages.job("old").show(ALL + "record").title
+    assert pages.job("old").value("thinned") == ", the newest 5,000 records"
+    assert pages.job("no-metadata").value("thinned") == " ", "there are none"
 
 
 def test_x_may_be_chosen_and_given_back(pages: Pages) -> None:
@@ -372,14 +376,20 @@ def test_the_lowest_task_is_shown_at_first(pages: Pages) -> None:
 
 
 def test_all_tasks_are_series_of_their_own(pages: Pages) -> None:
-    frame = pages.job("three-nodes", task="all").show(ALL + "epoch").frame
+    """In their order, whichever printed first."""
+    page = pages.job("three-nodes", task="all")
+    frame = page.show(ALL + "epoch").frame
     is_over(frame, "epoch")
+    names = [series_name("loss", f" · task {number}") for number in range(3)]
+    assert frame.names == page.show("loss").frame.names == ["epoch", *names]
+    in_time = page.show(OVER_TIME).frame.names
+    assert [name for name in in_time if name in names] == names
     rows = [
         row
         for number, task in enumerate(printed.THREE_NODES.attempts)
         for row in over("epoch", task.records, suffix=f" · task {number}")
     ]
-    assert sorted(frame.rows(), key=repr) == sorted(rows, key=repr)
+    assert frame.rows() == rows
     for number in range(3):
         ascending = [
             row["epoch"] for row in frame.rows() if series_name("loss", f" · task {number}") in row

@@ -19,6 +19,7 @@ from logshipper_grafana.parts.queries import over_range, thinned
 from logshipper_grafana.parts.transforms import (
     as_text,
     as_time,
+    by_series,
     decode,
     different_columns,
     first_row_of_each,
@@ -322,10 +323,7 @@ def _graph() -> Json:
         transformations=[
             *order_by_time(),
             decode(),
-            sort_by(
-                records.SERIES_FIELD
-            ),  # colours go by the columns' order, and columns by their first rows
-            decode(records.POINT_FIELD),
+            *by_series(),  # so that colours are the same in all graphs
             without_empty_frames(),
         ],
         no_value="no record has both",

@@ -93,6 +93,10 @@ def dashboard() -> Json:
                 job_console.console(),
                 [job_graphs.values(), _configuration()],
                 row(
+                    "Each key with a legend: of several attempts, tasks or sets of tags",
+                    collapsed=[job_graphs.each_over_x(legend=True)],
+                ),
+                row(
                     "All keys in one graph, and every record",
                     collapsed=[
                         job_graphs.all_over_x(),

@@ -16,6 +16,7 @@ from logshipper_grafana.parts.queries import MAX_ENTRIES, thinned
 from logshipper_grafana.parts.transforms import (
     as_text,
     as_time,
+    by_series,
     decode,
     order_by_time,
     organize,
@@ -31,6 +32,11 @@ from logshipper_grafana.parts.x_axis import X, nothing_to_draw, over_x_or_number
 _SUFFIX = (
     '{{if eq "${attempt:raw}" "all"}}{{$ls = print " · attempt " .attempt}}{{end}}'
     '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}' + records.TAGS
+)
+# Then a graph's series stand in the order of attempts and tasks, 2 before 10, whichever printed first.
+_ORDERED = (
+    '{{if or (eq "${attempt:raw}" "all") (eq "${task:raw}" "all")}}'
+    "{{$lm = print (add 1000000 (int .attempt)) (add 1000000 (int .task)) $ls}}{{end}}"
 )
 _NONE = "no numbers in this time"
 
@@ -64,9 +70,14 @@ def all_over_time() -> Json:
         "All keys over time${thinned}",
         "Each key with numbers, when it was printed. A click on a legend entry shows only that key, Ctrl+click "
         "takes one in or out.",
-        [loki(_thinned_records() + records.over_time(suffix=_SUFFIX), lines=MAX_ENTRIES)],
+        [
+            loki(
+                _thinned_records() + records.over_time(suffix=_SUFFIX + _ORDERED), lines=MAX_ENTRIES
+            )
+        ],
         width=12,
         height=9,
+        unit="short",
         custom={"showPoints": "always", "pointSize": 4},
         # all rows have a time: in 10.0 to 10.2 sorting loses values of columns with gaps that no
         # filter has gone over
@@ -80,7 +91,7 @@ def all_over_time() -> Json:
 
 
 def _transformations(*more: Json) -> list[Json]:
-    return [*order_by_time(), decode(), *more, without_empty_frames()]
+    return [*order_by_time(), decode(), *by_series(), *more, without_empty_frames()]
 
 
 def all_over_x() -> Json:
@@ -92,7 +103,7 @@ def all_over_x() -> Json:
         "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
         " numbers. Another one: X axis, above; auto: the link above. A click on a legend entry shows only that key, "
         "Ctrl+click takes one in or out. Without X: over the record's number.",
-        over_x_or_number(_thinned_records(), suffix=_SUFFIX),
+        over_x_or_number(_thinned_records(), suffix=_SUFFIX + _ORDERED),
         width=12,
         height=9,
         transformations=_transformations(),
@@ -100,23 +111,26 @@ def all_over_x() -> Json:
     )
 
 
-def each_over_x() -> Json:
+def each_over_x(*, legend: bool = False) -> Json:
+    """With a legend for several series: 9.4 shows one always or never."""
     return xy_graph(
         "${graph:text}",
         "One key over X, which the axis names, thinned by the number of its own records: at most about 4,500 are "
-        "drawn. Of several attempts, tasks or sets of tags a point says whose it is, and the graph of all keys, below, "
-        "has a legend. A key that never stands in a record with X has an X of its own: by the same rules, of the keys "
-        "that its records have; where that is the key itself, it goes over the record's number. NaN and infinities "
-        "have no point: Records, above, counts them.",
+        "drawn. Of several attempts, tasks or sets of tags a point says whose it is; a closed row below has these "
+        "graphs with legends. A key that never stands in a record with X has an X of its own: by the same rules, of "
+        "the keys that its records have; where that is the key itself, it goes over the record's number. NaN and "
+        "infinities have no point: Records, above, counts them.",
         over_x_or_own(
-            queries.job_records() + thinned("${graph:raw}"), only="${graph:text}", suffix=_SUFFIX
+            queries.job_records() + thinned("${graph:raw}"),
+            only="${graph:text}",
+            suffix=_SUFFIX + _ORDERED,
         ),
         width=PAGE_WIDTH,  # of all of them together
-        height=5,
-        legend=False,
+        height=8 if legend else 5,
+        legend=legend,
         transformations=_transformations(),
         repeat="graph",
-        per_row=4,
+        per_row=3 if legend else 4,
         no_value=_NONE,
     )
 
@@ -159,7 +173,10 @@ def without_x() -> Json:
         "Keys of records that X doesn't stand in, such as a training step's next to a validation's epoch. Records "
         "are counted by their set of keys. Nothing to see: every record with numbers has X.",
         [
-            loki(_thinned_records() + records.without_x(X, suffix=_SUFFIX), lines=MAX_ENTRIES),
+            loki(
+                _thinned_records() + records.without_x(X, suffix=_SUFFIX + _ORDERED),
+                lines=MAX_ENTRIES,
+            ),
             nothing_to_draw(),
         ],
         width=24,

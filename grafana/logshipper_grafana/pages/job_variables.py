@@ -173,7 +173,9 @@ def _x() -> list[Json]:
             "thinned",
             "thinned",
             "How much is left out, in words.",
-            queries.thinning_words(queries.job_max("logshipper_records")),
+            queries.thinning_words(
+                queries.job_max("logshipper_records"), known=queries.job_max("logshipper_job_info")
+            ),
             label_pattern("words"),
             hide=HIDDEN,
         ),

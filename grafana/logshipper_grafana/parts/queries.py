@@ -377,13 +377,17 @@ def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
     return series
 
 
-def thinning_words(metric: str, *, at_least: str = "") -> str:
+def thinning_words(metric: str, *, at_least: str = "", known: str = "") -> str:
     """`thinning` as the label `words`, for the end of a title: ", 1 of 10 records", and so on; a
-    blank where none is left out. at_least: words before that."""
+    blank where none is left out. at_least: words before that; known: series that are there where
+    Prometheus knows the job, so that without records there are none."""
     words = f'label_replace({thinning(metric)}, "words", " ", "", "")'
     for digits in range(1, MAX_DIGITS + 1):
         words = f'label_replace({words}, "words", ", {at_least}1 of {10**digits:,} records", "dec", "{"0" * digits}")'
-    return or_else(f"group by(words)({words})", "words", f", the newest {MAX_ENTRIES:,} records")
+    words = f"group by(words)({words})"
+    if known:
+        words += f' or on() label_replace(group({known}), "words", " ", "", "")'
+    return or_else(words, "words", f", the newest {MAX_ENTRIES:,} records")
 
 
 # In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter,

@@ -105,7 +105,8 @@ def _collect(
     begin = (
         _RECORD
         + '{{$lx := ""}}{{$lo := ""}}'
-        + (f'{{{{$ls := ""}}}}{suffix}{series}' if suffix or series else "")
+        + (f'{{{{$ls := ""}}}}{{{{$lm := ""}}}}{suffix}{series}' if suffix or series else "")
+        + ("{{$lm = $ls}}" if series else "")
     )
     begin += f'{{{{$lw := ""}}}}{{{{$lz := .{own_x}}}}}' if own_x else ""
     return begin + _walk(body)
@@ -131,23 +132,26 @@ def _line_format(template: str) -> str:
     return f" | line_format `{template}` |= `{{` | keep attempt, task, step, host, job_id"
 
 
-def _of_series(point: str, series: str) -> str:
-    return f'{{"{SERIES_FIELD}":"{{{{$ls}}}}","{POINT_FIELD}":{point}}}' if series else point
+def _of_series(point: str, called: str) -> str:
+    """The point, inside of what tells where its series stands. called: suffix or series, or
+    neither."""
+    begin = f'{{{{if $lm}}}}{{"{SERIES_FIELD}":"{{{{$lm}}}}","{POINT_FIELD}":{{{{end}}}}'
+    return f"{begin}{point}{{{{if $lm}}}}}}{{{{end}}}}" if called else point
 
 
 def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
     """X first, then the other numbers; records without X are left out. x, only: keys' names, as
     variables of the dashboard; suffix, series: a part of the template that sets $ls, which is added
     to names, or is the name. With series these objects are POINT_FIELD of others, whose
-    SERIES_FIELD is the name."""
-    point = _of_series(f'{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}', series)
+    SERIES_FIELD is the name; with a suffix that sets $lm, it is that (transforms.by_series)."""
+    point = _of_series(f'{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}', suffix or series)
     tail = f"{{{{if and $lx $lo}}}}{point}{{{{end}}}}"
     return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
 
 
 def without_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
     """The records that over_x leaves out, over their number among records with the same keys."""
-    point = _of_series(f'{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}', series)
+    point = _of_series(f'{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}', suffix or series)
     tail = f"{{{{if and (not $lx) $lo .n}}}}{point}{{{{end}}}}"
     return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
 
@@ -155,8 +159,10 @@ def without_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> 
 def over_own_x(x: str, own_x: str, *, only: str, suffix: str = "") -> str:
     """The records that over_x leaves out, over the key that own_x, a label, names; over their
     number where it names none."""
-    number = f'{{{{if .n}}}}{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}{{{{end}}}}'
-    over_own = '{{if $lw}}{"{{$lz}}":{{$lw}}{{$lo}}}{{end}}'
+    number = _of_series(f'{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}', suffix)
+    number = f"{{{{if .n}}}}{number}{{{{end}}}}"
+    over_own = _of_series('{"{{$lz}}":{{$lw}}{{$lo}}}', suffix)
+    over_own = f"{{{{if $lw}}}}{over_own}{{{{end}}}}"
     tail = f"{{{{if and (not $lx) $lo}}}}{{{{if $lz}}}}{over_own}{{{{else}}}}{number}{{{{end}}}}{{{{end}}}}"
     return _line_format(_collect(x, only=only, suffix=suffix, own_x=own_x) + tail)
 
@@ -166,7 +172,8 @@ def over_time(*, suffix: str = "", rounded: bool = False) -> str:
     all do stays blank: the record's number parts them, by microseconds. rounded: to four digits,
     and one decimal of numbers from 1,000 on."""
     at = '{{unixEpochMillis __timestamp__}}.{{printf "%03d" (mod (int .n) 1000)}}'
-    tail = f'{{{{if $lo}}}}{{"{TIME_FIELD}":{at}{{{{$lo}}}}}}{{{{end}}}}'
+    point = _of_series(f'{{"{TIME_FIELD}":{at}{{{{$lo}}}}}}', suffix)
+    tail = f"{{{{if $lo}}}}{point}{{{{end}}}}"
     return _line_format(_collect("", suffix=suffix, rounded=rounded) + tail)
 
 

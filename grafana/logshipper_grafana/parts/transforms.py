@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from logshipper_grafana.parts.records import POINT_FIELD, SERIES_FIELD
+
 Json = dict[str, Any]  # Any: JSON
 
 _NOBODYS_FIELD = "lsnone"
@@ -31,6 +33,12 @@ def sort_by(field: str, *, newest_first: bool = False) -> Json:
 def decode(source: str = "Line") -> Json:
     """The fields of a line's JSON object, and nothing else."""
     return {"id": "extractFields", "options": {"source": source, "format": "json", "replace": True}}
+
+
+def by_series() -> list[Json]:
+    """Of points that tell their series, columns in the order of these: columns stand as they first
+    come. Others stay as they are."""
+    return [sort_by(SERIES_FIELD), decode(POINT_FIELD)]
 
 
 def without_empty_frames() -> Json:
