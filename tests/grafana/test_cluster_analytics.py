@@ -51,7 +51,7 @@ ALERTS = (
     *((1500, "LogshipperHolding", "firing", f'instance="m{node}:9310"') for node in range(6)),
 )
 # agents' metrics, what they are from when on
-AGENTS = {
+AGENTS: dict[str, dict[str, tuple[int, int]]] = {
     "lag_seconds": {"n1": (0, 3), "n2": (1200, 150), "n3": (0, 59)},
     "lost_lines_total": {"n1": (1200, 7)},
     "refused_entries_total": {"n3": (1200, 2)},
@@ -85,12 +85,12 @@ def openmetrics(t0: int) -> Iterator[str]:
                 at,
             )
         for name, by_host in AGENTS.items():
-            begin, value = by_host.get(host, (0, 0))
+            since, value = by_host.get(host, (0, 0))
             for at in steps:
                 target = f'instance="{host}:9310",job="logshipper-agent"'
-                add(f"logshipper_agent_{name}", target, value if at >= begin else 0, at)
-    for begin, alert, alert_state, labels in ALERTS:
-        for at in (at for at in steps if at >= begin):
+                add(f"logshipper_agent_{name}", target, value if at >= since else 0, at)
+    for since, alert, alert_state, labels in ALERTS:
+        for at in (at for at in steps if at >= since):
             add("ALERTS", f'alertname="{alert}",alertstate="{alert_state}",{labels}', 1, at)
     for job, attempt, task, host, nodes, start, end, state in CAPTURES:
         target = f'instance="{host}:9310",job="logshipper-agent"'
