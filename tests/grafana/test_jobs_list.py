@@ -20,8 +20,10 @@ AT_MS = 1_700_000_000_000
 
 
 def of_prometheus(ref: str, values: dict[str, float], **labels: dict[str, str]) -> Frame:
-    """A table by job; labels: further ones, by job."""
-    fields = [Field("Time", TIME, [AT_MS] * len(values)), Field("job_id", STRING, [*values])]
+    """A table by job; labels: further ones, by job. Of an empty answer there are time and value
+    alone, as no series names a label."""
+    fields = [Field("Time", TIME, [AT_MS] * len(values))]
+    fields += [Field("job_id", STRING, [*values])] if values else []
     fields += [
         Field(name, STRING, [by_job[job] for job in values]) for name, by_job in labels.items()
     ]
@@ -53,6 +55,7 @@ def listed(states: dict[str, str], *bars: tuple[int, str, str]) -> dict[str, Jso
         # of all of the cluster, as more than these jobs have some
         of_prometheus("B", {**started, "bobs": 1.0}, state={**states, "bobs": "RUNNING"}),
         of_prometheus("C", {**started, "bobs": 1.0}),
+        of_prometheus("I", {}),
         of_loki(*bars),
     ]
     (frame,) = applied(LIST["transformations"], frames)
@@ -85,6 +88,19 @@ def test_without_bars_there_is_no_such_column() -> None:
     rows = listed({"1": "RUNNING", "2": "COMPLETED"})
     assert [*rows] == ["2", "1"]
     assert not any("bar" in row for row in rows.values())
+
+
+def test_a_column_that_no_job_has_a_value_in_is_not_there() -> None:
+    frames = [
+        of_prometheus("A", {"1": 1.0}, user={"1": "ann"}, name={"1": "x"}),
+        of_prometheus("B", {"1": 0.0}, state={"1": "RUNNING"}),
+        of_prometheus("C", {"1": 1.0}),
+        *(of_prometheus(ref, {}) for ref in "IJKLM"),
+        of_loki(),
+    ]
+    (frame,) = applied(LIST["transformations"], frames)
+    assert frame.names == ["state", "job_id", "name", "user", "started"]
+    assert [row["job_id"] for row in frame.rows()] == ["1"]
 
 
 def test_columns_stand_in_their_order() -> None:

@@ -23,7 +23,7 @@ from logshipper_grafana.parts.records import as_text
 from logshipper_grafana.parts.transforms import (
     as_time,
     decode,
-    merge_rows,
+    newest_of_each,
     order_by_time,
     organize,
     rows_with,
@@ -56,6 +56,7 @@ _FIRST_KEYS = ("progress", "epoch", "loss")
 _PAD_BEFORE_SECS, _PAD_AFTER_SECS, _PAD_SHARE, _MAX_PAD_SECS = 2, 10, 0.05, 120
 _INFO = "logshipper_job_info"
 _MAX_BARS = 1000  # entries: those of 100 running bars in 100 s
+_LABELS = ("name", "user", "account", "partition", "state", "node", "bar")  # that are columns
 _LIST_HEIGHT = 20  # with the numbers above it a screen of 1,080 lines
 
 
@@ -248,15 +249,12 @@ def _list() -> Json:
         ],
         height=_LIST_HEIGHT,
         transformations=[
-            *order_by_time(newest_first=True),
+            *order_by_time(),
             decode(),
-            # of bars the newest of each job that runs; others stay rows without a user
-            merge_rows(),
-            organize(
-                renamed=renamed,
-                order=order,
-                hidden=["Time", "Value #A", "Value #B", "Value #E", "lsfits"],
-            ),
+            # an answer without jobs is left out, as it shares no field with others; bars of jobs
+            # that don't run, or aren't listed, are rows of their own, without a user
+            *newest_of_each(["job_id"], [*_LABELS, *renamed], merge=True),
+            organize(renamed=renamed, order=order),
             rows_with("user", "state"),
             sort_by("started", newest_first=True),
             as_time("started"),
