@@ -19,8 +19,14 @@ class Settings(NamedTuple):
     argv: tuple[str, ...] | None = None  # CMD's; None where only its process tells
     cwd: str | None = None  # where CMD was started; None likewise
     nodes: int = 0  # that the job has; 0 where nobody says
+    limit_secs: int = 0  # the job's time limit; 0 likewise
     # how the job was started is recorded as of a run by hand: in mode `enabled`, and nobody waits
     by_hand: bool = False
+
+    def of_scheduler(self) -> dict[str, int]:
+        """What the launcher or scheduler says of the job, for the capture's start."""
+        facts = {"nodes": self.nodes, "limit_secs": self.limit_secs}
+        return {name: value for name, value in facts.items() if value}
 
 
 def leave_to_the_node_agent() -> None:

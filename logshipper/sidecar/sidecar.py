@@ -135,7 +135,7 @@ class Sidecar:
                 "boot_id": boot_id(),
                 "pid": plan.cmd_pid,
                 "started_ns": plan.started_ns,
-                **({"nodes": self._settings.nodes} if self._settings.nodes else {}),
+                **self._settings.of_scheduler(),
             }
         )
         if self._settings.problems:

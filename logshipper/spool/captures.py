@@ -31,6 +31,8 @@ TELEGRAF_MARK = (
 )
 JOB_ID_MAX_CHARS = 64
 NAME_MAX_CHARS = 256  # of a job, a user, a host
+# of a job's time limit: the end of a job without one is a year after its start, as Slurm says
+LIMIT_MAX_SECS = 365 * 86400 - 1
 NAME_CHARS = 8  # random ones of a capture's name: of a job's thousands, shipped ones too, no two draw the same
 MAX_NUMBERS = 10_000  # job ids and steps whose attempts and runs are remembered
 _CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler, ended the job

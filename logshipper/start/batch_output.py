@@ -28,6 +28,10 @@ from logshipper.sidecar.sidecar import Sidecar, run
 from logshipper.spool.captures import CaptureDirectory
 from logshipper.start import launchers, node_agent_socket
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logshipper.spool.place import Place
+
 COMM = "logship-batch"
 COLUMNS, ROWS = 160, 50  # that lines are rendered for; what the script has are pipes
 UNKNOWN_END = "how the script ended isn't known here: TaskProlog's capture doesn't see it"
@@ -155,11 +159,11 @@ def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
     return config.Config(mode="disabled"), (problem,)
 
 
-def open_capture(agent: str) -> CaptureDirectory:
+def open_capture(agent: str, place: "Place | None") -> CaptureDirectory:
     """A directory of the node's spool, by the agent. Raises SpoolError. The agent knows the job by
     this process' cgroup, or else takes the wish, with the user's number behind it."""
     name, job_id = os.environ.get("SLURM_JOB_NAME", "batch")[:256], os.environ.get("SLURM_JOB_ID")
-    capture = node_agent_socket.ask(agent, name, job_id, launchers.find(os.environ))
+    capture = node_agent_socket.ask(agent, name, job_id, place)
     if capture is None:
         raise SpoolError(agent, "no agent is there")
     return capture
@@ -177,11 +181,15 @@ def _begin(words: BatchArguments) -> BatchOutput:
     except ProcessLookupError:  # a short script: its output waits in the pipes
         pidfd = -1
     configuration, problems = configure(words.optin)
-    batch = BatchOutput(
-        words,
-        Settings(configuration, problems, open_capture(words.agent), leave_to_the_node_agent),
-        pidfd,
+    place = launchers.find(os.environ)
+    settings = Settings(
+        configuration,
+        problems,
+        open_capture(words.agent, place),
+        leave_to_the_node_agent,
+        limit_secs=launchers.limit_secs(os.environ, place),
     )
+    batch = BatchOutput(words, settings, pidfd)
     with open(words.note, "w", encoding="ascii") as note:
         note.write(f"{os.getpid()}\n")
     batch.begin()

@@ -12,13 +12,19 @@ Imported by every `logshipper run`: light imports only.
 import os
 import stat
 
-from logshipper.spool.captures import JOB_ID_MAX_CHARS, process_started
+from logshipper.spool.captures import JOB_ID_MAX_CHARS, LIMIT_MAX_SECS, process_started
 from logshipper.spool.place import Place
 
 # as long as it still is one when an agent has added the user
 ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(".u4294967295")
 # QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
 NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
+# Slurm's from 23.02 on; TORQUE's
+LIMITS = SLURM_START, SLURM_END, WALLTIME = (
+    "SLURM_JOB_START_TIME",
+    "SLURM_JOB_END_TIME",
+    "PBS_WALLTIME",
+)
 _STEP_MAX_CHARS = 32
 _NO_ARRAY = ("", "0", "undefined")  # LSF's and SGE's word for a job that is none
 _MAX_AD_BYTES = 256 << 10
@@ -234,6 +240,19 @@ def nodes(environment: "Environment") -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
 
 
+def limit_secs(environment: "Environment", place: Place | None) -> int:
+    """The time limit of the job that place names, in seconds, as its scheduler says; 0 where it
+    says none, or what can't be one: most others do, and Slurm before 23.02."""
+    launcher = place.launcher if place is not None else ""
+    limit = None
+    if launcher == "Slurm":
+        begin, end = _number(environment, SLURM_START, 12), _number(environment, SLURM_END, 12)
+        limit = end - begin if begin and end else None
+    elif launcher == "PBS":
+        limit = _number(environment, WALLTIME)
+    return limit if limit and 0 < limit <= LIMIT_MAX_SECS else 0
+
+
 def is_gathered(environment: "Environment") -> bool:
     """Whether this process' launcher prints what it prints, most often from a pipe: those of ranks
     do, and parallel."""
@@ -261,9 +280,9 @@ def _by_ranks(ranks: _Ranks, environment: "Environment") -> Place:
     return Place(ranks.name, job_id, (restarts or 0) + 1, "", _number(environment, ranks.rank))
 
 
-def _number(environment: "Environment", variable: str) -> int | None:
+def _number(environment: "Environment", variable: str, max_chars: int = 9) -> int | None:
     text = environment.get(variable, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= max_chars else None
 
 
 def _clean(text: str, max_chars: int) -> str:

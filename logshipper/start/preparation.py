@@ -61,9 +61,16 @@ def prepare(
         settings = settings._replace(context=False)
     by_hand = not (arguments.if_opted_in or launchers.is_scheduled(place))
     by_hand = by_hand and os.environ.get("LOGSHIPPER_CONTEXT", "on") != "off"
-    nodes = launchers.nodes(os.environ)
     sidecar_settings = Settings(
-        settings, problems, capture, start_agent, tuple(command), _folder(), nodes, by_hand
+        settings,
+        problems,
+        capture,
+        start_agent,
+        tuple(command),
+        _folder(),
+        launchers.nodes(os.environ),
+        launchers.limit_secs(os.environ, place),
+        by_hand,
     )
 
     def serve(plan: SidecarPlan) -> None:

@@ -212,7 +212,12 @@ class Maker:
         began_ns = time.time_ns() - 200 * SECOND_NS
         store = self._folder / "written"
         with SpooledCapture(
-            store, job.name, name=job.name, started_ns=began_ns, host=job.host
+            store,
+            job.name,
+            name=job.name,
+            started_ns=began_ns,
+            host=job.host,
+            limit_secs=printed.LIMIT_SECS,
         ) as capture:
             capture.lines(job.lines[0])
             capture.metadata(*job.lines[1:3])

@@ -280,6 +280,7 @@ EVENTFUL = Job(
     host="n4",
 )
 SILENT_SECS = 31
+LIMIT_SECS = 5400  # of the eventful one
 LATE = Job(
     "late",
     ["late words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 6)))],

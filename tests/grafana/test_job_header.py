@@ -125,6 +125,18 @@ def test_a_job_of_five_seconds(pages: Pages) -> None:
     )
 
 
+def test_a_jobs_time_limit_stands_beside_how_long_it_ran(pages: Pages) -> None:
+    ran, limit = pages.job("eventful").show("Ran for").frames
+    assert ran.column("Value #A")[0] > printed.SILENT_SECS
+    assert limit.column("limit") == ["of 1 h 30 min"]
+    assert [frame.ref for frame in pages.job("short").show("Ran for").frames] == ["A"]
+    fields = pages.job("eventful").show("Ran for").model["options"]["reduceOptions"]["fields"]
+    shown = [
+        name for frame in (ran, limit) for name in frame.names if re.search(fields[1:-1], name)
+    ]
+    assert shown == ["Value #A", "limit"]
+
+
 def test_who_and_where(pages: Pages) -> None:
     (row,) = pages.job("three-nodes").show("Captured job ").rows()
     assert (row["user"], row["account"], row["partition"]) == (USER, ACCOUNT, PARTITION)

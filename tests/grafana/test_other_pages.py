@@ -1,9 +1,12 @@
 """The pages Jobs, Compare and Cluster: the right jobs, in the right order, with the right
 numbers."""
 
+import signal
+
 import pytest
 
 from logshipper_grafana.parts import links
+from logshipper_grafana.parts.queries import SIGNALLED
 from logshipper_grafana.parts.records import NOTHING
 from tests.grafana import printed
 from tests.grafana.captured import PARTITION, USER
@@ -43,11 +46,46 @@ def test_what_is_said_of_a_job(pages: Pages) -> None:
         "timed-out": "TIMEOUT",  # by Slurm: its capture says FAILED
     }
     three = rows["three-nodes"]
-    assert (three["user"], three["partition"], three["nodes"]) == (USER, PARTITION, 3)
-    assert {row["nodes"] for name, row in rows.items() if name != "three-nodes"} == {1}
+    assert (three["user"], three["partition"]) == (USER, PARTITION)
+    assert three["node"] in {f"{host} +2" for host in pages.fixture.jobs["three-nodes"].hosts}
+    for name, row in rows.items():
+        assert row["node"] in pages.fixture.jobs[name].hosts or name == "three-nodes"
     assert {row["lost"] for row in rows.values()} == {0}
     assert 5 <= rows["short"]["duration"] < 15
     assert rows["running"]["duration"] > 5
+
+
+def test_how_a_job_ended_and_how_often_it_began(pages: Pages) -> None:
+    """Of a job that runs there is no end yet; a job that was started once has no restarts."""
+    rows = {row["name"]: row for row in job_rows(pages)}
+    ends = {
+        "running": None,
+        "no-metadata": 3,
+        "timed-out": 143,
+        "killed": SIGNALLED + signal.SIGKILL,
+    }
+    assert {name: row.get("ended by") for name, row in rows.items()} == {
+        **dict.fromkeys(KNOWN, 0),
+        **ends,
+    }
+    restarts = {name: row["restarts"] for name, row in rows.items() if "restarts" in row}
+    assert restarts == {"requeued": 1}
+
+
+def test_a_running_jobs_bar(pages: Pages) -> None:
+    bars = {row["name"]: row["bar"] for row in job_rows(pages) if "bar" in row}
+    assert bars == {"running": "  40%|#   | 4/10"}
+    assert not any("bar" in row for row in job_rows(pages, user=[USER]))
+
+
+def test_columns_that_no_listed_job_has_a_value_in_are_not_there(pages: Pages) -> None:
+    """Also where jobs of others have one."""
+    page = pages.page(links.JOBS, {"user": [USER], "key1": "val/acc", "key2": "nobodys"})
+    names = page.show(LIST).frame.names
+    assert "key3" in names, "loss"
+    assert not {"key1", "key2", "restarts"} & {*names}
+    running = pages.page(links.JOBS, {"state": ["RUNNING"], "key1": "val/acc", "key2": "step"})
+    assert {"key1", "key2", "restarts"} & {*running.show(LIST).frame.names} == {"key2"}
 
 
 def test_last_values_of_chosen_keys(pages: Pages) -> None:

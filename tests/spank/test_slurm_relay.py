@@ -287,6 +287,29 @@ def test_same_fields_as_the_node_agent(node: Node) -> None:
     assert set(json.loads((Path(folder) / "identity.json").read_text())) == set(logged.identity)
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "limit"),
+    [
+        ("1700000000", "1700007200", 7200),
+        ("1700000000", "1731535999", 365 * 86400 - 1),
+        ("1700000000", "1731536000", None),  # a year: no limit
+        ("", "", None),  # Slurm before 23.02
+        ("", "1700007200", None),
+        ("1700000000", "", None),
+        ("1700000000", "1699999999", None),
+        ("0", "7200", None),
+        ("-1700000000", "7200", None),
+        ("1700000000", "1700007200x", None),
+        ("1700000000", "9" * 30, None),
+    ],
+)
+def test_the_jobs_time_limit(node: Node, start: str, end: str, limit: int | None) -> None:
+    """As slurmstepd has it in a task's environment."""
+    node.run("true", words=(f"start={start}", f"end={end}"))
+    [logged] = node.logged()
+    assert logged.identity.get("limit_secs") == limit
+
+
 @pytest.mark.parametrize("fault", ["missing", "mode", "link"])
 def test_spool_that_is_not_as_it_must_be(node: Node, fault: str) -> None:
     if fault == "mode":

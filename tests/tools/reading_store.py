@@ -33,6 +33,7 @@ class SpooledCapture:
         name: str = "train.py",
         started_ns: int = 0,
         nodes: int = 0,
+        limit_secs: Any = 0,  # any JSON
         **place: Any,  # step, task, suffix and host of CaptureWriter
     ) -> None:
         store.mkdir(mode=0o700, exist_ok=True)
@@ -44,7 +45,8 @@ class SpooledCapture:
         self._n: dict[tuple[str, ...], int] = {}
         date(self._writer.path, self._writer.now_ns)  # a capture's first sign of life
         self._writer.__enter__()
-        self._writer.start(**({"nodes": nodes} if nodes else {}))
+        facts = {"nodes": nodes, "limit_secs": limit_secs}
+        self._writer.start(**{name: value for name, value in facts.items() if value})
 
     def lines(
         self,

@@ -87,7 +87,7 @@ void step_name(char *name, size_t size, uint32_t step_id)
 }
 
 size_t identity_write(char *bytes, size_t size, const char *cluster, const char *host, const char *user,
-                      const struct wire_step *step, uint32_t task)
+                      const struct wire_step *step, uint32_t task, uint32_t limit_secs)
 {
     char job_id[16], name[16], array[16];
     struct text text = {.bytes = bytes, .size = size};
@@ -96,6 +96,8 @@ size_t identity_write(char *bytes, size_t size, const char *cluster, const char 
     put_format(&text, "{\"version\":1,\"attempt\":%u,\"task\":%u,\"uid\":%u", step->restarts + 1, task, step->uid);
     if (step->nodes)
         put_format(&text, ",\"nodes\":%u", step->nodes);
+    if (limit_secs)
+        put_format(&text, ",\"limit_secs\":%u", limit_secs);
     put_string(&text, "cluster", cluster);
     put_string(&text, "host", host);
     put_string(&text, "job_id", job_id);

@@ -168,7 +168,7 @@ static int keep_task(const struct wire_packet *packet, char *why, size_t why_siz
     record_batch();
     if (!keeper.kept_count && keeper.namespace < 0)
         keeper.namespace = make_namespace(keeper.step.uid, keeper.step.gid);
-    if (capture_make(&capture, keeper.spool, &keeper.settings, &keeper.step, packet->head.task, task.host, user_name(),
+    if (capture_make(&capture, keeper.spool, &keeper.settings, &keeper.step, packet->head.task, &task, user_name(),
                      why, why_size))
         return -1;
     if (wire_pair(pair)) {

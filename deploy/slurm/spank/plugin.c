@@ -228,14 +228,17 @@ static void mark_streams(spank_t spank)
 /* In a task, as the user, with its real fds 0 to 2, right before TaskProlog and exec. */
 int slurm_spank_task_init(spank_t spank, int argc, char **argv)
 {
-    char home[PATH_MAX], host[256], job_id[16];
+    char home[PATH_MAX], host[256], job_id[16], start[32], end[32];
     (void)argc;
     (void)argv;
     if (state.keeper < 0)
         return ESPANK_SUCCESS;
     uint32_t task = 0;
     text(spank, "HOME", home, sizeof home);
-    text(spank, "SLURMD_NODENAME", host, sizeof host); /* set by slurmstepd, after the user's environment */
+    /* set by slurmstepd, after the user's environment; before 23.02 it has no times */
+    text(spank, "SLURMD_NODENAME", host, sizeof host);
+    text(spank, "SLURM_JOB_START_TIME", start, sizeof start);
+    text(spank, "SLURM_JOB_END_TIME", end, sizeof end);
     if (spank_get_item(spank, S_TASK_GLOBAL_ID, &task) == ESPANK_SUCCESS && geteuid() == state.step.uid) {
         uint32_t restarts = restarts_of(spank);
         bool news = restarts > state.step.restarts && state.step.step_id == SLURM_BATCH_SCRIPT && !state.step.recorded;
@@ -248,6 +251,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
             .nested = state.nested,
             .home = home,
             .host = host,
+            .limit_secs = task_limit_secs(start, end),
             .columns = state.settings.columns,
             .rows = state.settings.rows,
         };

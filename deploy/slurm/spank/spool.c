@@ -113,12 +113,12 @@ static int fill(struct capture *capture, int spool, const char *making, const ch
 }
 
 int capture_make(struct capture *capture, int spool, const struct settings *settings, const struct wire_step *step,
-                 uint32_t task, const char *host, const char *user, char *why, size_t why_size)
+                 uint32_t task, const struct wire_task *facts, const char *user, char *why, size_t why_size)
 {
     char making[sizeof capture->name + sizeof MAKING], text[IDENTITY_BYTES], chars[RANDOM_CHARS + 1];
     *capture = (struct capture){.folder = -1, .identity = -1, .segments = -1, .attempt = step->restarts + 1};
     snprintf(capture->job_id, sizeof capture->job_id, "%u", step->job_id);
-    size_t size = identity_write(text, sizeof text, settings->cluster, host, user, step, task);
+    size_t size = identity_write(text, sizeof text, settings->cluster, facts->host, user, step, task, facts->limit_secs);
     if (!size || random_name(chars)) {
         snprintf(why, why_size, "no identity could be made");
         return -1;

@@ -15,10 +15,10 @@ struct capture {
     int folder, identity, segments; /* fds; -1: closed */
 };
 
-/* Makes the directory under the spool's lock. host, user: as identity.json shall have them. Returns
- * 0, or -1 and why; then nothing of it is left. */
+/* Makes the directory under the spool's lock. facts: the task's own; user: as identity.json shall
+ * have it. Returns 0, or -1 and why; then nothing of it is left. */
 int capture_make(struct capture *capture, int spool, const struct settings *settings, const struct wire_step *step,
-                 uint32_t task, const char *host, const char *user, char *why, size_t why_size);
+                 uint32_t task, const struct wire_task *facts, const char *user, char *why, size_t why_size);
 
 /* Has the directory's name and content written to the disk by a process of its own: a sync may take
  * long. */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 /* How long a task waits for the keeper, at most. It may be the first to wake it, and 64 may come at
  * once. */
 enum { ANSWER_MS = WAIT_FACTOR * 10000, READY_MS = WAIT_FACTOR * 10000, SEND_MS = WAIT_FACTOR * 1000 };
+
+enum { YEAR_SECS = 365 * 86400 }; /* after its start, by Slurm's word, a job without a limit ends */
 
 static struct wire_packet packet; /* of this process alone: Slurm forks one for each task */
 
@@ -66,7 +69,7 @@ static int ask(const struct task_wish *wish)
 /* Hands masters and own outputs to the keeper, waits until they are relayed. */
 static bool hand_over(const struct task_wish *wish, const struct ends *ends)
 {
-    struct wire_task facts = {.tty = ends->tty != 0};
+    struct wire_task facts = {.tty = ends->tty != 0, .limit_secs = wish->limit_secs};
     int reply[2];
     snprintf(facts.host, sizeof facts.host, "%s", wish->host);
     if (wire_pair(reply)) {
@@ -101,6 +104,20 @@ static bool capture(const struct task_wish *wish, int bits)
             ;
     ends_close(&ends);
     return ready;
+}
+
+/* -1 where the text isn't a number. */
+static int64_t seconds(const char *text)
+{
+    char *end = NULL;
+    long long value = text[0] >= '0' && text[0] <= '9' && strlen(text) <= 12 ? strtoll(text, &end, 10) : 0;
+    return end && !*end ? value : -1;
+}
+
+uint32_t task_limit_secs(const char *start, const char *end)
+{
+    int64_t begun = seconds(start), limit = seconds(end) - begun;
+    return begun > 0 && limit > 0 && limit < YEAR_SECS ? (uint32_t)limit : 0;
 }
 
 bool task_begin(const struct task_wish *wish)

@@ -14,8 +14,13 @@ struct task_wish {
     bool leave;   /* not to be captured, whatever is decided (an interactive step) */
     bool nested;  /* its output is captured already, by the batch: only with `per_task: true` once more */
     const char *home, *host;
+    uint32_t limit_secs; /* of the job's time; 0 where that isn't known */
     unsigned columns, rows;
 };
+
+/* A job's time limit, by its start and end (seconds since 1970) as Slurm writes them; 0 where that
+ * can't be one. */
+uint32_t task_limit_secs(const char *start, const char *end);
 
 /* Returns whether the task is captured: then fds 1 and 2 are its new ends. Else nothing has
  * changed. Takes some milliseconds, and no longer than the bounds in task.c where something hangs.

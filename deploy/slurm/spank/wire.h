@@ -49,6 +49,7 @@ struct wire_step {
 
 struct wire_task {
     uint32_t tty; /* ends are ptys, not pipes */
+    uint32_t limit_secs; /* of the job's time; 0 where that isn't known */
     char host[256]; /* the node's name, as Slurm knows it */
 };
 

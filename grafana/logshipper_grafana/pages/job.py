@@ -65,8 +65,6 @@ _FAILED: Json = {
 }
 _NO_CARETS = r" !~ `^[ ^~]*$`"  # below a line of a traceback
 _BESIDE_LOG = job_console.PAGE_REST
-# of four cells of a bar one
-_SHORTER_BARS = "".join(f' | replace "{cell * 4}" "{cell}"' for cell in "█━─╸#=-. ")
 _DETAILS = "Details: how it went, line ledger, mode changes and other events, lines over time"
 _DROPS = (
     "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
@@ -211,22 +209,14 @@ def _header() -> list[Json]:
             "Ended by",
             f"{_OF_ATTEMPT} Exit code or signal, and the reason where there is one; the worst of all captures.",
             loki(queries.end_words(), instant=True),
-            width=8,
+            width=7,
             height=2,
             unit="string",
             options={"reduceOptions": {"calcs": [], "fields": "/^end$/", "values": True}},
             defaults={"mappings": [_FAILED]},
             no_value=_UNKNOWN,
         ),
-        stat(
-            "Ran for",
-            f"{_OF_ATTEMPT} From its first start to its end, or its last sign of life.",
-            loki(queries.duration(), instant=True),
-            width=2,
-            height=2,
-            unit="s",
-            no_value=_UNKNOWN,
-        ),
+        _ran_for(),
         lost_lines(
             "Lines that were printed and could not be logged, of all attempts: red when it isn't 0. The job's own "
             "output has them.",
@@ -239,6 +229,26 @@ def _header() -> list[Json]:
         _records(),
         _bars(),
     ]
+
+
+def _ran_for() -> Json:
+    """And how long it may, in words next to that, as no unit is a duration behind a word."""
+    panel = stat(
+        "Ran for",
+        f"{_OF_ATTEMPT} From its first start to its end, or its last sign of life; and its time limit, where the "
+        "scheduler says that to its tasks: Slurm from 23.02 on does.",
+        loki(queries.duration(), instant=True),
+        width=3,
+        height=2,
+        unit="s",
+        options={
+            "reduceOptions": {"calcs": [], "fields": "/^(Value #A|limit)$/", "values": True},
+            "textMode": "value",
+        },
+        no_value=_UNKNOWN,
+    )
+    panel["targets"].append(loki(queries.limit_words(), instant=True, ref="B"))
+    return panel
 
 
 def _stderr_lines() -> Json:
@@ -313,7 +323,7 @@ def _bars() -> Json:
     A field for each bar, named by its place, which becomes a row: those that are gone hold a blank,
     or their last state would stay. Each answer begins with a text that is no number."""
     place = "".join(f"{{{{$.{label}}}}} " for label in (*_CAPTURE, "stream"))
-    shows = f'"{job_console.SOURCE}{{{{{clean_text("$ll")}{_SHORTER_BARS}}}}}"'
+    shows = f'"{job_console.SOURCE}{{{{{clean_text("$ll")}{queries.SHORTER_BARS}}}}}"'
     texts = clean_text(r'(replace "\n" "\u2028" __line__)') + r' | replace "\u2028" "\",\""'
     padding = rf'(repeat {MAX_STATUS_BARS} "\",\" ")'
     bars = rf'fromJson (print "[\"" ({texts}) {padding} "\"]")'

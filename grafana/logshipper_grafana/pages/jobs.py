@@ -8,16 +8,27 @@ from logshipper_grafana.parts.panels import (
     Json,
     field,
     link,
+    loki,
     lost_lines,
     null_as,
     place,
     prometheus,
     stat,
     table,
+    texts,
     thresholds,
     time_graph,
 )
-from logshipper_grafana.parts.transforms import as_time, merge_rows, organize, rows_with, sort_by
+from logshipper_grafana.parts.records import as_text
+from logshipper_grafana.parts.transforms import (
+    as_time,
+    decode,
+    newest_of_each,
+    order_by_time,
+    organize,
+    rows_with,
+    sort_by,
+)
 from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
     choice_variable,
@@ -44,6 +55,9 @@ _FIRST_KEYS = ("progress", "epoch", "loss")
 # are the words of those who see it end.
 _PAD_BEFORE_SECS, _PAD_AFTER_SECS, _PAD_SHARE, _MAX_PAD_SECS = 2, 10, 0.05, 120
 _INFO = "logshipper_job_info"
+_MAX_BARS = 1000  # entries: those of 100 running bars in 100 s
+_LABELS = ("name", "user", "account", "partition", "state", "node", "bar")  # that are columns
+_LIST_HEIGHT = 20  # with the numbers above it a screen of 1,080 lines
 
 
 def dashboard() -> Json:
@@ -118,6 +132,11 @@ def _newest(metric: str) -> str:
     return queries.of_newest_attempt(f"last_over_time({metric}{{{_CLUSTER}}}[$__range])", _CLUSTER)
 
 
+def _of_listed(series: str) -> str:
+    """Those of jobs that are listed: a column that none of them has a value in isn't there."""
+    return f"({series}) and on(job_id) ({_info()}) and on(job_id) ({_states()})"
+
+
 def _counts() -> list[Json]:
     jobs = f"({_states()}) and on(job_id) ({_info()})"
     running = f'count(group by(job_id)(logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}) and on(job_id) ({_info()}))'
@@ -184,14 +203,15 @@ def _list() -> Json:
     end = f"max by(job_id)({_newest('logshipper_job_end_time_seconds')})"
     sign = f"max by(job_id)({_newest('logshipper_job_heartbeat_time_seconds')})"
     over = queries.where_label(queries.job_states(_CLUSTER), "state", _OVER)
-    nodes = f"count by(job_id)(group by(job_id, host)({_newest(_INFO)}))"
+    attempts = f"last_over_time(logshipper_job_start_time_seconds{{{_CLUSTER}}}[$__range])"
+    restarts = f"count by(job_id)(group by(job_id, attempt)({attempts})) - 1 > 0"
     lost = f'sum by(job_id)(last_over_time(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}}[$__range]))'
     columns = {
         "A": ("", _info()),
         "B": ("", _states()),
         "C": ("started", f"{start} * 1000"),
         "D": ("duration", f"({end} and on(job_id) ({over}) or {sign}) - {start}"),
-        "E": ("nodes", nodes),
+        "E": ("", queries.node_words(_CLUSTER)),
         "F": ("lost", lost),
         "G": (
             "from",
@@ -205,24 +225,36 @@ def _list() -> Json:
     for ref, key in zip("IJK", _KEYS, strict=True):
         value = f"logshipper_metadata_value{{{_CLUSTER}, key=`${{{key}:raw}}`}}"
         newest = queries.of_newest_attempt(f"last_over_time({value}[$__range])", _CLUSTER)
-        columns[ref] = (key, f"max by(job_id)({newest})")
+        columns[ref] = (key, _of_listed(f"max by(job_id)({newest})"))
+    columns["L"] = ("ended by", queries.ends_by_number(_CLUSTER))
+    columns["M"] = ("restarts", _of_listed(restarts))
     renamed = {f"Value #{ref}": name for ref, (name, _) in columns.items() if name}
-    order = ["state", "job_id", "name", "user", "Value #C", "Value #D", "Value #E", "Value #F", "Value #I", "Value #J",
-             "Value #K", "partition", "account"]  # fmt: skip
+    order = ["state", "job_id", "name", "user", "Value #C", "Value #D", "Value #L", "Value #M", "node", "bar",
+             "Value #F", "Value #I", "Value #J", "Value #K", "partition", "account"]  # fmt: skip
     when = 'from=${__data.fields["from"]}&to=${__data.fields["to"]}'
     to_job = links.page(links.JOB, job="${__data.fields.job_id:percentencode}", when=when)
     return table(
         "Captured jobs: newest first",
         "One row for each captured job that was seen in the page's time: its newest attempt. State: what Slurm says "
-        "of its end, else RUNNING while one of its captures runs, then the worst end. Values: the last ones, of "
-        "several tasks the largest. A click on a job opens its page at the job's own time.",
-        [prometheus(expr, instant=True, table=True, ref=ref) for ref, (_, expr) in columns.items()],
-        height=22,
-        transformations=[
-            merge_rows(),
-            organize(
-                renamed=renamed, order=order, hidden=["Time", "Value #A", "Value #B", "lsfits"]
+        "of its end, else RUNNING while one of its captures runs, then the worst end. Ended by: the worst of all "
+        "captures. Node: where it began, and how many others it has. Running bar: what it shows now, of several the "
+        "newest. Values: the last ones, of several tasks the largest. A click on a job opens its page at the job's own "
+        "time.",
+        [
+            *(
+                prometheus(expr, instant=True, table=True, ref=ref)
+                for ref, (_, expr) in columns.items()
             ),
+            _bars(),
+        ],
+        height=_LIST_HEIGHT,
+        transformations=[
+            *order_by_time(),
+            decode(),
+            # an answer without jobs is left out, as it shares no field with others; bars of jobs
+            # that don't run, or aren't listed, are rows of their own, without a user
+            *newest_of_each(["job_id"], [*_LABELS, *renamed], merge=True),
+            organize(renamed=renamed, order=order),
             rows_with("user", "state"),
             sort_by("started", newest_first=True),
             as_time("started"),
@@ -232,7 +264,7 @@ def _list() -> Json:
                 "state",
                 mappings=states.BY_NAME,
                 custom__displayMode="color-text",
-                custom__width=150,
+                custom__width=135,
             ),
             field(
                 "job_id",
@@ -260,7 +292,16 @@ def _list() -> Json:
             field("started", unit="dateTimeAsIso", custom__width=160),
             field("duration", unit="s", custom__width=85),
             *(field(name, custom__width=85) for name in ("partition", "account")),
-            field("nodes", custom__width=65),
+            field(
+                "ended by",
+                unit="prefix:exit code ",
+                decimals=0,
+                mappings=texts(queries.SIGNAL_WORDS),
+                custom__width=100,
+            ),
+            field("restarts", unit="none", custom__width=70),
+            field("node", custom__width=100),
+            field("bar", displayName="running bar", custom__minWidth=200),
             field(
                 "lost",
                 unit="none",
@@ -279,6 +320,16 @@ def _list() -> Json:
         ],
         options={"footer": {"show": False, "enablePagination": True, "fields": "", "reducer": []}},
     )
+
+
+def _bars() -> Json:
+    """What running bars show, with the state that their jobs are listed in: then no other job has
+    one."""
+    lowest = r'(regexReplaceAll "(?s).*\n" __line__ "")'  # of several bars
+    bar = f"{{{{{as_text(lowest)}{queries.SHORTER_BARS}}}}}"
+    line = f'{{"job_id":"{{{{.job_id}}}}","state":"RUNNING","bar":"{bar}"}}'
+    lines = f'{{{_CLUSTER}, kind="status"}} | user=~`${{user:pipe}}` | line_format `{line}`'
+    return loki(lines, lines=_MAX_BARS, ref="N")
 
 
 _OVER = "|".join(state for state in queries.STATES if state not in ("RUNNING", "UNRESPONSIVE"))

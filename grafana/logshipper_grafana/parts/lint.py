@@ -102,6 +102,7 @@ _MATCHER = re.compile(
 )
 _SELECTOR = re.compile(r"\b(logshipper_(?!agent_)\w+)(\{[^{}]*(?:\$\{[^{}]*\}[^{}]*)*\})?")
 _MAX_ENTRIES = 5000
+_MIXED = {"type": "datasource", "uid": "-- Mixed --"}
 
 
 def problems(dashboards: Dashboards) -> list[str]:
@@ -307,6 +308,8 @@ def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
         ]
         for label, query in queries:
             reference = query.get("datasource")
+            if reference == _MIXED and len(_sources_of(query)) > 1:
+                continue
             source: Json = reference if isinstance(reference, dict) else {}
             kind = source.get("type")
             match = re.fullmatch(r"\$\{(\w+)\}", str(source.get("uid")))
@@ -317,6 +320,10 @@ def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
                     name,
                     f"{label} has the data source {match[0]}, which is no variable of type {kind}",
                 )
+
+
+def _sources_of(panel: Json) -> set[str]:
+    return {str((target.get("datasource") or {}).get("uid")) for target in panel.get("targets", ())}
 
 
 def _variables_are_used_and_defined(dashboards: Dashboards) -> Faults:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from logshipper_grafana.parts.records import DENSE, NOTHING
-from logshipper_grafana.parts.variables import LOKI, PROMETHEUS
+from logshipper_grafana.parts.variables import LOKI, MIXED, PROMETHEUS
 
 Json = dict[str, Any]  # Any: JSON
 
@@ -106,6 +106,7 @@ def panel(
     """defaults: further ones of all fields; custom: those of the panel's kind; repeat: a variable,
     one panel for each of its values; interval: the shortest; points: how many at most, 0 for one
     per pixel; links: at the corner of its title."""
+    first, *others = (target["datasource"] for target in targets)
     fields: Json = {"unit": unit, "custom": custom or {}, **(defaults or {})}
     if no_value:
         fields["noValue"] = no_value
@@ -113,7 +114,7 @@ def panel(
         "type": kind,
         "title": title,
         "description": description,
-        "datasource": targets[0]["datasource"],
+        "datasource": first if all(other == first for other in others) else MIXED,
         "targets": list(targets),
         "fieldConfig": {"defaults": fields, "overrides": list(overrides)},
         "options": options or {},
@@ -433,6 +434,15 @@ def swatches() -> list[Json]:
     options = {
         number: {"text": " ", "color": color, "index": index}
         for index, (number, color) in enumerate(colors.items())
+    }
+    return [{"type": "value", "options": options}]
+
+
+def texts(by_value: Mapping[int, str]) -> list[Json]:
+    """What stands for a value: text alone."""
+    options = {
+        str(value): {"text": text, "index": index}
+        for index, (value, text) in enumerate(by_value.items())
     }
     return [{"type": "value", "options": options}]
 

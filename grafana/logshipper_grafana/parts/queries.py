@@ -111,7 +111,14 @@ def newest_state() -> str:
 
 
 _SIGNALS = {int(number): number.name for number in signal.Signals}
+# of the numbers of ends_by_number, those that stand for a signal
+SIGNALLED = 1000
+SIGNAL_WORDS = {
+    SIGNALLED + number: _SIGNALS.get(number, f"signal {number}") for number in range(1, 65)
+}
 NOT_ENDED = "not yet"
+# of four cells of a bar one, so that percentage, rate and remaining time are seen
+SHORTER_BARS = "".join(f' | replace "{cell * 4}" "{cell}"' for cell in "█━─╸#=-. ")
 
 
 def end_words() -> str:
@@ -155,6 +162,20 @@ def duration() -> str:
     unwrapped = f" | label_format lsat=`{at}` | unwrap lsat"
     last = f"max({newest(unwrapped, ACCOUNTS, 'ended_ns')})"
     return f"({last} - min({newest(' | unwrap started_ns', 'started', 'started_ns')})) / 1e9"
+
+
+def limit_words() -> str:
+    """How long the chosen attempt may run, as the label `limit`: `of 2 h`; no series where nobody
+    said it."""
+    parts = (("div $ls 86400", "d"), ("mod (div $ls 3600) 24", "h"), ("mod (div $ls 60) 60", "min"),
+             ("mod $ls 60", "s"))  # fmt: skip
+    words = "".join(f"{{{{with {part}}}}} {{{{.}}}} {unit}{{{{end}}}}" for part, unit in parts)
+    started = job_events("started", "limit_secs", attempts=ATTEMPTS) + ' | limit_secs!=""'
+    started += (
+        f" | label_format limit=`{{{{$ls := int .limit_secs}}}}of{words}` | unwrap limit_secs"
+    )
+    newest_limits = f'last_over_time({started} | __error__="" [$__range])'
+    return f"topk(1, max by (limit)({newest_limits} by (host, attempt, step, task, limit)))"
 
 
 # ---- PromQL
@@ -453,6 +474,38 @@ def start_of_newest_attempt(matchers: str) -> str:
 
 def of_newest_attempt(series: str, matchers: str) -> str:
     return f"({series}) and on(job_id, attempt) {start_of_newest_attempt(matchers)}"
+
+
+def ends_by_number(matchers: str) -> str:
+    """Of each job how its newest attempt ended, as one number: an exit code, or a signal and
+    SIGNALLED; the worst of all captures."""
+    code, number = (
+        of_newest_attempt(f"last_over_time({metric}{{{matchers}}}[$__range])", matchers)
+        for metric in ("logshipper_job_exit_code", "logshipper_job_signal")
+    )
+    return f"max by(job_id)({SIGNALLED} + ({number}) or {code})"
+
+
+def node_words(matchers: str) -> str:
+    """Of each job, as the label `node`, the node of the capture of its newest attempt that began
+    first, with how many more there are: those that the scheduler says, or that were seen."""
+    info, count, start = (
+        of_newest_attempt(f"last_over_time({metric}{{{matchers}}}[$__range])", matchers)
+        for metric in (
+            "logshipper_job_info",
+            "logshipper_job_nodes",
+            "logshipper_job_start_time_seconds",
+        )
+    )
+    begun = f"bottomk by(job_id)(1, {start})"
+    first = f"group by(job_id, host)({info} and on(job_id, attempt, step, task, instance) {begun})"
+    seen = f"count by(job_id)(group by(job_id, host)({info}))"
+    others = f'count_values by(job_id)("more", max by(job_id)({seen} or {count}) - 1 > 0)'
+    several = (
+        f'label_join({first} * on(job_id) group_left(more) {others}, "node", " +", "host", "more")'
+    )
+    single = f'label_replace({first}, "node", "$1", "host", "(.+)")'
+    return f"max by(job_id, node)({several} or on(job_id) {single})"
 
 
 def job_states(matchers: str) -> str:

@@ -7,6 +7,7 @@ Json = dict[str, Any]  # Any: JSON
 
 LOKI = {"type": "loki", "uid": "${loki}"}
 PROMETHEUS = {"type": "prometheus", "uid": "${prometheus}"}
+MIXED = {"type": "datasource", "uid": "-- Mixed --"}  # of a panel that asks both
 SHOWN, WITHOUT_LABEL, HIDDEN = 0, 1, 2
 ON_TIME_RANGE = 2  # refreshed with the time range, and with the variables that the query names
 AS_IT_COMES, ALPHABETICAL, NUMERICAL = 0, 1, 3  # numerical: what has no number comes first

@@ -33,6 +33,7 @@ from logshipper_ingest.model.job import (
     JobSummary,
     Json,
     derived_state,
+    limit_secs_of,
 )
 from logshipper_ingest.model.summary import CaptureFacts, summarise
 
@@ -150,6 +151,7 @@ class EventAccount(CaptureFacts):
         self.columns, self.rows = _count(event, "columns"), _count(event, "rows")
         self.tty = event.get("tty") is not False
         self.nodes = min(_count(event, "nodes"), MAX_NODES)
+        self.limit_secs = limit_secs_of(event)
         self.started_ns = min(_count(event, "started_ns") or time_ns, time_ns)
 
     def _take_counts(self, event: Json) -> None:
@@ -387,6 +389,7 @@ def as_capture(number: int, capture: CaptureOfLoki, now_ns: int) -> Capture:
         rows=account.rows,
         tty=account.tty,
         nodes=account.nodes,
+        limit_secs=account.limit_secs,
     )
 
 

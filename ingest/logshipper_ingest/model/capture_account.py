@@ -38,6 +38,7 @@ from logshipper_ingest.model.job import (
     Capture,
     Json,
     heartbeat_lost,
+    limit_secs_of,
 )
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.summary import CaptureFacts
@@ -398,6 +399,7 @@ class CaptureAccount(CaptureFacts):
         self.rows = _count_of(record, "rows")
         self.tty = record.get("tty") is not False
         self.nodes = self.nodes or min(_count_of(record, "nodes"), MAX_NODES)
+        self.limit_secs = self.limit_secs or limit_secs_of(record)
         # no later than its own record
         self.started_ns = min(_count_of(record, "started_ns") or time_ns, time_ns)
 
@@ -471,6 +473,7 @@ class CaptureAccount(CaptureFacts):
             "rows": self.rows,
             "tty": self.tty,
             **({"nodes": self.nodes} if self.nodes else {}),
+            **({"limit_secs": self.limit_secs} if self.limit_secs else {}),
             "mode": self.mode,
             "started_ns": self.started_ns,
         }
@@ -518,6 +521,7 @@ class CaptureAccount(CaptureFacts):
             rows=self.rows,
             tty=self.tty,
             nodes=self.nodes,
+            limit_secs=self.limit_secs,
         )
 
 

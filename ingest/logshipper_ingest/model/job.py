@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from logshipper.config import JSON
+from logshipper.spool.captures import LIMIT_MAX_SECS
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.capture_id import JobKey, Source
 
@@ -56,6 +57,13 @@ def job_shard(job_id: str) -> str:
     return job_id[-1] if job_id[-1:] in frozenset("0123456789") else "x"
 
 
+def limit_secs_of(facts: Json) -> int:
+    """A job's time limit, as what was recorded of a capture's start has it; 0 where it has none, or
+    one that can't be."""
+    limit = facts.get("limit_secs")
+    return limit if type(limit) is int and 0 < limit <= LIMIT_MAX_SECS else 0
+
+
 @dataclass(frozen=True)
 class JobSummary:
     """One job. State, exit code, times, host and mode are those of its newest attempt; lines
@@ -95,6 +103,7 @@ class JobSummary:
     # of events besides start and end that changed the job's state, 0 where there are none
     first_change_ns: int = 0
     last_change_ns: int = 0
+    limit_secs: int = 0  # the newest attempt's time limit, 0 where nobody says
 
     @property
     def key(self) -> JobKey:
@@ -162,6 +171,7 @@ class Capture:
     rows: int  # likewise
     tty: bool  # False where pipes took its place
     nodes: int = 0  # that the job has, as its scheduler says; 0 where it doesn't
+    limit_secs: int = 0  # the job's time limit, likewise
 
     @property
     def source(self) -> Source:

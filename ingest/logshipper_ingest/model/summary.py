@@ -48,6 +48,7 @@ class CaptureFacts(ABC):
     details: Json = field(default_factory=dict)
     first_change_ns: int = 0  # as JobSummary has it
     last_change_ns: int = 0  # likewise
+    limit_secs: int = 0  # of the job's time, 0 where nobody says
 
     @property
     @abstractmethod
@@ -140,6 +141,7 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
             default=0,
         ),
         last_change_ns=max(row.account.last_change_ns for row in captures),
+        limit_secs=max(account.limit_secs for account in current),
     )
 
 

@@ -25,7 +25,7 @@ from logshipper.spool.segment import Stream
 from logshipper.spool.spool_room import LIMITS_FILE
 from logshipper.telegraf.measurements import PORT_FILE
 from logshipper_ingest.model.capture_id import Source
-from logshipper_ingest.model.job import NAME
+from logshipper_ingest.model.job import NAME, limit_secs_of
 from logshipper_ingest.spool.folder_entries import scanned
 from logshipper_ingest.spool.folder_removal import TAKEN, FolderRemoval, close_to_others
 from logshipper_ingest.spool.folder_size import FolderSize, folder_size
@@ -62,6 +62,7 @@ class Identity(NamedTuple):
     account: str = ""  # the scheduler's
     partition: str = ""  # likewise
     nodes: int = 0  # that the job has, 0 where the file has none
+    limit_secs: int = 0  # the job's time limit, likewise
 
     @property
     def source(self) -> Source:
@@ -184,6 +185,7 @@ class CaptureFolder:
             account=_words(identity.get("account")),
             partition=_words(identity.get("partition")),
             nodes=_whole(identity.get("nodes"), 0),
+            limit_secs=limit_secs_of(identity),
         )
 
     def counters(self) -> Counters | None:

@@ -37,6 +37,7 @@ def new_account(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
         account=identity.account,
         partition=identity.partition,
         nodes=min(identity.nodes, MAX_NODES),
+        limit_secs=identity.limit_secs,
         started_ns=begun_ns,
         heartbeat_ns=begun_ns,
     )

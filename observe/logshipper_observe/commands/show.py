@@ -221,7 +221,8 @@ class _Page:
         if job.ended_ns is not None:
             yield "Ended", [local(job.ended_ns), *self._ago(job.ended_ns)]
         running = "" if job.ended_ns is not None else " so far"
-        yield "Duration", [duration(duration_secs(job, self.now_ns)) + running]
+        limit = f" of {duration(job.limit_secs)}" if job.limit_secs else ""
+        yield "Duration", [duration(duration_secs(job, self.now_ns)) + limit + running]
         if job.user or job.host:
             yield (
                 "Where",

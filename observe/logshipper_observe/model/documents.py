@@ -47,6 +47,7 @@ def job_document(job: "JobSummary", now_ns: int, marks: "Marks | None" = None) -
         **moment("ended", job.ended_ns),
         **moment("heartbeat", job.heartbeat_ns or None),
         "duration_secs": round(duration_secs(job, now_ns), 3),
+        "limit_secs": job.limit_secs or None,
         "mode": job.mode,
         "lines": job.lines,
         "records": job.records,

@@ -124,6 +124,13 @@ def test_every_byte_and_every_line(batch: Batch) -> None:
     assert logged.lines(Stream.STDERR) == [b"err"]
 
 
+def test_the_jobs_time_limit_is_recorded(batch: Batch) -> None:
+    times = {"SLURM_JOB_START_TIME": "1700000000", "SLURM_JOB_END_TIME": "1700007200"}
+    assert batch.run("echo out", **times)[0] == 0
+    (logged,) = batch.captures()
+    assert [record["limit_secs"] for record in logged.records("start")] == [7200]
+
+
 def test_colours_are_kept_for_who_asks_for_it(batch: Batch) -> None:
     (batch.home / ".logoptin").write_text("colors: keep\nsnapshots: 30s\n")
     assert batch.run(r"printf '\033[1;31mred\033[0m\n'")[0] == 0

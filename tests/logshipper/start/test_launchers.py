@@ -94,6 +94,42 @@ def test_hostile_environments_make_an_id_or_none(hostile: str) -> None:
             assert "/" not in place.step
 
 
+TIMES = {"SLURM_JOB_START_TIME": "1700000000", "SLURM_JOB_END_TIME": "1700007200"}
+YEAR_SECS = 365 * 86400
+
+
+@pytest.mark.parametrize(
+    ("environment", "limit"),
+    [
+        ({**SLURM, **TIMES}, 7200),
+        ({**SLURM, **TIMES, "SLURM_STEP_ID": "2", "OMPI_COMM_WORLD_RANK": "1"}, 7200),
+        ({"PBS_JOBID": "4711.head", "PBS_WALLTIME": "90"}, 90),
+        # of the allocation around it, which has none of its own
+        ({**SLURM, **TIMES, "QCG_PM_STEP_ID": "5d"}, 0),
+        ({**SLURM, **TIMES, "FLUX_JOB_ID": "f2o"}, 0),
+        (TIMES, 0),  # left over in somebody's shell
+        ({"LSB_JOBID": "4711", "PBS_WALLTIME": "90"}, 0),
+        ({**SLURM, "PBS_WALLTIME": "90"}, 0),
+        # Slurm's word for a job without a limit: a year
+        ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": str(1700000000 + YEAR_SECS)}, 0),
+        ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": str(1700000000 + YEAR_SECS - 1)}, YEAR_SECS - 1),
+        ({**SLURM, "SLURM_JOB_END_TIME": "1700007200"}, 0),
+        ({**SLURM, "SLURM_JOB_START_TIME": "1700000000"}, 0),
+        ({**SLURM, **TIMES, "SLURM_JOB_START_TIME": "0"}, 0),
+        ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": "1700000000"}, 0),
+        ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": "1600000000"}, 0),
+        ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": "-1"}, 0),
+        ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": "Unknown"}, 0),
+        ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": "9" * 30}, 0),
+        ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": "\u0661700007200"}, 0),
+        ({"PBS_JOBID": "4711.head", "PBS_WALLTIME": "1:30:00"}, 0),
+        ({"PBS_JOBID": "4711.head", "PBS_WALLTIME": "0"}, 0),
+    ],
+)
+def test_time_limit(environment: dict[str, str], limit: int) -> None:
+    assert launchers.limit_secs(environment, launchers.find(environment)) == limit
+
+
 def test_ranks_of_one_process_are_one_job() -> None:
     """Where no run has a name (torchrun without --rdzv-id): what this process' parent started."""
     environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}

@@ -155,7 +155,7 @@ function title(job) {
 function factsOf(job, now) {
   return [
     ["Started", `${local(job.started_ns / 1e6)} (${when(job.started_ns / 1e6, now)})`],
-    ["Took", duration(job.duration_secs) + (isRunning(job.state) ? " so far" : "")],
+    ["Took", duration(job.duration_secs) + (job.limit_secs ? ` of ${duration(job.limit_secs)}` : "") + (isRunning(job.state) ? " so far" : "")],
     ["Mode", job.mode],
     ["Where", [job.user && `${job.user}@`, job.host, job.cluster && ` (${job.cluster})`].filter(Boolean).join("")],
     ["Lines", grouped(job.lines) + (job.lost ? `, ${grouped(job.lost)} lost` : "")],
