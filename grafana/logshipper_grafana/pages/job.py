@@ -90,7 +90,7 @@ def dashboard() -> Json:
                 row("Each key over ${x} – ${rule}${thinned}${more_keys}"),
                 job_graphs.each_over_x(),
                 job_console.console(),
-                [job_graphs.values(), _configuration()],
+                [job_graphs.reported_values(), _configuration()],
                 row(
                     "All keys in one graph, and every record",
                     collapsed=[

@@ -2,17 +2,19 @@
 Pure."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
 
 from logshipper_ingest.model.job import Json
 from logshipper_ingest.model.metadata_keys import Number
 
+VALUE = "value"  # their kind in Loki
 MAX_REPORTED = 100  # keys of a capture
 MAX_NAME_BYTES = 128  # of a key and of its X
 _MAX_INT = 1 << 63
 
 
-class KeyReport(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class KeyReport:
     """The numbers of a key in one capture. x: the key whose numbers the `_at`s are, None where they
     are the records' numbers, among those with the same keys."""
 
@@ -34,7 +36,7 @@ class KeyReport(NamedTuple):
         ):
             return None
         try:
-            return {name: _short(value) for name, value in self._asdict().items()}
+            return {name: _short(value) for name, value in asdict(self).items()}
         except OverflowError:
             return None
 

@@ -30,6 +30,7 @@ from logshipper_ingest.model.capture_account import (
     StatusRow,
 )
 from logshipper_ingest.model.job import NAME, Json, job_shard
+from logshipper_ingest.model.key_reports import VALUE
 from logshipper_ingest.servers.loki_push import as_utf8, encode_block, encode_metadata
 from logshipper_ingest.spool.capture_folder import Identity
 
@@ -40,7 +41,6 @@ KIND_LABELS = {
     Kind.COMMAND: "command",
     Kind.NOTE: "log",
 }
-VALUE = "value"  # the kind of what the agent reports of a capture's keys
 HOUR_NS = 3600 * 10**9
 EVENTS_SPAN_NS = 60 * 10**9  # of a chunk: chunks are sent by their first times
 NO_METADATA: Mapping[str, str] = MappingProxyType({})

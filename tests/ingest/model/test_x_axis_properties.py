@@ -203,8 +203,10 @@ def test_reports_of_many_keys_don_t_depend_on_when_the_state_was_written(
     random = Random(seed)
     keys = [f"k{number:02}" for number in range(2 * MAX_WHOLE)]
     task: Task = [
-        {key: random.choice([at, -at, random.random()]) for key in random.sample(keys, 20)}
-        | {"steps": at}
+        {
+            **{key: random.choice([at, -at, random.random()]) for key in random.sample(keys, 20)},
+            "steps": at,
+        }
         for at in range(count)
     ]
     whole, parts = XAxis(keeps_places=True), XAxis(keeps_places=True)

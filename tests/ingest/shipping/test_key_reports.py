@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from logshipper_ingest.shipping.followed_capture import FIRST_REPORT_NS, REPORT_NS
-from tests.tools.segment_factory import SECOND_NS
-from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.segment_factory import SECOND_NS, CaptureWriter
+from tests.tools.shipping_node import ShippingNode, soon_ns
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def reports(node: ShippingNode, *, final: bool) -> list[list[dict[str, Any]]]:  
     return [by_time[time_ns] for time_ns in sorted(by_time)]
 
 
-def record(capture: NodeCapture, *steps: int) -> None:
+def record(capture: CaptureWriter, *steps: int) -> None:
     capture.metadata(*({"step": step, "loss": abs(step - 5)} for step in steps))
 
 
