@@ -20,6 +20,7 @@ _PLACES = {
     CHECK: """
         ingest/checks/test_check_loki_limits ingest/config/test_agent_config ingest/console/test_text_table
         ingest/metrics/test_job_metrics ingest/model/test_capture_account ingest/model/test_hostile_frames
+        ingest/model/test_key_reports
         ingest/model/test_ranks ingest/model/test_ranks_properties ingest/model/test_slurm_states_records
         ingest/model/test_x_axis ingest/model/test_x_axis_properties ingest/servers/test_backoff
         ingest/servers/test_loki_push ingest/shipping/test_entries ingest/spool/test_segment_reader

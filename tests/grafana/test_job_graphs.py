@@ -477,23 +477,36 @@ def test_without_metadata_there_is_nothing(pages: Pages) -> None:
 
 
 def test_last_least_and_largest_of_each_key(pages: Pages) -> None:
-    """Four digits; of a thinned job those of the records that graphs have."""
+    """Four digits, with X there; of a thinned job, too, those of all records."""
     rows = pages.job("ended").show("Last, least").rows()
     assert [row["key"] for row in rows] == ["epoch", "loss", "val/acc"]
-    values = [record["loss"] for record in printed.ENDED.records]
-    assert rows[1] == {
-        "key": "loss",
-        **dict(
-            zip(
-                ("last", "least", "largest"),
-                (f"{value:.4g}" for value in (values[-1], min(values), max(values))),
-                strict=True,
-            )
-        ),
+    records = printed.ENDED.records
+    extremes = {
+        "last": records[-1],
+        "least": min(records, key=lambda record: record["loss"]),
+        "largest": max(records, key=lambda record: record["loss"]),
     }
+    values = {name: f"{record['loss']:.4g}" for name, record in extremes.items()}
+    at = {f"{name} at": str(record["epoch"]) for name, record in extremes.items()}
+    assert rows[1] == {"key": "loss", **values, **at, "X": "epoch"}
+    assert (rows[0]["largest at"], rows[0]["X"]) == ("30", "record number")
     (loss, _, step) = pages.job("long").show("Last, least").rows()
     assert (loss["least"], loss["largest"]) == ("0.5", "3000")
     assert step["last"] == str(printed.LONG_RECORDS)
+
+
+def test_each_task_has_its_values(pages: Pages) -> None:
+    page = pages.job("three-nodes", task="all")
+    keys = [row["key"] for row in page.show("Last, least").rows()]
+    assert [key for key in keys if key.startswith("loss")] == [
+        f"loss · task {task}" for task in range(len(printed.THREE_NODES.attempts))
+    ]
+
+
+def test_values_outlast_prometheus(pages: Pages) -> None:
+    (loss, step) = pages.job("old").show("Last, least").rows()
+    assert (loss["last at"], loss["X"]) == ("7", "step")
+    assert (step["last"], step["X"]) == ("7", "record number")
 
 
 def test_without_numbers_one_panel_says_what_to_print(pages: Pages) -> None:

@@ -199,11 +199,11 @@ def test_last_least_and_largest(compared: Page, pages: Pages) -> None:
     rows = values_of(compared)
     values = [record["loss"] for record in printed.ENDED.records]
     job = f"2·ended ({pages.fixture.jobs['ended'].job_id})"
-    row = rows[series_name(f"loss · {job}")]
+    row = rows[f"loss · {job}"]
     assert (row["last"], row["least"], row["largest"]) == tuple(
         f"{value:.4g}" for value in (values[-1], min(values), max(values))
     )
-    row = rows[series_name("loss · 1·three-nodes (4711) · task 2")]
+    row = rows["loss · 1·three-nodes (4711) · task 2"]
     assert (row["last"], row["least"], row["largest"]) == ("205", "201", "205")
     assert len(rows) == 3 + 2 * 3
 

@@ -1,6 +1,6 @@
 """The page that compares jobs over one key that they share."""
 
-from logshipper_grafana.parts import links, queries, records, states
+from logshipper_grafana.parts import links, queries, records, states, values
 from logshipper_grafana.parts.panels import (
     JOB_COLORS,
     PAGE_WIDTH,
@@ -17,7 +17,6 @@ from logshipper_grafana.parts.panels import (
 )
 from logshipper_grafana.parts.queries import over_range, thinned
 from logshipper_grafana.parts.transforms import (
-    as_text,
     as_time,
     by_series,
     decode,
@@ -26,7 +25,6 @@ from logshipper_grafana.parts.transforms import (
     merge_rows,
     order_by_time,
     organize,
-    reduced,
     rows_as_columns,
     rows_with,
     sort_by,
@@ -41,6 +39,7 @@ from logshipper_grafana.parts.variables import (
     query_variable,
 )
 from logshipper_grafana.parts.x_axis import CHOICE, X, over_x_or_number, x_choice
+from logshipper_ingest.model.key_reports import VALUE
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
@@ -164,14 +163,6 @@ def _variables() -> list[Json]:
             label_pattern("picked", "key"),
             sort=ALPHABETICAL,
             multi=True,
-        ),
-        query_variable(
-            "dec",
-            "dec",
-            "The digits that a record's number ends in to be in the table of all keys.",
-            queries.thinning_together(*_counts_and_captures()),
-            label_pattern("dec"),
-            hide=HIDDEN,
         ),
         query_variable(
             "thinned",
@@ -331,28 +322,15 @@ def _graph() -> Json:
 
 
 def _values() -> Json:
-    """Which of the least and the largest is the best nobody knows but who reads it."""
-    numbers = _RECORDS + thinned("${dec:raw}")
-    suffix = _SERIES.replace('print $lc "·" $ls', 'print " · " $lc "·" $ls')
-    return table(
-        "Last, least and largest${thinned}",
-        "Of each key with numbers, of each job after its number in the table above. Of the records that all keys "
-        "together leave: where some are left out, the last may be some records old, and others less or larger.",
-        [loki(numbers + records.over_time(suffix=suffix, rounded=True), lines=queries.MAX_ENTRIES)],
-        width=12,
+    """A row for each key and job. Grafana's transformations are for all queries of a panel, and those
+    that make the rows above of the first records leave no room for a second one."""
+    selector = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="{VALUE}"}} | job_id=~`${{jobs:pipe}}`'
+    return values.key_table(
+        selector,
+        "Of each key with numbers, of each job after its number in the table above.",
+        suffix=_SERIES.removesuffix(records.TAGS).replace(
+            'print $lc "·" $ls', 'print " · " $lc "·" $ls'
+        ),
         height=9,
-        transformations=[
-            *order_by_time(),
-            decode(),
-            as_time(records.TIME_FIELD),
-            without_empty_frames(),
-            *reduced({"lastNotNull": "last", "min": "least", "max": "largest"}, {"Field": "key"}),
-            sort_by("key"),
-            as_text("last", "least", "largest"),
-        ],
-        overrides=[
-            field("key", custom__minWidth=200),
-            *(field(name, custom__width=90) for name in ("last", "least", "largest")),
-        ],
-        no_value="no numbers in this time",
+        width=12,
     )

@@ -89,7 +89,7 @@ def dashboard() -> Json:
                 row("Each key over ${x} – ${rule}${thinned}${more_keys}"),
                 job_graphs.each_over_x(),
                 job_console.console(),
-                [job_graphs.values(), _configuration()],
+                [job_graphs.reported_values(), _configuration()],
                 row(
                     "Each key with a legend: of several attempts, tasks or sets of tags",
                     collapsed=[job_graphs.each_over_x(legend=True)],

@@ -1,7 +1,7 @@
 """The job's numbers: the table of its metadata, graphs over time and over X."""
 
 from logshipper_grafana.pages import job_console
-from logshipper_grafana.parts import links, queries, records
+from logshipper_grafana.parts import links, queries, records, values
 from logshipper_grafana.parts.panels import (
     PAGE_WIDTH,
     Json,
@@ -14,18 +14,17 @@ from logshipper_grafana.parts.panels import (
 )
 from logshipper_grafana.parts.queries import MAX_ENTRIES, thinned
 from logshipper_grafana.parts.transforms import (
-    as_text,
     as_time,
     by_series,
     decode,
     order_by_time,
     organize,
-    reduced,
     rows_with,
     sort_by,
     without_empty_frames,
 )
 from logshipper_grafana.parts.x_axis import X, nothing_to_draw, over_x_or_number, over_x_or_own
+from logshipper_ingest.model.key_reports import VALUE
 
 # With `all` chosen each attempt and each task gets its own series, so that lines of different ones
 # don't join; so does each set of tags.
@@ -37,6 +36,12 @@ _SUFFIX = (
 _ORDERED = (
     '{{if or (eq "${attempt:raw}" "all") (eq "${task:raw}" "all")}}'
     "{{$lm = print (add 1000000 (int .attempt)) (add 1000000 (int .task)) $ls}}{{end}}"
+)
+# Rows don't join either way; where Prometheus doesn't know what was chosen, all have come.
+_CAPTURE_SUFFIX = "".join(
+    f'{{{{if or (eq "${{{name}:raw}}" "all") (and (eq "${{{name}s:raw}}" ".*") (ne .{name} "{first}"))}}}}'
+    f'{{{{$ls = print $ls " · {name} " .{name}}}}}{{{{end}}}}'
+    for name, first in (("attempt", 1), ("task", 0))
 )
 _NONE = "no numbers in this time"
 
@@ -135,34 +140,14 @@ def each_over_x(*, legend: bool = False) -> Json:
     )
 
 
-def values() -> Json:
-    """Which of the least and the largest is the best nobody knows but who reads it."""
-    return table(
-        "Last, least and largest${thinned}",
-        "Of each key with numbers, of the chosen attempt and task. Of a thinned job of the records that graphs have, "
-        "so that the last may be some records old.",
-        [
-            loki(
-                _thinned_records() + records.over_time(suffix=_SUFFIX, rounded=True),
-                lines=MAX_ENTRIES,
-            )
-        ],
+def reported_values() -> Json:
+    selector = queries.job_lines(VALUE) + queries.ATTEMPTS + queries.TASKS
+    return values.key_table(
+        selector,
+        "Of each key with numbers, of the chosen attempt and task.",
+        suffix=_CAPTURE_SUFFIX,
         height=6,
         width=job_console.PAGE_REST,
-        transformations=[
-            *order_by_time(),
-            decode(),
-            as_time(records.TIME_FIELD),
-            without_empty_frames(),
-            *reduced({"lastNotNull": "last", "min": "least", "max": "largest"}, {"Field": "key"}),
-            sort_by("key"),
-            as_text("last", "least", "largest"),
-        ],
-        overrides=[
-            field("key", custom__minWidth=120),
-            *(field(name, custom__width=90) for name in ("last", "least", "largest")),
-        ],
-        no_value=_NONE,
     )
 
 

@@ -81,7 +81,6 @@ def _collect(
     suffix: str = "",
     series: str = "",
     own_x: str = "",
-    rounded: bool = False,
 ) -> str:
     """Puts X's number into $lx and `,"name":number` of all others (only: of the key of this name)
     into $lo; own_x: a label that names a further key, whose number comes into $lw.
@@ -98,8 +97,8 @@ def _collect(
         return (
             f'{{{{if eq {name} "{x}"}}}}{{{{$lx = printf "%v" {value}}}}}{own_x_branch}'
             f'{{{{{test}}}}}{{{{$ll := {label}}}}}{_BLANKS}{_NO_INDEX}{{{{$lq := printf "%q" $ll}}}}'
-            f'{{{{if not (contains "\\\\" $lq)}}}}{_rounding(value) if rounded else ""}'
-            f'{{{{$lo = printf "%s,%s:%v" $lo $lq {_ROUNDED if rounded else value}}}}}{{{{end}}}}{{{{end}}}}'
+            f'{{{{if not (contains "\\\\" $lq)}}}}'
+            f'{{{{$lo = printf "%s,%s:%v" $lo $lq {value}}}}}{{{{end}}}}{{{{end}}}}'
         )
 
     begin = (
@@ -110,15 +109,6 @@ def _collect(
     )
     begin += f'{{{{$lw := ""}}}}{{{{$lz := .{own_x}}}}}' if own_x else ""
     return begin + _walk(body)
-
-
-def _rounding(value: str) -> str:
-    """Puts the number into $lf: four digits, of larger ones one decimal."""
-    small = f"and (lt {value} 1e3) (gt {value} -1e3)"
-    return f'{{{{$lf := printf "%.1f" {value}}}}}{{{{if {small}}}}}{{{{$lf = printf "%.4g" {value}}}}}{{{{end}}}}'
-
-
-_ROUNDED = '(trimSuffix ".0" $lf)'
 
 
 def as_text(value: str) -> str:
@@ -167,14 +157,13 @@ def over_own_x(x: str, own_x: str, *, only: str, suffix: str = "") -> str:
     return _line_format(_collect(x, only=only, suffix=suffix, own_x=own_x) + tail)
 
 
-def over_time(*, suffix: str = "", rounded: bool = False) -> str:
+def over_time(*, suffix: str = "") -> str:
     """All numbers, after the time. Records of a burst share a millisecond, and a graph whose points
-    all do stays blank: the record's number parts them, by microseconds. rounded: to four digits,
-    and one decimal of numbers from 1,000 on."""
+    all do stays blank: the record's number parts them, by microseconds."""
     at = '{{unixEpochMillis __timestamp__}}.{{printf "%03d" (mod (int .n) 1000)}}'
     point = _of_series(f'{{"{TIME_FIELD}":{at}{{{{$lo}}}}}}', suffix)
     tail = f"{{{{if $lo}}}}{point}{{{{end}}}}"
-    return _line_format(_collect("", suffix=suffix, rounded=rounded) + tail)
+    return _line_format(_collect("", suffix=suffix) + tail)
 
 
 def whole() -> str:

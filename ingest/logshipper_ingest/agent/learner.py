@@ -145,6 +145,8 @@ class Learner:
                 sink.note_waiting(min(earliest_ns, time.time_ns()))
         knowledge.account.host = capture.identity.host or knowledge.account.host
         capture.learnt = knowledge._replace(position=batch.position, done=learnt.done)
+        if not learnt.done:  # the shipper reports the last of it
+            capture.report_keys()
         return bool(batch.frames) or learnt.done or batch.position != knowledge.position
 
     def _count(self, user: str, before: _PrintedCounts, now: _PrintedCounts) -> None:

@@ -121,6 +121,16 @@ class Rows:
     statuses: dict[Stream, StatusRow] = field(default_factory=dict)
     # the capture's start, heartbeats and end, as events
     marks: list[EventRow] = field(default_factory=list)
+    report: "ReportRow | None" = None  # of the capture's keys
+
+
+class ReportRow(NamedTuple):
+    """What is known of a capture's keys at one time, a document each (`key_reports.documents`).
+    final: nothing follows."""
+
+    time_ns: int
+    documents: list[Json]
+    final: bool = False
 
 
 @dataclass
@@ -344,7 +354,7 @@ class CaptureAccount(CaptureFacts):
             return
         record = parse_record(row.line)
         if record is not None:
-            axis.add(record, row.time_ns)
+            axis.add(record, row.time_ns, row.n)
             return
         self.unparsed += 1
         if self.unparsed == MAX_UNPARSED:

@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from logshipper_ingest.model.metadata_keys import Number, Path
+from logshipper_ingest.model.metadata_keys import Number, Path, pack_number, unpack_number
+from logshipper_ingest.model.places import Place, Places
 
 # how a key's numbers run; the larger is the worse
 _UNKNOWN, _RISING, _ONE_WAY, _ANY = range(4)
@@ -73,6 +74,10 @@ class Course:
     def rule(self) -> int:
         return _RULES.get((self.shape(), self.integer), 7)
 
+    def best_rule(self) -> int:
+        """The best that its rule may still be."""
+        return self.rule() if self.rose or self.fell else _RULES[_RISING, self.integer]
+
     def copy(self) -> "Course":
         course = Course()
         course.worst, course.integer, course.last = self.worst, self.integer, self.last
@@ -87,7 +92,7 @@ class Course:
         self.rose = self.fell = False
 
     def pack(self) -> list[object]:
-        last = None if self.last is None else _pack_number(self.last)
+        last = None if self.last is None else pack_number(self.last)
         return [self.worst, self.integer, last, self.rose, self.fell]
 
     @classmethod
@@ -96,36 +101,62 @@ class Course:
     ) -> "Course":  # Any: JSON of our own; what is wrong with it raises below
         course = cls()
         course.worst, course.integer, last, course.rose, course.fell = packed
-        course.last = None if last is None else _unpack_number(last)
+        course.last = None if last is None else unpack_number(last)
         return course
 
 
 class PathTally:
     """Counts of one path. record_count: records that have a value of this sort there; last_ns: the
-    newest one's time."""
+    newest one's time; `_place`s: where numbers were, None where that isn't kept."""
 
-    __slots__ = ("last_ns", "max", "min", "record_count")
+    __slots__ = (
+        "last_ns",
+        "last_place",
+        "max",
+        "max_place",
+        "min",
+        "min_place",
+        "record_count",
+    )
 
     def __init__(self) -> None:
         self.record_count = 0
         self.last_ns = 0
         self.min: Number | None = None
         self.max: Number | None = None
+        self.last_place: Place | None = None
+        self.min_place: Place | None = None
+        self.max_place: Place | None = None
 
     def add(self, time_ns: int) -> None:
         self.record_count += 1
         self.last_ns = max(self.last_ns, time_ns)
 
-    def add_number(self, value: Number, time_ns: int) -> None:
+    def add_number(self, value: Number, time_ns: int, place: Place | None = None) -> None:
         self.record_count += 1
         if time_ns > self.last_ns:  # noqa: PLR1730  twice as fast as max(), for each number of each record
             self.last_ns = time_ns
-        if self.min is None or value < self.min:
+        self.last_place = place
+        if self.min is None or self.max is None:
+            self.min = self.max = value
+            self.min_place = self.max_place = place
+        elif value < self.min:
             self.min = value
-        if self.max is None or value > self.max:
+            self.min_place = place
+        elif value > self.max:
             self.max = value
+            self.max_place = place
+
+    @property
+    def places(self) -> Places:
+        return Places(self.last_place, self.min_place, self.max_place)
+
+    @places.setter
+    def places(self, places: Places) -> None:
+        self.last_place, self.min_place, self.max_place = places
 
     def copy(self) -> "PathTally":
+        """Without places, which are of one capture."""
         tally = PathTally()
         tally.record_count, tally.last_ns, tally.min, tally.max = (
             self.record_count,
@@ -145,7 +176,7 @@ class PathTally:
         numbers = (
             None
             if self.min is None or self.max is None
-            else [_pack_number(self.min), _pack_number(self.max)]
+            else [pack_number(self.min), pack_number(self.max)]
         )
         return [self.record_count, self.last_ns, numbers]
 
@@ -154,7 +185,7 @@ class PathTally:
         tally = cls()
         tally.record_count, tally.last_ns, numbers = packed
         if numbers is not None:
-            tally.min, tally.max = _unpack_number(numbers[0]), _unpack_number(numbers[1])
+            tally.min, tally.max = unpack_number(numbers[0]), unpack_number(numbers[1])
         return tally
 
 
@@ -183,16 +214,3 @@ def _extreme(first: Number | None, second: Number | None, *, larger: bool) -> Nu
             key=lambda number: (type(number) is float, str(number) if number == 0 else ""),
         )
     return first if (first > second) is larger else second
-
-
-def _pack_number(value: Number) -> object:
-    """Big integers as hexadecimal text: Python limits the decimal digits that it converts."""
-    return hex(value) if type(value) is int and value.bit_length() > 64 else value
-
-
-def _unpack_number(packed: object) -> Number:
-    if isinstance(packed, str):
-        return int(packed, 16)
-    if type(packed) is int or type(packed) is float:
-        return packed
-    raise ValueError(f"not a number: {packed!r}")

@@ -201,3 +201,16 @@ def names_of(paths: Iterable[Path]) -> dict[Path, str]:
 def _key_text(key: str, shared: bool) -> str:
     needs_quotes = '"' in key or not key.isprintable() or (shared and "." in key)
     return json.dumps(key) if needs_quotes else key
+
+
+def pack_number(value: Number) -> object:
+    """Big integers as hexadecimal text: Python limits the decimal digits that it converts."""
+    return hex(value) if type(value) is int and value.bit_length() > 64 else value
+
+
+def unpack_number(packed: object) -> Number:
+    if isinstance(packed, str):
+        return int(packed, 16)
+    if type(packed) is int or type(packed) is float:
+        return packed
+    raise ValueError(f"not a number: {packed!r}")

@@ -10,6 +10,11 @@ Cost per record: its keys times the groups among them (one, as a rule; MAX_GROUP
 MAX_KEYS keys with numbers and as many others (`progress` and `epoch` always have room); past
 MAX_GROUPS groups aren't split any more and are only roughly right. What the limits leave out is
 counted; `notes` reports it.
+
+An axis that keeps places also knows in which records a key's last, least and largest number were,
+each with the numbers there of all keys that may still become X (`key_reports`). Which these are
+depends on the records alone, not on when the state was written: of a capture with more than
+MAX_WHOLE keys the most promising ones, looked for with each new key and at records 2, 4, 8 and so on.
 """
 
 import json
@@ -18,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logshipper_ingest.model.courses import Course, PathTally, Trend, absorb_courses, absorb_tallies
+from logshipper_ingest.model.key_reports import KeyReport
 from logshipper_ingest.model.metadata_keys import (
     MAX_DEPTH,
     MAX_KEY_BYTES,
@@ -29,9 +35,11 @@ from logshipper_ingest.model.metadata_keys import (
     names_of,
     order,
 )
+from logshipper_ingest.model.places import pack_places, unpack_places, without_others, x_at
 
 MAX_KEYS = 256
 MAX_GROUPS = 32
+MAX_WHOLE = 16  # keys with numbers, all of which count in places
 MAX_PLANNED_KEYS = 16_384  # of remembered sets of keys, together; forgotten all at once
 
 PROGRESS: Path = ("progress",)
@@ -92,10 +100,14 @@ class _Group:
 
 
 class XAxis:
-    """The state of one capture, or, once merged, of a job. See the module's docstring."""
+    """The state of one capture, or, once merged, of a job. See the module's docstring. keeps_places:
+    for `key_reports`; a merged one keeps none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_places: bool = False) -> None:
         self.records = 0
+        self._keeps_places = keeps_places
+        self._place_keys: frozenset[Path] | None = None  # that count in places, None: all
+        self._place_keys_of = 0  # how many keys there were then
         self._numbers: dict[Path, PathTally] = {}
         self._non_numbers: dict[Path, PathTally] = {}
         # NaN and infinities that keys with numbers have now, in the place of their last number
@@ -115,9 +127,9 @@ class XAxis:
 
     # ---- learning
 
-    def add(self, record: Record, time_ns: int = 0) -> None:
+    def add(self, record: Record, time_ns: int = 0, n: int = 0) -> None:
         """Takes the next record of this attempt and task. record: parsed, integers as int; time_ns:
-        its own."""
+        its own; n: its number among those with the same keys, 0 where it isn't known."""
         leaves = leaves_of(record)
         self.records += 1
         self._deeper += leaves.deeper
@@ -134,8 +146,9 @@ class XAxis:
                 self._left_out += len(keys) - len(paths)
                 numbers = {path: numbers[path] for path in paths}
             plan = self._plan(tuple(paths))
+        place = (n, numbers, self._place_keys) if self._keeps_places else None
         for path, value in numbers.items():
-            self._numbers[path].add_number(value, time_ns)
+            self._numbers[path].add_number(value, time_ns, place)
         if self._gaps or leaves.gaps:
             self._take_gaps(leaves)
         for group in plan:
@@ -145,6 +158,28 @@ class XAxis:
                 if course is None:
                     course = courses[path] = Course()
                 course.add(value)
+        if place is not None and len(self._numbers) > MAX_WHOLE:
+            self._choose_place_keys()
+
+    def _choose_place_keys(self) -> None:
+        if len(self._numbers) != self._place_keys_of or not self.records & (self.records - 1):
+            self._place_keys_of = len(self._numbers)
+            self._place_keys = frozenset(sorted(self._possible_x(), key=self._claim)[:MAX_WHOLE])
+
+    def _claim(self, path: Path) -> tuple[int, tuple[str, Path]]:
+        """Sorts keys by how good an X they may be."""
+        return 0 if path in _NAMED else self._course_of(path).best_rule(), order(path)
+
+    def _possible_x(self) -> set[Path]:
+        """The keys that may be the X of a record that there was: no others ever become it."""
+        possible: set[Path] = set()
+        for courses in (group.courses for group in self._groups):
+            named = [path for path in _NAMED if path in courses]
+            possible.update(named)
+            if not named:
+                possible.add(min(courses, key=order))
+                possible.update(path for path in courses if courses[path].best_rule() < 7)
+        return possible
 
     def _take_gaps(self, leaves: Leaves) -> None:
         for path in leaves.numbers:
@@ -341,6 +376,30 @@ class XAxis:
 
     # ---- looking at keys
 
+    def key_reports(self) -> list[KeyReport]:
+        """The keys with numbers, those that may be the best X first, with the X that `x_for` has; X
+        itself goes over its records' numbers. Empty where no places are kept."""
+        if not self._keeps_places:
+            return []
+        names, job_x = self._names(), self.choose().path
+        x_of_group = {id(group): self._x_of(group, job_x) for group in self._groups}
+        reports = []
+        for path in sorted(self._numbers, key=self._claim):
+            tally, x = self._numbers[path], x_of_group[id(self._group_of[path])]
+            has_x, x_values = x_at(tally.places, () if x == path else x)
+            values = (self._course_of(path).last, tally.min, tally.max)
+            reports.append(
+                KeyReport(
+                    names[path], tally.record_count, names[x] if has_x else None, *values, *x_values
+                )
+            )
+        return reports
+
+    def _x_of(self, group: _Group, job_x: Path) -> Path:
+        """The X of a group's keys; () for none."""
+        best = self._best(group.courses)
+        return job_x if job_x in group.courses else best[1] if best else ()
+
     def path_of(self, key: str) -> Path | None:
         """The path of the key of this name, None where there is none."""
         return next((path for path, name in self._names().items() if name == key), None)
@@ -403,7 +462,8 @@ class XAxis:
     # ---- as JSON
 
     def to_json(self) -> str:
-        """The state as text; `from_json` goes on from there as if it had never been written."""
+        """The state as text; `from_json` goes on from there as if it had never been written. Numbers
+        that can't be X any more are forgotten here."""
         paths = sorted(self._numbers)
         number_of = {path: number for number, path in enumerate(paths)}
 
@@ -430,6 +490,17 @@ class XAxis:
         }
         if self._gaps:
             state["gaps"] = [[path, repr(self._gaps[path])] for path in sorted(self._gaps)]
+        if self._keeps_places:
+            tallies = [self._numbers[path] for path in paths]
+            all_places = without_others((tally.places for tally in tallies), self._possible_x())
+            for tally, places in zip(tallies, all_places, strict=True):
+                tally.places = places
+            keys = self._place_keys
+            state["places"] = {
+                "keys": None if keys is None else sorted(number_of[path] for path in keys),
+                "keys_of": self._place_keys_of,
+                **pack_places(all_places, number_of),
+            }
         return json.dumps(state, separators=(",", ":"))
 
     @classmethod
@@ -464,7 +535,16 @@ class XAxis:
             axis._course_of(path)  # raises KeyError
         # unknown to earlier versions
         axis._gaps = {tuple(path): float(text) for path, text in state.get("gaps", ())}
+        if "places" in state:
+            axis._unpack_places(state["places"], paths)
         return axis
+
+    def _unpack_places(self, packed: dict[str, Any], paths: list[Path]) -> None:  # Any: likewise
+        self._keeps_places, self._place_keys_of = True, packed["keys_of"]
+        if packed["keys"] is not None:
+            self._place_keys = frozenset(paths[number] for number in packed["keys"])
+        for path, places in zip(paths, unpack_places(packed, paths), strict=True):
+            self._numbers[path].places = places
 
 
 _NO_TALLY = PathTally()

@@ -25,10 +25,12 @@ from logshipper_ingest.model.capture_account import (
     BlockRow,
     EventRow,
     RecordRow,
+    ReportRow,
     Rows,
     StatusRow,
 )
 from logshipper_ingest.model.job import NAME, Json, job_shard
+from logshipper_ingest.model.key_reports import VALUE
 from logshipper_ingest.servers.loki_push import as_utf8, encode_block, encode_metadata
 from logshipper_ingest.spool.capture_folder import Identity
 
@@ -200,6 +202,8 @@ class EntryBuilder:
             if at == len(events) or events[at].time_ns - events[begin].time_ns >= EVENTS_SPAN_NS:
                 yield self._events(events[begin:at])
                 begin = at
+        if rows.report is not None and rows.report.documents:
+            yield self._report(rows.report)
 
     def _key(self, stream: str, kind: str) -> StreamKey:
         # a flood is one of lines; others' streams have none
@@ -283,6 +287,12 @@ class EntryBuilder:
             (row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]()) for row in rows
         ]
         return self._chunk(self._key("", "event"), entries)
+
+    def _report(self, row: ReportRow) -> Chunk:
+        metadata = {"final": "1"} if row.final else {}
+        time_ns = row.time_ns - self._ahead_ns
+        entries = [(time_ns, json_line(document), metadata) for document in row.documents]
+        return self._chunk(self._key("", VALUE), entries)
 
     def _chunk(self, key: StreamKey, entries: Sequence[tuple[int, bytes, dict[str, str]]]) -> Chunk:
         times, lines, extra = zip(*entries, strict=True)

@@ -9,6 +9,8 @@ from typing import Protocol, TypeVar
 
 from logshipper.errors import SpoolError
 from logshipper.fault_points import fault_point
+from logshipper_ingest.model.capture_account import ReportRow
+from logshipper_ingest.model.key_reports import documents
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture, begin_new
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
@@ -22,6 +24,9 @@ class _Capture(Protocol):
     def identity(self) -> Identity: ...
 
 
+REPORT_NS = 60 * 10**9  # of the capture's time: between two reports of its keys
+FIRST_REPORT_NS = 10 * 10**9  # after its start
+
 AnyCapture = TypeVar("AnyCapture", bound=_Capture)
 
 
@@ -33,7 +38,8 @@ class FollowedCapture:
 
     life: looked at before the learner's last read. learnt: as of now, checkpoint: as it was last
     checkpointed. begun_ns: when its directory was made. blocked: why it can't be read further.
-    next_look: by the monotonic clock.
+    next_look: by the monotonic clock. report: the newest one of its keys while it runs, None before
+    the first.
     """
 
     def __init__(
@@ -64,6 +70,9 @@ class FollowedCapture:
             ShippedCapture(self, sink_checkpoints) for sink_checkpoints in sinks or (checkpoints,)
         ]
         begin_new(self.sinks, new)
+        self.report: ReportRow | None = None
+        self._reported_records = 0
+        self._report_ns = max(sink.progress.counts.report_ns for sink in self.sinks)
         self._holders = len(self.sinks)
         self._lock = threading.Lock()
 
@@ -89,7 +98,19 @@ class FollowedCapture:
 
     def _nothing_learnt(self) -> CaptureKnowledge:
         account = new_account(self.folder, self.identity)
-        return CaptureKnowledge(self.folder.key, SpoolPosition(), False, account, XAxis())
+        axis = XAxis(keeps_places=True)
+        return CaptureKnowledge(self.folder.key, SpoolPosition(), False, account, axis)
+
+    def report_keys(self) -> None:
+        """Makes a new report where there are new records, and the last one, maybe of an earlier
+        agent, is old enough."""
+        account, axis = self.learnt.account, self.learnt.axis
+        if axis.records == self._reported_records:
+            return
+        first_ns = account.started_ns + FIRST_REPORT_NS
+        if account.newest_ns >= (self._report_ns + REPORT_NS if self._report_ns else first_ns):
+            self._reported_records, self._report_ns = axis.records, account.newest_ns
+            self.report = ReportRow(account.newest_ns, documents(axis.key_reports()))
 
     @property
     def is_over(self) -> bool:

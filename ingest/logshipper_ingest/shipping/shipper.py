@@ -35,7 +35,8 @@ from logshipper_ingest.config.sink_config import Server, SinkConfig
 from logshipper_ingest.config.tenants import tenant_of
 from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
-from logshipper_ingest.model.capture_account import EventRow, Rows
+from logshipper_ingest.model.capture_account import EventRow, ReportRow, Rows
+from logshipper_ingest.model.key_reports import documents
 from logshipper_ingest.shipping.attempts import Attempts, End
 from logshipper_ingest.shipping.delivery import Delivery, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
@@ -294,6 +295,10 @@ class Shipper:
             # nothing of it comes later
             closed_ns = max(account.newest_ns, account.started_ns, account.heartbeat_lost_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
+            reports = documents(capture.learnt.axis.key_reports())
+            rows.report = ReportRow(closed_ns, reports, final=True)
+        else:
+            rows.report = self._due_report(capture)
         if capture.entries is None:
             max_line_bytes = self._config.delivery.max_line_bytes
             ahead_ns = capture.progress.counts.ahead_ns
@@ -332,6 +337,16 @@ class Shipper:
             counts.heartbeat_ns = mark.time_ns
             return mark
         return EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})
+
+    def _due_report(self, capture: ShippedCapture) -> ReportRow | None:
+        """The newest report of its keys, where all records before it are sent: once, and no more
+        of them than heartbeats."""
+        report, progress = capture.capture.report, capture.progress
+        earliest_ns = progress.counts.report_ns + int(self._config.delivery.heartbeat_secs * 1e9)
+        if report is None or not earliest_ns <= report.time_ns <= progress.account.newest_ns:
+            return None
+        progress.counts.report_ns = report.time_ns
+        return report
 
     def _late_begin(self, capture: ShippedCapture, time_ns: int) -> list[EventRow]:
         """The first marks for a Loki that was added in the midst of a capture, of which it gets the

@@ -61,6 +61,7 @@ class Counts:
     refused: dict[str, int] = field(default_factory=dict)  # quarantined, by reason
     last_ns: int = 0  # the newest entry's time
     heartbeat_ns: int = 0  # the newest heartbeat's time
+    report_ns: int = 0  # that of the newest report of its keys
     ahead_ns: int = 0  # by which all its times are set back
     skipped: int = 0  # lines that others got before this sink was there
 

@@ -5,13 +5,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 from typing import TypeAlias
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logshipper_ingest.model.key_reports import KeyReport
 from logshipper_ingest.model.metadata_keys import parse_record
-from logshipper_ingest.model.x_axis import XAxis, XChoice, merge_all
+from logshipper_ingest.model.x_axis import MAX_WHOLE, XAxis, XChoice, merge_all
 from tests.tools.model_settings import examples
 
 Number: TypeAlias = int | float
@@ -122,11 +124,15 @@ def own_choice_of(job: list[Task], key: str) -> tuple[str | None, int]:
 
 def learn(task: Task, begin: int = 0) -> XAxis:
     axis = XAxis()
+    add(axis, task, begin)
+    return axis
+
+
+def add(axis: XAxis, task: Task, begin: int = 0) -> None:
     for time_ns, record in enumerate(task, start=begin):
         parsed = parse_record(json.dumps(record).encode())
         assert parsed is not None
-        axis.add(parsed, time_ns)
-    return axis
+        axis.add(parsed, time_ns, time_ns + 1)
 
 
 def short(choice: XChoice) -> tuple[str | None, int]:
@@ -149,12 +155,68 @@ def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(
 ) -> None:
     split = data.draw(st.integers(0, len(task)))
     axis = XAxis.from_json(learn(task[:split]).to_json())
-    for time_ns, record in enumerate(task[split:], start=split):
-        parsed = parse_record(json.dumps(record).encode())
-        assert parsed is not None
-        axis.add(parsed, time_ns)
+    add(axis, task[split:], split)
     assert axis.to_json() == learn(task).to_json()
     assert short(axis.choose()) == choice_of([task])
+
+
+def reports_of(task: Task) -> list[KeyReport]:
+    """Of each key its numbers, the first time that they were there, and X there, or the record's
+    number."""
+    reports = []
+    for key in {key for record in task for key in numbers_of(record)}:
+        records = [(n, numbers_of(record)) for n, record in enumerate(task, start=1)]
+        records = [(n, numbers) for n, numbers in records if key in numbers]
+        last = records[-1]
+        least = min(records, key=lambda record: record[1][key])
+        largest = max(records, key=lambda record: record[1][key])
+        three = (last, least, largest)
+        x, _ = own_choice_of([task], key)
+        has_x = x not in (None, key) and all(x in numbers for _, numbers in three)
+        values = (numbers[key] for _, numbers in three)
+        at = (numbers[x] if has_x and x else n for n, numbers in three)
+        reports.append(KeyReport(key, len(records), x if has_x else None, *values, *at))
+    return sorted(reports)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(tasks(), st.data())
+def test_key_reports_are_the_oracle_s_wherever_the_state_was_written(
+    task: Task, data: st.DataObject
+) -> None:
+    axis, begin = XAxis(keeps_places=True), 0
+    for end in sorted(data.draw(st.sets(st.integers(0, len(task))))):
+        add(axis, task[begin:end], begin)
+        begin = end
+        if data.draw(st.booleans()):
+            axis = XAxis.from_json(axis.to_json())
+    add(axis, task[begin:], begin)
+    assert sorted(axis.key_reports()) == reports_of(task)
+    assert list(map(str, sorted(axis.key_reports()))) == list(map(str, reports_of(task)))
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(0, 30), st.sets(st.integers(0, 30)), st.integers(0, 1 << 32))
+def test_reports_of_many_keys_don_t_depend_on_when_the_state_was_written(
+    count: int, written: set[int], seed: int
+) -> None:
+    random = Random(seed)
+    keys = [f"k{number:02}" for number in range(2 * MAX_WHOLE)]
+    task: Task = [
+        {
+            **{key: random.choice([at, -at, random.random()]) for key in random.sample(keys, 20)},
+            "steps": at,
+        }
+        for at in range(count)
+    ]
+    whole, parts = XAxis(keeps_places=True), XAxis(keeps_places=True)
+    add(whole, task)
+    for at in range(count):
+        parts = XAxis.from_json(parts.to_json()) if at in written else parts
+        add(parts, task[at : at + 1], at)
+    assert parts.key_reports() == whole.key_reports()
+    for report in (report for report in whole.key_reports() if report.x == "steps"):
+        assert report.last_at == max(at for at in range(count) if report.key in task[at])
 
 
 @settings(max_examples=examples(50), deadline=None)

@@ -1,0 +1,90 @@
+"""Tables of what agents report of keys (entries of kind `value`, docs/agent.md): their last, least
+and largest number, each with X there. Of all records, whatever graphs leave out.
+"""
+
+from logshipper_grafana.parts.panels import Json, field, loki, table
+from logshipper_grafana.parts.queries import MAX_ENTRIES
+from logshipper_grafana.parts.records import RECORD_FIELD, as_text
+from logshipper_grafana.parts.transforms import as_text as columns_as_text
+from logshipper_grafana.parts.transforms import (
+    decode,
+    merge_rows,
+    newest_of_each,
+    order_by_time,
+    organize,
+    sort_by,
+    without_empty_frames,
+)
+
+# columns, by the reports' names
+_NUMBERS = {
+    f"{value}{at}": f"{value}{at}".replace("_", " ")
+    for value in ("last", "least", "largest")
+    for at in ("", "_at")
+}
+_KEY, _X = "key", "X"
+_CAPTURE, _NAME, _TIME = "capture", "name", "reported at"
+_NONE = "no values reported in this time: no numbers, or captured before logshipper reported them"
+
+# Four digits of a number $lv, of larger ones one decimal.
+_ROUNDED = (
+    '{{$lq := printf "%.1f" $lv}}'
+    '{{if and (lt $lv 1e3) (gt $lv -1e3)}}{{$lq = printf "%.4g" $lv}}{{end}}'
+)
+
+
+def _rows(suffix: str) -> str:
+    """A row for each report. suffix: a part of the template that sets $ls, which is added to the
+    key's name."""
+    names = (
+        '{{$lr := fromJson __line__}}{{$ls := ""}}' + suffix + '{{$lk := ""}}{{$lx := ""}}'
+        '{{$ll := print "… " (index $lr "left_out") " more keys" $ls}}'
+        '{{if not (index $lr "left_out")}}{{$lk = index $lr "key"}}{{$ll = print $lk $ls}}'
+        f'{{{{$lx = or (index $lr "x") "{RECORD_FIELD}"}}}}{{{{end}}}}'
+    )
+    numbers = (
+        '{{$lo := ""}}{{range $ln, $lv := $lr}}{{if eq (printf "%T" $lv) "float64"}}'
+        f'{_ROUNDED}{{{{$lo = printf "%s,%q:%s" $lo $ln (trimSuffix ".0" $lq)}}}}{{{{end}}}}{{{{end}}}}'
+    )
+    capture = '(print .job_id "/" .attempt "/" .step "/" .task)'
+    texts = {_CAPTURE: capture, _NAME: "$lk", _KEY: "$ll", _X: "$lx"}
+    fields = ",".join(f'"{name}":"{{{{{as_text(text)}}}}}"' for name, text in texts.items())
+    row = f'{{"{_TIME}":{{{{unixEpochMillis __timestamp__}}}},{fields}{{{{$lo}}}}}}'
+    return f" | line_format `{names}{numbers}{row}`"
+
+
+def key_table(selector: str, description: str, *, suffix: str, height: int, width: int) -> Json:
+    """selector: a query's stream selector for entries of kind VALUE, with its filters. What captures
+    report at their end is a query of its own: others that run don't push it out of the answer.
+    Which of the least and the largest is the best nobody knows but who reads it."""
+    rows = _rows(suffix)
+    return table(
+        "Last, least and largest",
+        f"{description} Each with X in the first record that has the value. The last column names X: the job's, by the "
+        "rules; of a key that never stands with it one of its own; else the record's number among those with the same "
+        "keys. Of all records: of a capture that runs those up to a minute ago, or a heartbeat. Sets of tags count "
+        "together.",
+        [
+            loki(f'{selector} | final=""{rows}', lines=MAX_ENTRIES, ref="A"),
+            loki(f'{selector} | final="1"{rows}', lines=MAX_ENTRIES, ref="B"),
+        ],
+        height=height,
+        width=width,
+        transformations=[
+            *order_by_time(),
+            decode(),
+            merge_rows(),
+            sort_by(_TIME),
+            *newest_of_each((_CAPTURE, _NAME), (_KEY, *_NUMBERS, _X)),
+            organize(renamed=_NUMBERS, hidden=[_CAPTURE, _NAME]),
+            sort_by(_KEY),
+            columns_as_text(*_NUMBERS.values()),
+            without_empty_frames(),
+        ],
+        overrides=[
+            field(_KEY, custom__minWidth=120),
+            *(field(name, custom__width=85) for name in _NUMBERS.values()),
+            field(_X, custom__width=110),
+        ],
+        no_value=_NONE,
+    )

@@ -1,0 +1,54 @@
+"""What the node agent reports of a capture's keys: entries of kind `value`, a key each (docs/agent.md).
+Pure."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from logshipper_ingest.model.job import Json
+from logshipper_ingest.model.metadata_keys import Number
+
+VALUE = "value"  # their kind in Loki
+MAX_REPORTED = 100  # keys of a capture
+MAX_NAME_BYTES = 128  # of a key and of its X
+_MAX_INT = 1 << 63
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyReport:
+    """The numbers of a key in one capture. x: the key whose numbers the `_at`s are, None where they
+    are the records' numbers, among those with the same keys."""
+
+    key: str
+    count: int
+    x: str | None
+    last: Number | None
+    least: Number | None
+    largest: Number | None
+    last_at: Number | None
+    least_at: Number | None
+    largest_at: Number | None
+
+    def document(self) -> Json | None:
+        """As JSON; None where it would be too long, or a number is larger than any float."""
+        if (
+            max(len(name.encode("utf-8", "replace")) for name in (self.key, self.x or ""))
+            > MAX_NAME_BYTES
+        ):
+            return None
+        try:
+            return {name: _short(value) for name, value in asdict(self).items()}
+        except OverflowError:
+            return None
+
+
+def _short(value: object) -> object:
+    """Numbers with a few digits: integers of any length are floats."""
+    return float(value) if type(value) is int and abs(value) >= _MAX_INT else value
+
+
+def documents(reports: Iterable[KeyReport]) -> list[Json]:
+    """Those of the first MAX_REPORTED keys that can be reported, and how many others there are."""
+    found = [report.document() for report in reports]
+    shown = [document for document in found if document is not None][:MAX_REPORTED]
+    left_out = len(found) - len(shown)
+    return [*shown, {"left_out": left_out}] if left_out else shown
