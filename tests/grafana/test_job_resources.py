@@ -78,16 +78,19 @@ class Run(NamedTuple):
             yield self._series(name, labels, value, self.end)
 
     def princeton(
-        self, cores: int, used: float, gib: float, limit: float = 64, **labels: str
+        self, cores: int, used: float, gib: float, *, has_shared: bool = True
     ) -> Iterator[Series]:
-        """plazonic's cgroup_exporter; its steps say the same as the job."""
+        """plazonic's cgroup_exporter; its steps say the same as the job. has_shared: as of June
+        2026."""
+        shared = 0.2 if has_shared else 0
         metrics: dict[str, Value] = {
             "cgroup_cpus": cores,
             "cgroup_cpu_total_seconds": lambda secs: 5 + used * secs,
-            "cgroup_memory_rss_bytes": (gib - 0.2) * GIB,
-            "cgroup_memory_shmem_bytes": 0.2 * GIB,
-            "cgroup_memory_total_bytes": limit * GIB,
+            "cgroup_memory_rss_bytes": (gib - shared) * GIB,
+            "cgroup_memory_total_bytes": 64 * GIB,
         }
+        if has_shared:
+            metrics["cgroup_memory_shmem_bytes"] = shared * GIB
         for step in ("", "batch"):
             yield from self.of(9306, metrics, jobid=self.job, step=step, task="")
 
@@ -214,7 +217,7 @@ def series() -> Iterator[Series]:
     yield from gpu.princeton_gpu(1, until(1200, 80))
     yield from other.princeton_gpu(2, 0)
     yield from later.princeton_gpu(0, 0, 79)
-    yield from newer.princeton(8, 0.5, 50)
+    yield from newer.princeton(8, 0.5, 50, has_shared=False)
     yield from newer.princeton_gpu(3, 20, has_job=True)
     # page cache and a cgroup without a limit; one with, of cgroup v1
     yield from treydock.treydock(4, 3.9, 2, 58, NO_LIMIT, v2)
@@ -396,6 +399,7 @@ def test_one_node_of_several(page: Open) -> None:
     ("job", "cores", "gib", "limit"),
     [
         ("100", (1.1, 8), 3.2, 64),
+        ("210", (0.5, 8), 50, 64),
         ("300", (3.9, 4), 2, 256),
         ("310", (0.3, 1), 60, 64),
         ("500", (7.6, 8), 50, 64),

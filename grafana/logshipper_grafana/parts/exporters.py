@@ -132,6 +132,7 @@ CORES = Measure(
 MEMORY = Measure(
     _either(
         f"(cgroup_memory_rss_bytes{_PRINCETON} + cgroup_memory_shmem_bytes{_PRINCETON})",
+        f"cgroup_memory_rss_bytes{_PRINCETON}",  # of before June 2026
         f"(cgroup_memory_used_bytes{_CGROUP} - cgroup_memory_cache_bytes{_CGROUP})",
         f"ceems_compute_unit_memory_rss_bytes{_CEEMS}",
         f"slurm_job_memory_rss{_SLURM_JOB}",
