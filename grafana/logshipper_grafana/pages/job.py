@@ -4,7 +4,7 @@ X."""
 from collections.abc import Collection, Mapping
 
 from logshipper.spool.segment import MAX_STATUS_BARS
-from logshipper_grafana.pages import job_around, job_console, job_graphs
+from logshipper_grafana.pages import job_around, job_console, job_graphs, job_resources
 from logshipper_grafana.pages.job_variables import CHOSEN, variables
 from logshipper_grafana.parts import links, queries, records, states
 from logshipper_grafana.parts.panels import (
@@ -70,7 +70,7 @@ _DROPS = (
     "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
 )
 _DROPS += "|measurements_left_out|records_lost"
-_NODES = "CPU, memory and GPU of the job's nodes (where node_exporter or DCGM are scraped)"
+_RESOURCES = "CPU, memory and GPUs that the job used, over time"
 
 
 def dashboard() -> Json:
@@ -90,6 +90,9 @@ def dashboard() -> Json:
                 job_graphs.each_over_x(),
                 job_console.console(),
                 [job_graphs.reported_values(), _configuration()],
+                row("What the job used"),
+                job_resources.verdict(),
+                row(_RESOURCES, collapsed=job_resources.graphs()),
                 row(
                     "Each key with a legend: of several attempts, tasks or sets of tags",
                     collapsed=[job_graphs.each_over_x(legend=True)],
@@ -115,7 +118,6 @@ def dashboard() -> Json:
                 ),
                 row("From a line to its time in the graphs", collapsed=[job_console.line_table()]),
                 row("Records without ${x}", collapsed=[job_graphs.without_x()]),
-                row(_NODES, collapsed=job_around.nodes()),
                 row("Other captured jobs of the same user", collapsed=[job_around.same_user()]),
             ]
         ),

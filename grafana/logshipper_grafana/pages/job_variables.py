@@ -133,6 +133,14 @@ def _captures() -> list[Json]:
             hide=HIDDEN,
         ),
         query_variable(
+            "span",
+            "span",
+            "When the chosen attempt began and ended.",
+            queries.span(),
+            label_pattern("end", "begin"),
+            hide=HIDDEN,
+        ),
+        query_variable(
             "task",
             "Task",
             "Whose numbers are shown: at first of the lowest task that has any; all: each is a series of its own.",

@@ -18,8 +18,10 @@ _HOSTS_AND_SLURM = "host=~`${host:pipe}|${slurm:pipe}`"
 _SHARD = "job_shard=~`|${shard:raw}`"  # of lines; streams without one belong to each job
 # somebody types it: ids stay as they are, and a backtick would end the query's text
 _JOB = " | job_id=`${job:percentencode}`"
+_JOB_ID = "job_id=`${job:percentencode}`"  # PromQL's, as OF_ATTEMPT
 ATTEMPTS = " | attempt=~`${attempts:raw}`"
 TASKS = " | task=~`${tasks:raw}`"
+OF_ATTEMPT = "attempt=~`${attempts:raw}`"
 MAX_ENTRIES = 5000  # of an answer: Loki's max_entries_limit_per_query, unless an admin changed it
 FIRST_RECORDS = 99  # of each set of keys, which `thinned` keeps
 MAX_GRAPHS = 24  # of a page: a browser draws more slowly than anyone looks
@@ -33,6 +35,7 @@ STATES = {
 }  # by how bad
 _ALIVE = ("UNRESPONSIVE", "RUNNING")
 _SILENT_SECS = SHIPPED_UNRESPONSIVE_NS // 10**9
+_VANISHED_SECS = 120  # since a capture's last sign of life, as scraped each minute
 _PLACE = "cluster, job_id, attempt, step, task"
 
 
@@ -236,11 +239,25 @@ def in_interval(times: str) -> str:
 
 
 def job_metric(name: str, *matchers: str) -> str:
-    return f"{name}{{{', '.join((_CLUSTER, 'job_id=`${job:percentencode}`', *matchers))}}}"
+    return f"{name}{{{', '.join((_CLUSTER, _JOB_ID, *matchers))}}}"
 
 
 def job_max(name: str, *matchers: str) -> str:
     return over_range("max_over_time", job_metric(name, *matchers))
+
+
+def span() -> str:
+    """When the chosen attempt began and ended, as `begin` and `end`, seconds since 1970; +Inf while
+    it runs, its last sign of life where nobody told its end, nothing between them where Prometheus
+    doesn't know the job."""
+    matchers = f"{_CLUSTER}, {_JOB_ID}, {OF_ATTEMPT}"
+    starts = run_starts(matchers)
+    signs = seen(f"logshipper_job_heartbeat_time_seconds{{{matchers}}}")
+    silent = f"max by(job_id, attempt)({signs}) < time() - {_VANISHED_SECS}"
+    ends = " or on(job_id, attempt) ".join((run_ends(matchers), silent, f"{starts} + Inf"))
+    begin, end = f'count_values("begin", min({starts}))', f'count_values("end", max({ends}))'
+    never = 'label_replace(label_replace(vector(0), "begin", "Inf", "", ""), "end", "0", "", "")'
+    return f"{begin} * on() group_left(end) {end} or on() {never}"
 
 
 def attempt_choices() -> str:
@@ -261,7 +278,7 @@ def task_choices() -> str:
     The lowest number among labels: a histogram whose buckets all hold the same has its quantile at
     the lowest bound.
     """
-    tasks = f"group by(task)({job_max('logshipper_metadata_value', 'attempt=~`${attempts:raw}`')})"
+    tasks = f"group by(task)({job_max('logshipper_metadata_value', OF_ATTEMPT)})"
     bounds = (
         f'max by(le)(label_replace({tasks}, "le", "$1", "task", "(.+)") '
         'or label_replace(vector(1), "le", "+Inf", "", ""))'
