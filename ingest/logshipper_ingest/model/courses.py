@@ -137,13 +137,14 @@ class PathTally:
         if time_ns > self.last_ns:  # noqa: PLR1730  twice as fast as max(), for each number of each record
             self.last_ns = time_ns
         self.last_place = place
-        if self.min is None or self.max is None:
+        least, largest = self.min, self.max
+        if least is None or largest is None:
             self.min = self.max = value
             self.min_place = self.max_place = place
-        elif value < self.min:
+        elif value < least:
             self.min = value
             self.min_place = place
-        elif value > self.max:
+        elif value > largest:
             self.max = value
             self.max_place = place
 

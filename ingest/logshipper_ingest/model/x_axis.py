@@ -40,6 +40,7 @@ from logshipper_ingest.model.places import pack_places, unpack_places, without_o
 MAX_KEYS = 256
 MAX_GROUPS = 32
 MAX_WHOLE = 16  # keys with numbers, all of which count in places
+_NEVER = 1 << 63
 MAX_PLANNED_KEYS = 16_384  # of remembered sets of keys, together; forgotten all at once
 
 PROGRESS: Path = ("progress",)
@@ -107,7 +108,7 @@ class XAxis:
         self.records = 0
         self._keeps_places = keeps_places
         self._place_keys: frozenset[Path] | None = None  # that count in places, None: all
-        self._place_keys_of = 0  # how many keys there were then
+        self._place_keys_due = _NEVER  # at which record they are chosen again
         self._numbers: dict[Path, PathTally] = {}
         self._non_numbers: dict[Path, PathTally] = {}
         # NaN and infinities that keys with numbers have now, in the place of their last number
@@ -141,11 +142,14 @@ class XAxis:
         keys = tuple(numbers)
         plan = self._plans.get(keys)
         if plan is None:
+            known_keys = len(self._numbers)
             paths = [path for path in keys if self._has_room(path)]
             if len(paths) < len(keys):
                 self._left_out += len(keys) - len(paths)
                 numbers = {path: numbers[path] for path in paths}
             plan = self._plan(tuple(paths))
+            if self._keeps_places and len(self._numbers) > max(known_keys, MAX_WHOLE):
+                self._place_keys_due = self.records
         place = (n, numbers, self._place_keys) if self._keeps_places else None
         for path, value in numbers.items():
             self._numbers[path].add_number(value, time_ns, place)
@@ -158,13 +162,9 @@ class XAxis:
                 if course is None:
                     course = courses[path] = Course()
                 course.add(value)
-        if place is not None and len(self._numbers) > MAX_WHOLE:
-            self._choose_place_keys()
-
-    def _choose_place_keys(self) -> None:
-        if len(self._numbers) != self._place_keys_of or not self.records & (self.records - 1):
-            self._place_keys_of = len(self._numbers)
+        if self.records >= self._place_keys_due:
             self._place_keys = frozenset(sorted(self._possible_x(), key=self._claim)[:MAX_WHOLE])
+            self._place_keys_due = _next_power(self.records)
 
     def _claim(self, path: Path) -> tuple[int, tuple[str, Path]]:
         """Sorts keys by how good an X they may be."""
@@ -498,7 +498,6 @@ class XAxis:
             keys = self._place_keys
             state["places"] = {
                 "keys": None if keys is None else sorted(number_of[path] for path in keys),
-                "keys_of": self._place_keys_of,
                 **pack_places(all_places, number_of),
             }
         return json.dumps(state, separators=(",", ":"))
@@ -540,14 +539,20 @@ class XAxis:
         return axis
 
     def _unpack_places(self, packed: dict[str, Any], paths: list[Path]) -> None:  # Any: likewise
-        self._keeps_places, self._place_keys_of = True, packed["keys_of"]
+        self._keeps_places = True
         if packed["keys"] is not None:
+            self._place_keys_due = _next_power(self.records)
             self._place_keys = frozenset(paths[number] for number in packed["keys"])
         for path, places in zip(paths, unpack_places(packed, paths), strict=True):
             self._numbers[path].places = places
 
 
 _NO_TALLY = PathTally()
+
+
+def _next_power(count: int) -> int:
+    """The next power of 2."""
+    return 1 << count.bit_length()
 
 
 def merge_all(axes: Iterable[XAxis]) -> XAxis:

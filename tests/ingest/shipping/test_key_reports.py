@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import LoggedLines
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.shipping.followed_capture import FIRST_REPORT_NS, REPORT_NS
 from tests.tools.segment_factory import SECOND_NS, CaptureWriter
 from tests.tools.shipping_node import ShippingNode, soon_ns
@@ -166,3 +169,31 @@ def test_reports_are_counted_as_all_entries_are(node: ShippingNode) -> None:
     assert progress.counts.entries == {
         kind: len(node.loki.find(f'kind="{kind}"')) for kind in progress.counts.entries
     }
+
+
+def test_what_a_mode_leaves_out_is_no_value(node: ShippingNode) -> None:
+    """Records of `disabled` are in no segment, so nobody can learn of them."""
+    switch = b'/LOGCOMMAND {"mode":"%s"}\n'
+    classifier = Classifier("enabled")
+    printed = [
+        b'{"step": 1, "loss": 4}\n',
+        switch % b"disabled",
+        b'{"step": 2, "loss": 99, "secret": 7}\n',
+        switch % b"enabled",
+        b'{"step": 3, "loss": 2}\n',
+    ]
+    classifier.feed(Stream.STDOUT, b"".join(printed), 1.0)
+    classifier.end(Stream.STDOUT, 2.0)
+    with node.capture("job1", soon_ns()) as capture:
+        capture.start()
+        for item in classifier.take():
+            if isinstance(item, LoggedLines) and item.kind is Kind.METADATA:
+                capture.metadata(*item.text.decode().splitlines())
+        capture.end()
+        capture.close()
+    node.ship()
+    ((loss, _),) = reports(node, final=True)
+    assert (loss["count"], loss["largest"], loss["last"]) == (2, 4, 2)
+    assert not [
+        line for line in node.loki.lines('kind="value"') if "99" in line or "secret" in line
+    ]
