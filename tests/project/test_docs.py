@@ -100,6 +100,8 @@ def test_options_in_text_exist() -> None:
         "--pty",
         "--shown",
         "--web",
+        "--collector",
+        "--hpc-job-mapping-dir",
     }
     foreign |= {"--dbpassword", "--api", "--auth", "--max-tokens"}  # of commands that are captured
     for page in PAGES:

@@ -323,11 +323,10 @@ def _list() -> Json:
 
 
 def _bars() -> Json:
-    """What running bars show, with the state that their jobs are listed in: then no other job has
-    one."""
+    """What running bars show, by job."""
     lowest = r'(regexReplaceAll "(?s).*\n" __line__ "")'  # of several bars
     bar = f"{{{{{as_text(lowest)}{queries.SHORTER_BARS}}}}}"
-    line = f'{{"job_id":"{{{{.job_id}}}}","state":"RUNNING","bar":"{bar}"}}'
+    line = f'{{"job_id":"{{{{.job_id}}}}","bar":"{bar}"}}'
     lines = f'{{{_CLUSTER}, kind="status"}} | user=~`${{user:pipe}}` | line_format `{line}`'
     return loki(lines, lines=_MAX_BARS, ref="N")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from logshipper_observe.page import search as search_module
 from logshipper_observe.page.server import PageServer
@@ -116,6 +116,35 @@ def test_thousands_of_them_scroll(browse: Browsing) -> None:
     expect(rows(page).last).to_contain_text("step 29997 of")
     page.get_by_label(FIELD).fill("")
     expect(page.get_by_text("29,970 lines", exact=True)).to_be_visible()
+
+
+def test_lines_that_come_dont_end_what_is_looked_for(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    def hold(route: Route) -> None:
+        asked.append(route)
+        if len(asked) > 1:
+            route.continue_()
+
+    asked: list[Route] = []
+    with SpooledCapture(
+        tmp_path / "store", "r5t8ab", name="simulate", started_ns=time.time_ns() - 10**9
+    ) as job:
+        job.lines(*(f"step {step}" for step in range(1, 1001)))
+        job.beat()
+        page = browse.open("job/r5t8ab", server=serve(tmp_path / "store"))
+        expect(row(page, 1000)).to_be_in_viewport()
+        page.route("**/search?*", hold)
+        with page.expect_request("**/search?*"):
+            page.get_by_label(FIELD).fill("50")
+        job.lines(*(f"step {step}" for step in range(1001, 2001)))
+        job.beat()
+        expect(page.get_by_text("2,000 lines", exact=True)).to_be_visible()
+        assert len(asked) == 1
+        asked[0].continue_()
+        expect(page.locator("output.hits")).to_have_text(re.compile("^[0-9]+ of 40 lines$"))
+        expect(page.locator(".row.found")).to_be_in_viewport()
+        job.end()
 
 
 def test_very_many_are_said_to_be_cut(

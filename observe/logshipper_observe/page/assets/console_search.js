@@ -117,6 +117,7 @@ export class ConsoleSearch {
       host.redraw();
       return;
     }
+    this.complete &&= silent; // what only counts doesn't end what is to be gone to
     let from = near ?? this.line ?? Math.max(host.here(), 0);
     if (from < 0) from = back ? Math.max(host.total() - 1, 0) : 0; // round the beginning
     try {
@@ -136,10 +137,12 @@ export class ConsoleSearch {
         host.changed();
         host.redraw();
       } else host.failed(error);
+      this.complete = true;
       return;
     }
     if (!silent && this.line !== null) host.goTo(this);
     host.redraw();
+    if (!silent) this.linesChanged(host.total(), false, true); // others came meanwhile
   }
 
   #showProblem(words) {
