@@ -430,7 +430,7 @@ def _settle(
     metrics = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
     since = f"count(timestamp(logshipper_agent_build_info) > {ship_time:.3f} + 1)"
     _until(lambda: _first(metrics, since) == len(agents), "Prometheus has scraped all agents")
-    bars = f'count_over_time({{cluster="{CLUSTER}", kind="status"}} | job_id=~"running.*" |= "40%" [1m])'
+    bars = f'count_over_time({{cluster="{CLUSTER}", kind="status"}} | job_id=~"running.*" |= "40%" [1h])'
     _until(
         lambda: logs.get("/loki/api/v1/query", {"query": bars})["result"],
         "the bar of the running job is in Loki",
