@@ -78,6 +78,10 @@ class Home:
     ) -> "subprocess.CompletedProcess[bytes]":
         return self.call("run", *options, "--", *command, **more)
 
+    def await_known(self, job: str = "last") -> None:
+        """Returns when the store has the job."""
+        wait_until(lambda: self.call("show", job).returncode == 0, f"{job} is in the store")
+
     def show(self, job: str = "last") -> dict[str, Any]:
         result = self.call("show", job, "--json")
         assert result.returncode == 0, result.stderr

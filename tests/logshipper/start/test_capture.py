@@ -343,6 +343,7 @@ def test_the_relay_is_killed(home: Home) -> None:
         process.wait()
         go.touch()
     wait_until(end.exists, "the job's own end: no write of it failed")
+    home.await_known()
     wait_until(lambda: len(home.logs()) == 2000, "all lines in the log")
     assert (home.folder / "out").read_text().split() == [str(number) for number in range(1, 2001)]
     wait_until(lambda: home.show()["state"] == "FAILED", "the end of the capture")

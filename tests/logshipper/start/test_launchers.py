@@ -502,6 +502,7 @@ def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == b"begun"
         process.kill()
+    home.await_known()
     wait_until(lambda: home.show()["state"] != "RUNNING", "the job ends")
     job = home.show()
     assert (job["exit_code"], job["signal"]) == (None, 1 if option == "-tt" else 13)

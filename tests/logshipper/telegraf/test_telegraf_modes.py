@@ -54,6 +54,7 @@ class Job:
         self.home = home
         self._process = process
         self._await(b"begun")
+        home.await_known()
 
     def do(self, code: str) -> None:
         assert self._process.stdin is not None
