@@ -238,21 +238,43 @@ def test_long_jobs_are_thinned_together(pages: Pages) -> None:
 
 def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> None:
     """The first row is the heading; what all have the same of is left out."""
-    heading, *jobs = compared.show("Captured jobs, and what differs").rows()
-    assert [heading[str(place)] for place in range(4)] == ["#", "captured job", "loss", "val/acc"]
+    heading, *jobs = compared.show("Captured jobs, what differs").rows()
+    first, second = (
+        {heading[place]: value for place, value in row.items() if value is not None} for row in jobs
+    )
     ended = pages.fixture.jobs["ended"].job_id
-    first = printed.ENDED.records[0]
-    assert jobs[0]["2"] in (1, 101, 201), "of the task that printed first"
-    assert jobs == [
-        {"0": 1, "1": "1·three-nodes (4711)", "2": jobs[0]["2"]},
-        {"0": 2, "1": f"2·ended ({ended})", "2": first["loss"], "3": first["val/acc"]},
-    ]
+    assert first.pop("loss") in (1, 101, 201), "of the task that printed first"
+    assert first == {
+        "#": 1,
+        "captured job": "1·three-nodes (4711)",
+        "last loss": "5 (best 1 at epoch 1)",
+        "last epoch": "5 (least 1 at record 1, largest 5 at record 5)",
+    }
+    records = printed.ENDED.records
+    losses = [record["loss"] for record in records]
+    best = losses.index(min(losses))
+    assert second == {
+        "#": 2,
+        "captured job": f"2·ended ({ended})",
+        "loss": losses[0],
+        "val/acc": records[0]["val/acc"],
+        "last loss": f"{losses[-1]:.4g} (best {losses[best]:.4g} at epoch {best + 1})",
+        "last epoch": "30 (least 1 at record 1, largest 30 at record 30)",
+        "last val/acc": "0.75 (best 0.75 at epoch 30)",
+    }
+
+
+def test_chosen_keys_have_a_last_number(pages: Pages) -> None:
+    jobs = [pages.fixture.jobs[name].job_id for name in ("ended", "running")]
+    page = pages.page(links.COMPARE, {"jobs": jobs, "y": ["loss"]})
+    heading, *_ = page.show("Captured jobs, what differs").rows()
+    assert {text for text in heading.values() if text.startswith("last ")} == {"last loss"}
 
 
 def test_of_one_job_there_is_a_row_too(pages: Pages) -> None:
     job_id = pages.fixture.jobs["configured"].job_id
     page = pages.page(links.COMPARE, {"jobs": [job_id]})
-    _, row = page.show("Captured jobs, and what differs").rows()
+    _, row = page.show("Captured jobs, what differs").rows()
     assert row == {"0": 1, "1": f"1·configured ({job_id})"}
     assert "hidden" not in {text for text, _ in page.variables["y"].options}, "printed once"
 

@@ -21,11 +21,12 @@ from logshipper_grafana.parts.transforms import (
     by_series,
     decode,
     different_columns,
-    first_row_of_each,
     merge_rows,
+    newest_of_each,
     order_by_time,
     organize,
     rows_as_columns,
+    rows_as_one,
     rows_with,
     sort_by,
     without_empty_frames,
@@ -45,6 +46,7 @@ _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
 _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job: as it may stand in a query
 _NUMBER, _NAME = "#", "captured job"
+_REPORTS = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="{VALUE}"}} | job_id=~`${{jobs:pipe}}`'
 _RECORDS = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="metadata"}} | job_id=~`${{jobs:pipe}}`'
 
 # The job's name ($ls) as `names` says (ID=NAME|ID=NAME), and its number ($lc): its place there, so
@@ -91,8 +93,8 @@ def dashboard() -> Json:
                 _jobs_and_configuration(),
                 row("Each key over ${x} – ${rule}${thinned}"),
                 _graph(),
-                _values(),
                 _comparison(),
+                row("Last, least and largest of every key", collapsed=[_values()]),
             ]
         ),
     }
@@ -155,7 +157,7 @@ def _variables() -> list[Json]:
         query_variable(
             "y",
             "Keys",
-            "The keys that are drawn over X: those of which a job has more than one record.",
+            "The keys that are drawn over X: those of which a job has more than one number.",
             queries.keys_to_draw(
                 queries.thinning_together(*_counts_and_captures(), by="key"),
                 counts=_counts_and_captures()[0],
@@ -189,7 +191,7 @@ def _names() -> str:
 
 def _counts_and_captures() -> tuple[str, str]:
     """How many records the keys have that may be drawn, and the captures that they are of."""
-    counts = f"({_range_max('logshipper_key', f'key!=`{X}`')} > 1)"
+    counts = f"({_range_max('logshipper_key', f'key!=`{X}`', queries.NO_CONSTANT)} > 1)"
     return counts, _range_max("logshipper_metadata_value")
 
 
@@ -222,8 +224,8 @@ def _comparison() -> Json:
         "Captured jobs compared",
         "The chosen jobs. A click on a job opens it, with the same time range.",
         [prometheus(expr, instant=True, table=True, ref=ref) for ref, expr in columns.items()],
-        width=12,
-        height=9,
+        width=PAGE_WIDTH,
+        height=7,
         transformations=[
             merge_rows(),
             organize(
@@ -260,24 +262,35 @@ def _jobs_and_configuration() -> Json:
     """A row for each job. What differs is known only once all records have come, so rows become
     columns and, without those that are the same everywhere, rows again; the first row is the
     heading then, and fields are called 0, 1 and so on."""
-    name = f"{{{{$lc}}}}·{{{{{records.as_text('$ls')}}}}}"
-    template = records.flat(
-        f'"{_NUMBER}":{{{{$lc}}}},"{_NAME}":"{name}","started as":"{{{{.attempt}}}}"'
-    )
+    job = f'"{_NUMBER}":{{{{$lc}}}},"{_NAME}":"{{{{$lc}}}}·{{{{{records.as_text("$ls")}}}}}"'
+    first_record = records.before(_JOB_NAME, records.flat(job))
+    wrapped = ' | line_format `{"job":"{{.job_id}}","key":"","row":{{__line__}}}`'
+    all_keys, of_keys = 'eq "${y:text}" "All"', 'contains (print " + " $lk " + ") " + ${y:text} + "'
+    is_shown = f"or ({all_keys}) ({of_keys})"
     return table(
-        "Captured jobs, and what differs in their first records (configuration)",
-        "A row for each job that has records: its colour in all graphs, its number and name, and of its first record, "
-        "which is where programs print their configuration, each value that isn't the same in all jobs; nested keys "
-        "by their full names.",
-        [loki(f"{_RECORDS} | n=`1`{records.before(_JOB_NAME, template)}", lines=1000)],
+        "Captured jobs, what differs in their first records (configuration), and what keys came to",
+        "A row for each job that has records: its colour in all graphs, its number and name; of its first record, "
+        "which is where programs print their configuration, each value that isn't the same in all jobs, nested keys "
+        "by their full names; then of each key that is drawn the last number and the best, with its X, of the newest "
+        "attempt's lowest task. Which is the best is guessed by the key's name (loss, acc, ...): else both, least and "
+        "largest.",
+        [
+            loki(f"{_RECORDS} | n=`1`{first_record}{wrapped}", lines=1000, ref="C"),
+            *values.last_and_best(_REPORTS, _JOB_NAME, job, is_shown=is_shown),
+        ],
         height=7,
         options={"showHeader": False},
         transformations=[
-            *order_by_time(),
+            *order_by_time(newest_first=True),
             decode(),
-            *first_row_of_each(_NAME),
+            # of reports the newest last; of records the first is
+            sort_by(values.REPORTED_AT),
+            sort_by("task", newest_first=True),
+            sort_by("attempt"),
+            *newest_of_each(["job", "key"], ["row"], merge=True),
+            *rows_as_one("job", "key", row="row"),
             sort_by(_NUMBER),
-            organize(order=[_NUMBER, _NAME], hidden=["started as"]),
+            organize(order=[_NUMBER, _NAME]),
             *different_columns(always=(_NUMBER, _NAME)),
             *rows_as_columns(),
         ],
@@ -322,15 +335,13 @@ def _graph() -> Json:
 
 
 def _values() -> Json:
-    """A row for each key and job. Grafana's transformations are for all queries of a panel, and those
-    that make the rows above of the first records leave no room for a second one."""
-    selector = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="{VALUE}"}} | job_id=~`${{jobs:pipe}}`'
+    """A row for each key, job, attempt and task."""
     return values.key_table(
-        selector,
+        _REPORTS,
         "Of each key with numbers, of each job after its number in the table above.",
         suffix=_SERIES.removesuffix(records.TAGS).replace(
             'print $lc "·" $ls', 'print " · " $lc "·" $ls'
         ),
-        height=9,
-        width=12,
+        height=12,
+        width=PAGE_WIDTH,
     )

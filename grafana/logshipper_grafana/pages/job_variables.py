@@ -74,14 +74,15 @@ def variables() -> list[Json]:
 
 def _keys() -> list[Json]:
     """Somebody's choice of keys, and the graphs that it comes to."""
-    several = f"({queries.job_max('logshipper_key', f'key!=`{X}`')}) > 1"
-    chosen = f"({queries.job_max('logshipper_key', f'key!=`{X}`', 'key=~`${y:regex}`')}) > 1"
+    drawn = (f"key!=`{X}`", queries.NO_CONSTANT)
+    several = f"({queries.job_max('logshipper_key', *drawn)}) > 1"
+    chosen = f"({queries.job_max('logshipper_key', *drawn, 'key=~`${y:regex}`')}) > 1"
     places = queries.job_max("logshipper_x_rank", "choice!=`auto`")
     return [
         query_variable(
             "y",
             "Keys",
-            f"The keys that have a graph of their own over X: those of more than one record; of more than "
+            f"The keys that have a graph of their own over X: those of more than one number; of more than "
             f"{queries.MAX_GRAPHS} the first by name.",
             f"group by(key)({several})",
             label_pattern("key"),

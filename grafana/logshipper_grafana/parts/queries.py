@@ -433,6 +433,7 @@ def thinning_words(metric: str, *, at_least: str = "", known: str = "") -> str:
 # label for the X that the key has of its own: one variable repeats the panels, and each key has
 # digits and an X of its own.
 NO_GRAPH = "No key has two numbers yet: print lines such as {'step': 1, 'loss': 0.5} as JSON"
+NO_CONSTANT = "constant!=`true`"  # of logshipper_key: numbers that are all the same are no graph
 KEY_FILTER = "`, lskey!=`"
 OWN_X = "lsown"
 DENSE_MARK = "lsdense"

@@ -140,11 +140,12 @@ def reduced(reducers: Mapping[str, str], names: Mapping[str, str]) -> list[Json]
     ]
 
 
-def first_row_of_each(field: str) -> list[Json]:
-    """Of rows that share the field's value the first one."""
+def rows_as_one(*fields: str, row: str) -> list[Json]:
+    """Of rows that hold objects in the field `row`, with other columns each: those that agree in
+    what all of them have become one row. fields: what no two rows share all of."""
     return [
-        {"id": "partitionByValues", "options": {"fields": [field], "keepFields": True}},
-        first_rows(1),
+        {"id": "partitionByValues", "options": {"fields": [*fields], "keepFields": True}},
+        decode(row),
         merge_rows(),
     ]
 

@@ -22,15 +22,21 @@ _NUMBERS = {
     for value in ("last", "least", "largest")
     for at in ("", "_at")
 }
+_REPORTS = (("A", 'final=""'), ("B", 'final="1"'))  # while they run, and at their end
 _KEY, _X = "key", "X"
-_CAPTURE, _NAME, _TIME = "capture", "name", "reported at"
+_CAPTURE, _NAME = "capture", "name"
+REPORTED_AT = "reported at"
 _NONE = "no values reported in this time: no numbers, or captured before logshipper reported them"
 
 # Four digits of a number $lv, of larger ones one decimal.
 _ROUNDED = (
     '{{$lq := printf "%.1f" $lv}}'
     '{{if and (lt $lv 1e3) (gt $lv -1e3)}}{{$lq = printf "%.4g" $lv}}{{end}}'
+    '{{$lq = trimSuffix ".0" $lq}}'
 )
+# Which of the least and the largest is the best, by words that a key's name has
+_BEST_IS_LARGEST = "acc|auc|f1|precision|recall|score|reward|return|bleu|rouge|iou|psnr|ssim"
+_BEST_IS_LEAST = "loss|err|perplexity|ppl|mae|mse|nll|wer|cer|fid|latency"
 
 
 def _rows(suffix: str) -> str:
@@ -44,13 +50,53 @@ def _rows(suffix: str) -> str:
     )
     numbers = (
         '{{$lo := ""}}{{range $ln, $lv := $lr}}{{if eq (printf "%T" $lv) "float64"}}'
-        f'{_ROUNDED}{{{{$lo = printf "%s,%q:%s" $lo $ln (trimSuffix ".0" $lq)}}}}{{{{end}}}}{{{{end}}}}'
+        f'{_ROUNDED}{{{{$lo = printf "%s,%q:%s" $lo $ln $lq}}}}{{{{end}}}}{{{{end}}}}'
     )
     capture = '(print .job_id "/" .attempt "/" .step "/" .task)'
     texts = {_CAPTURE: capture, _NAME: "$lk", _KEY: "$ll", _X: "$lx"}
     fields = ",".join(f'"{name}":"{{{{{as_text(text)}}}}}"' for name, text in texts.items())
-    row = f'{{"{_TIME}":{{{{unixEpochMillis __timestamp__}}}},{fields}{{{{$lo}}}}}}'
+    row = f'{{"{REPORTED_AT}":{{{{unixEpochMillis __timestamp__}}}},{fields}{{{{$lo}}}}}}'
     return f" | line_format `{names}{numbers}{row}`"
+
+
+def last_and_best(selector: str, before: str, row: str, *, is_shown: str) -> list[Json]:
+    """Queries for a column of each key whose numbers differ: the last and the best, with X there.
+    Where the key's name doesn't tell which that is, the least and the largest. Their lines are
+    objects: `job`, `key`, REPORTED_AT, `attempt`, `task`, and `row`, an object that begins with
+    what the parameter `row` gives. before, row: parts of a template, the first sets the second's
+    variables; is_shown: a condition on $lk, the key."""
+    shown = "".join(
+        f'{{{{$lv := index $lr "{name}"}}}}{_ROUNDED}{{{{${short} := $lq}}}}'
+        for name, short in (("last", "ln"), ("least", "le"), ("largest", "lg"))
+    )
+    at = "".join(
+        f'{{{{$lv := index $lr "{name}_at"}}}}{{{{if eq (printf "%T" $lv) "float64"}}}}{_ROUNDED}'
+        f'{{{{${short} = print ${short} " at " $lx " " $lq}}}}{{{{end}}}}'
+        for name, short in (("least", "le"), ("largest", "lg"))
+    )
+    best = (
+        f'{{{{$lx := or (index $lr "x") "record"}}}}{shown}{at}'
+        '{{$lo := print $ln " (least " $le ", largest " $lg ")"}}'
+        f'{{{{if eq (regexReplaceAll "(?i).*({_BEST_IS_LEAST}).*" $lk "") ""}}}}'
+        '{{$lo = print $ln " (best " $le ")"}}'
+        f'{{{{else if eq (regexReplaceAll "(?i).*({_BEST_IS_LARGEST}).*" $lk "") ""}}}}'
+        '{{$lo = print $ln " (best " $lg ")"}}{{end}}'
+    )
+    column = as_text('(print "last " $lk)')
+    line = (
+        f'{{"job":"{{{{.job_id}}}}","key":"{{{{{as_text("$lk")}}}}}","attempt":{{{{.attempt}}}},'
+        f'"task":{{{{.task}}}},"{REPORTED_AT}":{{{{unixEpochMillis __timestamp__}}}},'
+        f'"row":{{{row},"{{{{{column}}}}}":"{{{{{as_text("$lo")}}}}}"}}}}'
+    )
+    differs = 'lt (index $lr "least") (index $lr "largest")'
+    stage = before + (
+        '{{$lr := fromJson __line__}}{{$lk := index $lr "key"}}'
+        f"{{{{if $lk}}}}{{{{if and ({differs}) ({is_shown})}}}}{best}{line}{{{{end}}}}{{{{end}}}}"
+    )
+    return [
+        loki(f"{selector} | {which} | line_format `{stage}` |= `{{`", lines=MAX_ENTRIES, ref=ref)
+        for ref, which in _REPORTS
+    ]
 
 
 def key_table(selector: str, description: str, *, suffix: str, height: int, width: int) -> Json:
@@ -65,8 +111,8 @@ def key_table(selector: str, description: str, *, suffix: str, height: int, widt
         "keys. Of all records: of a capture that runs those up to a minute ago, or a heartbeat. Sets of tags count "
         "together.",
         [
-            loki(f'{selector} | final=""{rows}', lines=MAX_ENTRIES, ref="A"),
-            loki(f'{selector} | final="1"{rows}', lines=MAX_ENTRIES, ref="B"),
+            loki(f"{selector} | {which}{rows}", lines=MAX_ENTRIES, ref=ref)
+            for ref, which in _REPORTS
         ],
         height=height,
         width=width,
@@ -74,7 +120,7 @@ def key_table(selector: str, description: str, *, suffix: str, height: int, widt
             *order_by_time(),
             decode(),
             merge_rows(),
-            sort_by(_TIME),
+            sort_by(REPORTED_AT),
             *newest_of_each((_CAPTURE, _NAME), (_KEY, *_NUMBERS, _X)),
             organize(renamed=_NUMBERS, hidden=[_CAPTURE, _NAME]),
             sort_by(_KEY),

@@ -172,9 +172,9 @@ def _write_keys(
         trend = values.trends[path]
         x_axis = key_labels.get(trend.own_x[1])
         x = x_axis[0].key if x_axis else ""
-        records.append(
-            f'{begin_key},dec="{thinning_digits(trend.records)}",x="{x}",{key_label}{trend.records}\n'
-        )
+        begin = f'{begin_key},dec="{thinning_digits(trend.records)}",x="{x}"'
+        constant = "true" if trend.constant else ""
+        records.append(f'{begin},constant="{constant}",{key_label}{trend.records}\n')
     if values.records:
         digits = thinning_digits(values.records)
         lines["logshipper_records"].append(

@@ -18,6 +18,7 @@ class Trend(NamedTuple):
     records: int  # those with a number for the key
     # the other key that is the X of its own records, and how many it has in the capture with most
     own_x: tuple[int, Path] = (0, ())
+    constant: bool = False  # of each capture by itself, all its numbers are the same
 
     def rule(self) -> int:
         """R25's, 3 to 7; 0 while nothing has moved."""
@@ -27,7 +28,8 @@ class Trend(NamedTuple):
         """The worst of both, as `Course.absorb`: neither side's rule is worse. The capture with the
         most records says which X the key has of its own."""
         integer, own_x = self.integer and trend.integer, max(self.own_x, trend.own_x)
-        return Trend(max(self.shape, trend.shape), integer, self.records + trend.records, own_x)
+        shape, records = max(self.shape, trend.shape), self.records + trend.records
+        return Trend(shape, integer, records, own_x, self.constant and trend.constant)
 
 
 class Course:
@@ -63,12 +65,13 @@ class Course:
     def trend(self, over: bool, records: int, own_x: Path = ()) -> Trend:
         """How it has run. A course that has not moved yet counts only once it is over: so a trend
         never gets better."""
-        judged = over or self.rose or self.fell
+        moved = self.rose or self.fell
         return Trend(
-            self.shape() if judged else self.worst,
+            self.shape() if over or moved else self.worst,
             self.integer,
             records,
             (records, own_x) if own_x else (0, ()),
+            not moved,
         )
 
     def rule(self) -> int:

@@ -87,7 +87,8 @@ def test_a_running_capture() -> None:
     assert samples(text, "logshipper_records") == {(("dec", ""),): 1}
     keys = {("epoch", "epoch", ""), ("loss", "loss", "epoch"), ("opt.beta", 'opt"]["beta', "epoch")}
     assert samples(text, "logshipper_key") == {
-        (("dec", ""), ("key", key), ("path", path), ("x", own_x)): 1 for key, path, own_x in keys
+        (("constant", "true"), ("dec", ""), ("key", key), ("path", path), ("x", own_x)): 1
+        for key, path, own_x in keys
     }
     ranks = {
         (dict(labels)["choice"], dict(labels)["path"]): int(value)
@@ -147,6 +148,23 @@ def test_captures_of_a_job_are_merged_where_a_series_is_the_job_s() -> None:
         dict(labels)["key"]: value for labels, value in samples(text, "logshipper_key").items()
     }
     assert counts == {"step": 4, "loss": 2}
+
+
+def test_constant_keys_are_named() -> None:
+    """Of each capture by itself: a rank, which differs between tasks only, is no graph."""
+    jobs = job_metrics()
+    for task in (0, 1):
+        records = [{"step": step, "lr": 0.1, "rank": task, "late": step // 3} for step in (1, 2, 3)]
+        jobs.update(FakeCapture(key=f"c{task}", task=task).print(*records).view())
+    assert constants(jobs) == {"lr", "rank"}
+    falls = FakeCapture(key="c2", task=2).print({"step": 1, "lr": 0.1}, {"step": 2, "lr": 0.05})
+    jobs.update(falls.view())
+    assert constants(jobs) == {"rank"}
+
+
+def constants(jobs: JobMetrics) -> set[str]:
+    series = map(dict, samples(jobs.text(), "logshipper_key"))
+    return {labels["key"] for labels in series if labels["constant"]}
 
 
 def own_x(jobs: JobMetrics) -> dict[str, str]:

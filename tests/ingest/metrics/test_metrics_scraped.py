@@ -95,9 +95,14 @@ def test_every_series_is_as_documented_and_ends_as_documented(
             label_names = JOB_LABELS | code(documented[labels["__name__"]][0]) | ADDED
             # a label that is empty is none to Prometheus
             assert labels.keys() <= label_names, labels
-            assert label_names - labels.keys() <= {"step", "account", "partition", "dec", "x"}, (
-                labels
-            )
+            assert label_names - labels.keys() <= {
+                "step",
+                "account",
+                "partition",
+                "dec",
+                "x",
+                "constant",
+            }, labels
         assert {
             name: kind for name, kind in types(prometheus).items() if name in metric_names
         } == dict.fromkeys(metric_names, "gauge")
