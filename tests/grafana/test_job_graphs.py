@@ -489,7 +489,7 @@ def test_last_least_and_largest_of_each_key(pages: Pages) -> None:
     values = {name: f"{record['loss']:.4g}" for name, record in extremes.items()}
     at = {f"{name} at": str(record["epoch"]) for name, record in extremes.items()}
     assert rows[1] == {"key": "loss", **values, **at, "X": "epoch"}
-    assert (rows[0]["largest at"], rows[0]["X"]) == ("30", "record number")
+    assert (rows[0]["largest at"], rows[0]["X"]) == ("30", "record")
     (loss, _, step) = pages.job("long").show("Last, least").rows()
     assert (loss["least"], loss["largest"]) == ("0.5", "3000")
     assert step["last"] == str(printed.LONG_RECORDS)
@@ -506,7 +506,7 @@ def test_each_task_has_its_values(pages: Pages) -> None:
 def test_values_outlast_prometheus(pages: Pages) -> None:
     (loss, step) = pages.job("old").show("Last, least").rows()
     assert (loss["last at"], loss["X"]) == ("7", "step")
-    assert (step["last"], step["X"]) == ("7", "record number")
+    assert (step["last"], step["X"]) == ("7", "record")
 
 
 def test_without_numbers_one_panel_says_what_to_print(pages: Pages) -> None:

@@ -74,7 +74,7 @@ def test_how_a_job_ended_and_how_often_it_began(pages: Pages) -> None:
 
 def test_a_running_jobs_bar(pages: Pages) -> None:
     bars = {row["name"]: row["bar"] for row in job_rows(pages) if "bar" in row}
-    assert bars == {"running": "  40%|#   | 4/10"}
+    assert bars == {"running": "epoch 1/3:  33%  1/3 [00:40<01:20]"}, "the outer one, without cells"
     assert not any("bar" in row for row in job_rows(pages, user=[USER]))
 
 
@@ -247,8 +247,8 @@ def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> N
     assert first == {
         "#": 1,
         "captured job": "1·three-nodes (4711)",
-        "last loss": "5 (best 1 at epoch 1)",
-        "last epoch": "5 (least 1 at record 1, largest 5 at record 5)",
+        "last loss": "5 (best 1 at 1)",
+        "last epoch": "5 (1 to 5)",
     }
     records = printed.ENDED.records
     losses = [record["loss"] for record in records]
@@ -258,9 +258,9 @@ def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> N
         "captured job": f"2·ended ({ended})",
         "loss": losses[0],
         "val/acc": records[0]["val/acc"],
-        "last loss": f"{losses[-1]:.4g} (best {losses[best]:.4g} at epoch {best + 1})",
-        "last epoch": "30 (least 1 at record 1, largest 30 at record 30)",
-        "last val/acc": "0.75 (best 0.75 at epoch 30)",
+        "last loss": f"{losses[-1]:.4g} (best {losses[best]:.4g} at {best + 1})",
+        "last epoch": "30 (1 to 30)",
+        "last val/acc": "0.75 (best 0.75 at 30)",
     }
 
 

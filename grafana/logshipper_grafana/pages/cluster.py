@@ -480,6 +480,7 @@ def _events() -> Json:
         "scheduler ended jobs. The job's page has all its events.",
         [loki(f"{events} | line_format `{line}`", lines=200)],
         height=6,
+        no_value="none in this time",
         transformations=[
             *order_by_time(newest_first=True),
             decode(),

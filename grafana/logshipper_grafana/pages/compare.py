@@ -264,30 +264,32 @@ def _jobs_and_configuration() -> Json:
     heading then, and fields are called 0, 1 and so on."""
     job = f'"{_NUMBER}":{{{{$lc}}}},"{_NAME}":"{{{{$lc}}}}·{{{{{records.as_text("$ls")}}}}}"'
     first_record = records.before(_JOB_NAME, records.flat(job))
-    wrapped = ' | line_format `{"job":"{{.job_id}}","key":"","row":{{__line__}}}`'
+    wrapped = ' | line_format `{"job":"{{.job_id}}","key":" ","row":{{__line__}}}`'
     all_keys, of_keys = 'eq "${y:text}" "All"', 'contains (print " + " $lk " + ") " + ${y:text} + "'
     is_shown = f"or ({all_keys}) ({of_keys})"
     return table(
         "Captured jobs, what differs in their first records (configuration), and what keys came to",
         "A row for each job that has records: its colour in all graphs, its number and name; of its first record, "
         "which is where programs print their configuration, each value that isn't the same in all jobs, nested keys "
-        "by their full names; then of each key that is drawn the last number and the best, with its X, of the newest "
-        "attempt's lowest task. Which is the best is guessed by the key's name (loss, acc, ...): else both, least and "
+        "by their full names; then of each key that is drawn the last number and the best, with X there, of the newest "
+        "attempt's lowest task. Which is the best is guessed by the key's name (loss, acc, ...), else: least to "
         "largest.",
         [
             loki(f"{_RECORDS} | n=`1`{first_record}{wrapped}", lines=1000, ref="C"),
-            *values.last_and_best(_REPORTS, _JOB_NAME, job, is_shown=is_shown),
+            *values.last_and_best(_REPORTS, _JOB_NAME, job, x=X, is_shown=is_shown),
         ],
         height=7,
         options={"showHeader": False},
         transformations=[
             *order_by_time(newest_first=True),
             decode(),
-            # of reports the newest last; of records the first is
+            merge_rows(),
+            # of reports the newest last, of records the first
             sort_by(values.REPORTED_AT),
             sort_by("task", newest_first=True),
             sort_by("attempt"),
-            *newest_of_each(["job", "key"], ["row"], merge=True),
+            *newest_of_each(["job", "key"], ["row"]),
+            sort_by("key"),  # an empty one would be the last
             *rows_as_one("job", "key", row="row"),
             sort_by(_NUMBER),
             organize(order=[_NUMBER, _NAME]),

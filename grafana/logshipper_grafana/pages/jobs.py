@@ -57,6 +57,8 @@ _PAD_BEFORE_SECS, _PAD_AFTER_SECS, _PAD_SHARE, _MAX_PAD_SECS = 2, 10, 0.05, 120
 _INFO = "logshipper_job_info"
 _MAX_BARS = 1000  # entries: those of 100 running bars in 100 s
 _LABELS = ("name", "user", "account", "partition", "state", "node", "bar")  # that are columns
+# of bars as tqdm, Keras and rich draw them
+_CELLS = r'"[|][█▏▎▍▌▋▊▉ #.]*[|]|\\x5b[=>.# -]{3,}\\x5d|[━╸╺─█#]{3,}"'
 _LIST_HEIGHT = 20  # with the numbers above it a screen of 1,080 lines
 
 
@@ -237,9 +239,9 @@ def _list() -> Json:
         "Captured jobs: newest first",
         "One row for each captured job that was seen in the page's time: its newest attempt. State: what Slurm says "
         "of its end, else RUNNING while one of its captures runs, then the worst end. Ended by: the worst of all "
-        "captures. Node: where it began, and how many others it has. Running bar: what it shows now, of several the "
-        "newest. Values: the last ones, of several tasks the largest. A click on a job opens its page at the job's own "
-        "time.",
+        "captures. Node: where it began, and how many others it has. Running bar: what it shows now without its cells, "
+        "of several the first. Values: the last ones, of several tasks the largest. A click on a job opens its page at "
+        "the job's own time.",
         [
             *(
                 prometheus(expr, instant=True, table=True, ref=ref)
@@ -264,16 +266,16 @@ def _list() -> Json:
                 "state",
                 mappings=states.BY_NAME,
                 custom__displayMode="color-text",
-                custom__width=135,
+                custom__width=130,
             ),
             field(
                 "job_id",
                 displayName="job",
-                custom__minWidth=90,
+                custom__minWidth=80,
                 links=[link("Open this job at its own time", to_job)],
             ),
             field(
-                "name", custom__minWidth=90, links=[link("Open this job at its own time", to_job)]
+                "name", custom__minWidth=120, links=[link("Open this job at its own time", to_job)]
             ),
             field(
                 "user",
@@ -289,7 +291,7 @@ def _list() -> Json:
                     )
                 ],
             ),
-            field("started", unit="dateTimeAsIso", custom__width=160),
+            field("started", unit="dateTimeAsIso", custom__width=155),
             field("duration", unit="s", custom__width=85),
             *(field(name, custom__width=85) for name in ("partition", "account")),
             field(
@@ -300,16 +302,16 @@ def _list() -> Json:
                 custom__width=100,
             ),
             field("restarts", unit="none", custom__width=70),
-            field("node", custom__width=100),
-            field("bar", displayName="running bar", custom__minWidth=200),
+            field("node", custom__width=90),
+            field("bar", displayName="running bar", custom__minWidth=190),
             field(
                 "lost",
                 unit="none",
-                displayName="lines lost",
+                displayName="lost",
                 color={"mode": "thresholds"},
                 thresholds=thresholds((None, GREEN), (1, RED)),
                 custom__displayMode="color-text",
-                custom__width=85,
+                custom__width=60,
             ),
             *(
                 field(key, displayName=f"${{{key}}}", unit="none", custom__width=80)
@@ -324,8 +326,9 @@ def _list() -> Json:
 
 def _bars() -> Json:
     """What running bars show, by job."""
-    lowest = r'(regexReplaceAll "(?s).*\n" __line__ "")'  # of several bars
-    bar = f"{{{{{as_text(lowest)}{queries.SHORTER_BARS}}}}}"
+    first = r'(regexReplaceAll "(?s)\n.*" __line__ "")'  # of several: the outer one of nested bars
+    without_cells = f'(regexReplaceAllLiteral {_CELLS} {first} " ")'
+    bar = f"{{{{{as_text(without_cells)}}}}}"
     line = f'{{"job_id":"{{{{.job_id}}}}","bar":"{bar}"}}'
     lines = f'{{{_CLUSTER}, kind="status"}} | user=~`${{user:pipe}}` | line_format `{line}`'
     return loki(lines, lines=_MAX_BARS, ref="N")

@@ -4,7 +4,7 @@ and largest number, each with X there. Of all records, whatever graphs leave out
 
 from logshipper_grafana.parts.panels import Json, field, loki, table
 from logshipper_grafana.parts.queries import MAX_ENTRIES
-from logshipper_grafana.parts.records import RECORD_FIELD, as_text
+from logshipper_grafana.parts.records import as_text
 from logshipper_grafana.parts.transforms import as_text as columns_as_text
 from logshipper_grafana.parts.transforms import (
     decode,
@@ -24,6 +24,7 @@ _NUMBERS = {
 }
 _REPORTS = (("A", 'final=""'), ("B", 'final="1"'))  # while they run, and at their end
 _KEY, _X = "key", "X"
+_RECORD = "record"  # X, where no key is
 _CAPTURE, _NAME = "capture", "name"
 REPORTED_AT = "reported at"
 _NONE = "no values reported in this time: no numbers, or captured before logshipper reported them"
@@ -46,7 +47,7 @@ def _rows(suffix: str) -> str:
         '{{$lr := fromJson __line__}}{{$ls := ""}}' + suffix + '{{$lk := ""}}{{$lx := ""}}'
         '{{$ll := print "… " (index $lr "left_out") " more keys" $ls}}'
         '{{if not (index $lr "left_out")}}{{$lk = index $lr "key"}}{{$ll = print $lk $ls}}'
-        f'{{{{$lx = or (index $lr "x") "{RECORD_FIELD}"}}}}{{{{end}}}}'
+        f'{{{{$lx = or (index $lr "x") "{_RECORD}"}}}}{{{{end}}}}'
     )
     numbers = (
         '{{$lo := ""}}{{range $ln, $lv := $lr}}{{if eq (printf "%T" $lv) "float64"}}'
@@ -59,28 +60,28 @@ def _rows(suffix: str) -> str:
     return f" | line_format `{names}{numbers}{row}`"
 
 
-def last_and_best(selector: str, before: str, row: str, *, is_shown: str) -> list[Json]:
+def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str) -> list[Json]:
     """Queries for a column of each key whose numbers differ: the last and the best, with X there.
     Where the key's name doesn't tell which that is, the least and the largest. Their lines are
     objects: `job`, `key`, REPORTED_AT, `attempt`, `task`, and `row`, an object that begins with
     what the parameter `row` gives. before, row: parts of a template, the first sets the second's
-    variables; is_shown: a condition on $lk, the key."""
+    variables; x: the key that needs no name; is_shown: a condition on $lk, the key."""
     shown = "".join(
         f'{{{{$lv := index $lr "{name}"}}}}{_ROUNDED}{{{{${short} := $lq}}}}'
         for name, short in (("last", "ln"), ("least", "le"), ("largest", "lg"))
     )
-    at = "".join(
-        f'{{{{$lv := index $lr "{name}_at"}}}}{{{{if eq (printf "%T" $lv) "float64"}}}}{_ROUNDED}'
-        f'{{{{${short} = print ${short} " at " $lx " " $lq}}}}{{{{end}}}}'
-        for name, short in (("least", "le"), ("largest", "lg"))
-    )
+    at = {
+        name: f'{{{{$lv := index $lr "{name}_at"}}}}{{{{if eq (printf "%T" $lv) "float64"}}}}{_ROUNDED}'
+        '{{$lx = print " at " $lx $lq}}{{end}}'
+        for name in ("least", "largest")
+    }
     best = (
-        f'{{{{$lx := or (index $lr "x") "record"}}}}{shown}{at}'
-        '{{$lo := print $ln " (least " $le ", largest " $lg ")"}}'
+        f'{{{{$lx := print (or (index $lr "x") "{_RECORD}") " "}}}}{{{{if eq $lx "{x} "}}}}{{{{$lx = ""}}}}{{{{end}}}}'
+        f'{shown}{{{{$lo := print $ln " (" $le " to " $lg ")"}}}}'
         f'{{{{if eq (regexReplaceAll "(?i).*({_BEST_IS_LEAST}).*" $lk "") ""}}}}'
-        '{{$lo = print $ln " (best " $le ")"}}'
+        f'{at["least"]}{{{{$lo = print $ln " (best " $le $lx ")"}}}}'
         f'{{{{else if eq (regexReplaceAll "(?i).*({_BEST_IS_LARGEST}).*" $lk "") ""}}}}'
-        '{{$lo = print $ln " (best " $lg ")"}}{{end}}'
+        f'{at["largest"]}{{{{$lo = print $ln " (best " $lg $lx ")"}}}}{{{{end}}}}'
     )
     column = as_text('(print "last " $lk)')
     line = (
@@ -128,9 +129,14 @@ def key_table(selector: str, description: str, *, suffix: str, height: int, widt
             without_empty_frames(),
         ],
         overrides=[
-            field(_KEY, custom__minWidth=120),
-            *(field(name, custom__width=85) for name in _NUMBERS.values()),
-            field(_X, custom__width=110),
+            field(_KEY, custom__minWidth=100),
+            *(
+                field(name, displayName="at", custom__width=54)
+                if name.endswith(" at")
+                else field(name, custom__width=70)
+                for name in _NUMBERS.values()
+            ),
+            field(_X, custom__width=75),
         ],
         no_value=_NONE,
     )

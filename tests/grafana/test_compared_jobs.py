@@ -1,0 +1,90 @@
+"""The table of compared jobs, out of what Loki answers to its queries."""
+
+import json
+from typing import Any
+
+from logshipper_grafana.pages import compare
+from tests.grafana.frames import STRING, TIME, Field, Frame
+from tests.grafana.transformations import applied
+
+TRANSFORMATIONS = next(
+    panel["transformations"]
+    for panel in compare.dashboard()["panels"]
+    if panel["title"].startswith("Captured jobs, what differs")
+)
+Json = dict[str, Any]  # Any: JSON
+
+
+def answer(ref: str, *lines: Json) -> Frame:
+    """Newest first; `minute` says when."""
+    rows = sorted(lines, key=lambda line: -int(line.pop("minute")))
+    times = [60_000 * (len(rows) - place) for place in range(len(rows))]
+    fields = (
+        Field("labels", STRING, ["{}"] * len(rows)),
+        Field("Time", TIME, times),
+        Field("Line", STRING, [json.dumps(row) for row in rows]),
+        Field("tsNs", STRING, [f"{time:07}000000" for time in times]),
+        Field("id", STRING, [f"{ref}{place}" for place in range(len(rows))]),
+    )
+    return Frame(fields, len(rows), ref)
+
+
+def record(minute: int, job: str, **values: object) -> Json:
+    begin = {"#": int(job), "captured job": f"{job}·job{job}"}
+    return {"minute": minute, "job": job, "key": " ", "row": {**begin, **values}}
+
+
+def report(minute: int, job: str, key: str, text: str, attempt: int = 1, task: int = 0) -> Json:
+    row = record(minute, job, **{f"last {key}": text})
+    return {**row, "key": key, "attempt": attempt, "task": task, "reported at": minute * 60_000}
+
+
+def shown(running: list[Json], over: list[Json], *records: Json) -> list[Json]:
+    frames = [answer("C", *records), answer("A", *running), answer("B", *over)]
+    heading, *rows = (line for frame in applied(TRANSFORMATIONS, frames) for line in frame.rows())
+    return [
+        {str(heading[place]): value for place, value in row.items() if value is not None}
+        for row in rows
+    ]
+
+
+def test_what_a_capture_reported_while_it_ran_and_at_its_end_is_one_row() -> None:
+    rows = shown(
+        [report(2, "1", "loss", "3"), report(3, "1", "loss", "2"), report(3, "2", "loss", "9")],
+        [report(4, "1", "loss", "1"), report(4, "1", "acc", "0.5")],
+        record(1, "1", lr=0.1),
+        record(1, "2", lr=0.2),
+    )
+    assert rows == [
+        {"#": 1, "captured job": "1·job1", "lr": 0.1, "last acc": "0.5", "last loss": "1"},
+        {"#": 2, "captured job": "2·job2", "lr": 0.2, "last loss": "9"},
+    ]
+
+
+def test_the_first_record_counts_and_the_newest_attempts_lowest_task() -> None:
+    (row,) = shown(
+        [report(5, "1", "loss", "running", attempt=1, task=0)],
+        [
+            report(3, "1", "loss", "second", attempt=2, task=1),
+            report(2, "1", "loss", "first", attempt=2, task=0),
+        ],
+        record(1, "1", lr=0.1, late=1),
+        record(2, "1", lr=0.3),
+    )
+    assert row == {"#": 1, "captured job": "1·job1"}, "what all have the same of is left out"
+    rows = shown(
+        [report(5, "1", "loss", "running", attempt=1, task=0)],
+        [
+            report(3, "1", "loss", "second", attempt=2, task=1),
+            report(2, "1", "loss", "first", attempt=2, task=0),
+        ],
+        record(1, "1", lr=0.1),
+        record(2, "1", lr=0.3),
+        record(2, "2", lr=0.2),
+    )
+    assert rows[0] == {"#": 1, "captured job": "1·job1", "lr": 0.1, "last loss": "first"}
+
+
+def test_without_reports_there_are_the_first_records() -> None:
+    rows = shown([], [], record(1, "2", lr=0.2), record(1, "1", lr=0.1))
+    assert [row["lr"] for row in rows] == [0.1, 0.2]
