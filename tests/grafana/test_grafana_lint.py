@@ -148,7 +148,7 @@ BREAKINGS: list[tuple[str, Breaking]] = [
         ),
     ),
     (
-        "annotation 'Restarts' has the data source",
+        "annotation 'Lines lost' has the data source",
         lambda page: page["annotations"]["list"][0].update(datasource=None),
     ),
     (

@@ -14,7 +14,7 @@ import yaml
 
 from logshipper_grafana.pages import job_console
 from logshipper_grafana.parts import links, queries, records
-from logshipper_grafana.parts.panels import PAGE_WIDTH, loki, panel, place, row
+from logshipper_grafana.parts.panels import PAGE_WIDTH, Json, loki, panel, place, row
 from logshipper_grafana.parts.variables import label_pattern
 from logshipper_grafana.tool.render import FOLDER, dashboards, differences, text_of, write
 from logshipper_ingest.model.job import SLURM_STATES, worst_state
@@ -178,6 +178,52 @@ def test_each_keys_graph_is_there_with_a_legend_too() -> None:
     assert {key: value for key, value in graph.items() if key not in own} == {
         key: value for key, value in plain.items() if key not in own
     }
+
+
+def _asked_again(model: Json) -> int:
+    """How many questions the variables are for Grafana 9.4, when a page is refreshed: each that
+    follows the page's time, and after it those that name it, and so on; but none directly that
+    comes after another one that does."""
+    variables = {variable["name"]: variable for variable in model["templating"]["list"]}
+    after = {
+        name: {
+            other
+            for other, variable in variables.items()
+            if re.search(
+                rf"\$\{{{name}[:}}]", str([variable.get("query"), variable.get("datasource")])
+            )
+        }
+        for name in variables
+    }
+
+    def all_after(name: str) -> set[str]:
+        return after[name].union(*map(all_after, after[name]))
+
+    def questions(name: str) -> int:
+        direct = [
+            one
+            for one in after[name]
+            if not any(one in all_after(by) for by in after[name] - {one})
+        ]
+        return int(variables[name]["type"] == "query") + sum(map(questions, direct))
+
+    return sum(
+        questions(name) for name, variable in variables.items() if variable.get("refresh") == 2
+    )
+
+
+@pytest.mark.parametrize(("page", "most"), [(links.JOB, 43), (links.COMPARE, 34), (links.JOBS, 12)])
+def test_a_refresh_asks_for_little(page: str, most: int) -> None:
+    """With closed rows closed: a request for each panel and source of it, one for each mark, and
+    for variables. Of graphs for each key there is one."""
+    model = dashboards()[f"{page}.json"]
+    panels = sum(
+        len({str(target["datasource"]) for target in panel["targets"]})
+        for panel in model["panels"]
+        if panel["type"] != "row"
+    )
+    marks = len(model.get("annotations", {}).get("list", ()))
+    assert panels + marks + _asked_again(model) <= most
 
 
 def test_a_refresh_of_the_clusters_page_asks_for_little() -> None:

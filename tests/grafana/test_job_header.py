@@ -158,7 +158,7 @@ def test_a_running_job(pages: Pages) -> None:
     ]
     (row,) = page.show("How it went").rows()
     assert "state" not in row
-    assert page.annotations()["Ends"] == []
+    assert marks_of(page, *END_EVENTS) == []
     ran = page.show("Ran for").stat()
     assert isinstance(ran, float)
     assert ran > 5
@@ -306,7 +306,7 @@ def test_opted_in_late(pages: Pages) -> None:
         "mode_changed",
         "mode changed from disabled to enabled",
     )
-    (mark,) = page.annotations()["Mode switches"]
+    (mark,) = marks_of(page, "mode_changed")
     assert mark["text"] == "mode: disabled to enabled on n1"
 
 
@@ -317,7 +317,7 @@ def test_slurms_word_stands_behind_the_last_line(pages: Pages) -> None:
     assert lines == printed.TIMED_OUT.attempts[0].lines
     assert re.fullmatch(r"\[logshipper: Slurm ended job 4712 at .*: TIMEOUT\]", word)
     assert [row["event"] for row in page.show("Mode changes").rows()] == ["job_ended"]
-    assert [mark["text"] for mark in page.annotations()["Ends"]] == [
+    assert [mark["text"] for mark in marks_of(page, *END_EVENTS)] == [
         "FAILED: attempt 1",
         "TIMEOUT: attempt 1",
     ]
@@ -325,13 +325,23 @@ def test_slurms_word_stands_behind_the_last_line(pages: Pages) -> None:
 
 # ---- marks
 
+END_EVENTS = ("ended", queries.JOB_ENDED)
+
+
+def marks_of(page: Page, *events: str) -> list[Json]:
+    """In the order of their times."""
+    marks = [mark for found in page.annotations().values() for mark in found]
+    return sorted(
+        (mark for mark in marks if mark["event"] in events), key=lambda mark: mark["time"]
+    )
+
 
 def test_restarts_and_ends_are_marked(pages: Pages) -> None:
-    marks = pages.job("requeued").annotations()
-    assert [mark["text"] for mark in marks["Restarts"]] == ["attempt 2 begins on n2"]
-    assert [mark["text"] for mark in marks["Ends"]] == ["FAILED: attempt 1", "COMPLETED: attempt 2"]
-    assert marks["Ends"][0]["time"] <= marks["Restarts"][0]["time"] <= marks["Ends"][1]["time"]
-    assert pages.job("ended").annotations()["Restarts"] == []
+    marks = marks_of(pages.job("requeued"), "started", *END_EVENTS)
+    assert [mark["text"] for mark in marks] == [
+        "FAILED: attempt 1", "attempt 2 begins on n2", "COMPLETED: attempt 2",
+    ]  # fmt: skip
+    assert marks_of(pages.job("ended"), "started") == []
 
 
 def test_events_are_listed_and_marked(pages: Pages) -> None:
@@ -343,10 +353,10 @@ def test_events_are_listed_and_marked(pages: Pages) -> None:
         ("heartbeat_lost", "no heartbeat for 20 seconds"),
         ("user_event", "checkpoint: saved"),
     ]
-    marks = page.annotations()
-    assert [mark["text"] for mark in marks["Job's own events"]] == ["checkpoint: saved"]
-    assert [mark["text"] for mark in marks["Lines lost"]] == ["3 lines lost here: no space on n4"]
-    silence, recovery = marks["Heartbeat"]
+    assert [mark["text"] for mark in marks_of(page, "user_event")] == ["checkpoint: saved"]
+    (lost,) = marks_of(page, "lines_lost")
+    assert lost["text"] == "3 lines lost here: no space on n4"
+    silence, recovery = marks_of(page, *queries.HEARTBEATS)
     assert (silence["text"], recovery["text"]) == (
         "no heartbeat for 20 seconds on n4", "the heartbeat is back, after 31 seconds on n4",
     )  # fmt: skip
@@ -356,7 +366,9 @@ def test_events_are_listed_and_marked(pages: Pages) -> None:
 def test_a_silent_job_is_unresponsive_until_it_comes_back(pages: Pages) -> None:
     """By the end of the page's time."""
     job = pages.fixture.jobs["eventful"]
-    silence, recovery = (mark["time"] for mark in pages.job("eventful").annotations()["Heartbeat"])
+    silence, recovery = (
+        mark["time"] for mark in marks_of(pages.job("eventful"), *queries.HEARTBEATS)
+    )
     for end_ms, state in (
         (silence - 500, "RUNNING"),
         (silence + 500, "UNRESPONSIVE"),

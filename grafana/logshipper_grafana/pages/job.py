@@ -12,7 +12,6 @@ from logshipper_grafana.parts.panels import (
     GREEN,
     GREY,
     ORANGE,
-    PURPLE,
     RED,
     Json,
     field,
@@ -70,6 +69,7 @@ _DROPS = (
     "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
 )
 _DROPS += "|measurements_left_out|records_lost"
+_HINTS = "command_refused|json_hint|config_refused|metadata_pattern_off"
 _RESOURCES = "CPU, memory and GPUs that the job used, over time"
 
 
@@ -143,34 +143,30 @@ def _links() -> list[Json]:
 
 
 def _annotations() -> list[Json]:
-    starts = f"{job_events('started')} | attempt!=`1`"
+    """A question each, with each refresh: so one for all events that have a colour."""
+    restarts_and_silence = "|".join(("started", *queries.HEARTBEATS))
+    others = f"mode_changed|user_event|{_HINTS}|ended|{queries.JOB_ENDED}"
+    began = '{{if eq .event "started"}}attempt {{.attempt}} begins{{else}}{{.message}}{{end}}'
+    happened = (
+        '{{if eq .event "mode_changed"}}mode: {{.from}} to {{.to}} on {{.host}}'
+        '{{else if eq .event "user_event"}}{{.message}}'
+        "{{else if .state}}{{.state}}: attempt {{.attempt}}"
+        "{{else}}{{.event}}: {{.message}}{{end}}"
+    )
     return [
-        _annotation("Restarts", ORANGE, starts, "attempt {{attempt}} begins on {{host}}"),
-        _annotation(
-            "Mode switches",
-            BLUE,
-            job_events("mode_changed", "from", "to"),
-            "mode: {{from}} to {{to}} on {{host}}",
-        ),
         _annotation("Lines lost", RED, job_events(_DROPS, "message"), "{{message}} on {{host}}"),
         _annotation(
-            "Heartbeat",
+            "Restarts and late heartbeats",
             ORANGE,
-            job_events("|".join(queries.HEARTBEATS), "message"),
-            "{{message}} on {{host}}",
-        ),
-        _annotation("Job's own events", GREEN, job_events("user_event", "message"), "{{message}}"),
-        _annotation(
-            "Ends",
-            GREY,
-            job_events(f"ended|{queries.JOB_ENDED}", "state"),
-            "{{state}}: attempt {{attempt}}",
+            f"{job_events(restarts_and_silence, 'message')} | event!=`started` or attempt!=`1` "
+            f"| label_format lswords=`{began}`",
+            "{{lswords}} on {{host}}",
         ),
         _annotation(
-            "Hints",
-            PURPLE,
-            job_events("command_refused|json_hint|config_refused|metadata_pattern_off", "message"),
-            "{{event}}: {{message}}",
+            "Modes, ends, hints, the job's own events",
+            BLUE,
+            f"{job_events(others, 'message', 'from', 'to', 'state')} | label_format lswords=`{happened}`",
+            "{{lswords}}",
         ),
     ]
 

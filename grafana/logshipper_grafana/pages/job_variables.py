@@ -7,6 +7,7 @@ from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
     HIDDEN,
     NUMERICAL,
+    ON_LOAD,
     choice_variable,
     label_pattern,
     places,
@@ -50,6 +51,7 @@ def variables() -> list[Json]:
             label_pattern("host"),
             hide=HIDDEN,
             multi=True,
+            refresh=ON_LOAD,
         ),
         *_captures(),
         *_x(),
@@ -67,6 +69,7 @@ def variables() -> list[Json]:
             queries.search_with_backtick(),
             queries.SEARCH_STAGE,
             hide=HIDDEN,
+            refresh=ON_LOAD,
         ),
         *places(),
     ]
@@ -89,6 +92,7 @@ def _keys() -> list[Json]:
             sort=ALPHABETICAL,
             multi=True,
             all_value=".+",
+            refresh=ON_LOAD,
         ),
         query_variable(
             "graph",
@@ -149,6 +153,7 @@ def _captures() -> list[Json]:
             label_pattern("choice"),
             sort=NUMERICAL,
             first="lowest",
+            refresh=ON_LOAD,
         ),
         query_variable(
             "tasks",

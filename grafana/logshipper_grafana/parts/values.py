@@ -79,9 +79,11 @@ def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str
         f'{{{{$lx := print (or (index $lr "x") "{_RECORD}") " "}}}}{{{{if eq $lx "{x} "}}}}{{{{$lx = ""}}}}{{{{end}}}}'
         f'{shown}{{{{$lo := print $ln " (" $le " to " $lg ")"}}}}'
         f'{{{{if eq (regexReplaceAll "(?i).*({_BEST_IS_LEAST}).*" $lk "") ""}}}}'
-        f'{at["least"]}{{{{$lo = print $ln " (best " $le $lx ")"}}}}'
+        f'{at["least"]}{{{{if ne $le $ln}}}}{{{{$lx = print " " $le $lx}}}}{{{{else}}}}{{{{$lx = ""}}}}{{{{end}}}}'
+        '{{$lo = print $ln " (best" $lx ")"}}'
         f'{{{{else if eq (regexReplaceAll "(?i).*({_BEST_IS_LARGEST}).*" $lk "") ""}}}}'
-        f'{at["largest"]}{{{{$lo = print $ln " (best " $lg $lx ")"}}}}{{{{end}}}}'
+        f'{at["largest"]}{{{{if ne $lg $ln}}}}{{{{$lx = print " " $lg $lx}}}}{{{{else}}}}{{{{$lx = ""}}}}{{{{end}}}}'
+        '{{$lo = print $ln " (best" $lx ")"}}{{end}}'
     )
     column = as_text('(print "last " $lk)')
     line = (

@@ -9,7 +9,9 @@ LOKI = {"type": "loki", "uid": "${loki}"}
 PROMETHEUS = {"type": "prometheus", "uid": "${prometheus}"}
 MIXED = {"type": "datasource", "uid": "-- Mixed --"}  # of a panel that asks both
 SHOWN, WITHOUT_LABEL, HIDDEN = 0, 1, 2
-ON_TIME_RANGE = 2  # refreshed with the time range, and with the variables that the query names
+# When a variable is asked for again, besides with the variables that its query names: Grafana until
+# 10 asks for these with each refresh of one that they name, newer ones only where it changed.
+ON_LOAD, ON_TIME_RANGE = 1, 2
 AS_IT_COMES, ALPHABETICAL, NUMERICAL = 0, 1, 3  # numerical: what has no number comes first
 ALL: Json = {"text": ["All"], "value": ["$__all"]}
 
@@ -52,7 +54,7 @@ def _data_source(name: str, kind: str, description: str) -> Json:
         kind.capitalize(),
         description,
         query=kind,
-        refresh=1,
+        refresh=ON_LOAD,
         regex="",
         current={},
     )
@@ -70,7 +72,7 @@ def _cluster() -> Json:
         datasource=LOKI,
         query=query,
         definition=query,
-        refresh=ON_TIME_RANGE,
+        refresh=ON_LOAD,
         sort=ALPHABETICAL,
         regex="",
     )
@@ -89,6 +91,7 @@ def query_variable(
     multi: bool = False,
     includes_all: bool = True,
     all_value: str = "",
+    refresh: int = ON_TIME_RANGE,
 ) -> Json:
     """What a PromQL query answers. first: what is chosen at first; multi: several may be, all at
     first where includes_all; all_value: what stands for all of them. Hidden ones stay out of
@@ -96,7 +99,7 @@ def query_variable(
     variable = _of_prometheus(
         name, label, description, f"query_result({promql})", sort=sort, regex=regex
     )
-    variable |= {"hide": hide, "skipUrlSync": hide == HIDDEN}
+    variable |= {"hide": hide, "skipUrlSync": hide == HIDDEN, "refresh": refresh}
     if first:
         variable["current"] = {"text": first, "value": first}
     if multi:

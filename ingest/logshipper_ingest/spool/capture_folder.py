@@ -19,7 +19,7 @@ import orjson
 
 from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.safe_text import without_controls
-from logshipper.spool.captures import COUNTERS_BYTES, Counters, read_counters, started_of
+from logshipper.spool.captures import COUNTERS_BYTES, Counters, read_counters
 from logshipper.spool.live_status import LIVE_FILE, MAX_LIVE_BYTES, decode_live
 from logshipper.spool.segment import Stream
 from logshipper.spool.spool_room import LIMITS_FILE
@@ -29,6 +29,7 @@ from logshipper_ingest.model.job import NAME, limit_secs_of
 from logshipper_ingest.spool.folder_entries import scanned
 from logshipper_ingest.spool.folder_removal import TAKEN, FolderRemoval, close_to_others
 from logshipper_ingest.spool.folder_size import FolderSize, folder_size
+from logshipper_ingest.spool.relay_process import SHORTAGES, relay_runs
 from logshipper_ingest.spool.segment_reader import SpoolPosition, list_segments, segment_name
 
 GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
@@ -37,13 +38,6 @@ MAX_IDENTITY_BYTES = 64 << 10
 _MAX_FOLDERS = 100_000
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-# what was looked for may well be there
-_SHORTAGES = (
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-    errno.EIO,
-)
 _FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
 
 
@@ -231,7 +225,7 @@ class CaptureFolder:
         try:
             fd = os.open(name, _FILE_FLAGS, dir_fd=folder)
         except OSError as error:
-            if error.errno in _SHORTAGES:
+            if error.errno in SHORTAGES:
                 raise
             return None
         try:
@@ -281,14 +275,12 @@ class CaptureFolder:
         if self._is_locked():
             return Life.LIVE
         counters = self.counters()
-        relay_runs = counters is not None and _process_runs(
-            counters.pid, counters.started, self.writer
-        )
+        runs = counters is not None and relay_runs(counters.pid, counters.started, self.writer)
         if not self._has_begun:
             ended = counters is not None and counters.end is not None
             young = not ended and time.time_ns() - self.begun_ns() < GRACE_SECS * 1e9
-            return Life.STARTING if young or relay_runs else Life.DEAD
-        return Life.ORPHANED if relay_runs else Life.DEAD
+            return Life.STARTING if young or runs else Life.DEAD
+        return Life.ORPHANED if runs else Life.DEAD
 
     def is_unused(self) -> bool:
         """Whether nobody has begun to write: it was made for a job, and that is all."""
@@ -308,7 +300,7 @@ class CaptureFolder:
                 else -1
             )
         except OSError as error:
-            if error.errno in _SHORTAGES:
+            if error.errno in SHORTAGES:
                 raise
             return False
         if fd < 0:
@@ -416,22 +408,6 @@ def list_folders(spool_fd: int) -> list[str]:
             if len(names) >= _MAX_FOLDERS:
                 break
     return sorted(names)
-
-
-def _process_runs(pid: int, started: int, uid: int) -> bool:
-    """Whether a user's process that started at a time (clock ticks since boot, 0: any) still runs:
-    another one may have its number meanwhile."""
-    try:
-        with open(
-            f"/proc/{pid}/status", "rb"
-        ) as file:  # the folder's own owner is root where memory is hidden
-            owner = next((line.split()[1] for line in file if line.startswith(b"Uid:")), b"")
-        process_start = started_of(pid)
-    except OSError as error:
-        if error.errno in _SHORTAGES:
-            raise
-        return False
-    return process_start != 0 and owner == b"%d" % uid and started in (0, process_start)
 
 
 def _words(value: object) -> str:

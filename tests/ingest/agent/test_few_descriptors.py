@@ -16,8 +16,8 @@ from logshipper.spool.segment import Json
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.metrics_server import exposition
-from logshipper_ingest.spool import capture_folder
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
+from logshipper_ingest.spool.relay_process import relay_runs
 from tests.servers.running import LokiServer
 from tests.tools.conservation import Place, all_problems, balances_in_loki, spool
 from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
@@ -57,7 +57,7 @@ def test_what_cannot_be_looked_at_is_not_taken_for_missing(node: ShippingNode) -
                 with pytest.raises(OSError, match="Too many open files"):
                     look()
             with pytest.raises(OSError, match="Too many open files"):
-                capture_folder._process_runs(os.getpid(), 0, os.getuid())
+                relay_runs(os.getpid(), 0, os.getuid())
             assert folder.telegraf_port() == 0
         assert folder.life() is Life.LIVE
 

@@ -1,0 +1,67 @@
+"""Whether a relay runs, also one in a container: its number there is another one here."""
+
+import mmap
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logshipper.spool.captures import note_end, started_of
+from logshipper_ingest.spool.capture_folder import Life
+from logshipper_ingest.spool.relay_process import relay_runs
+from tests.tools.other_users import needs_root
+from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.waiting import wait_until
+
+
+@pytest.fixture
+def contained() -> Iterator[int]:
+    """The first process of a pid namespace, by its number here."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", "sleep", "600"]
+    with subprocess.Popen(command) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: children.read_text().split(), "the namespace's first process")
+        (pid,) = map(int, children.read_text().split())
+        yield pid
+        process.kill()
+
+
+def test_processes_here() -> None:
+    started = started_of(os.getpid())
+    assert relay_runs(os.getpid(), started, os.getuid())
+    assert relay_runs(os.getpid(), 0, os.getuid()), "of an earlier release: not known when"
+    assert not relay_runs(os.getpid(), started + 1, os.getuid())
+    assert not relay_runs(os.getpid(), started, os.getuid() + 1)
+
+
+@needs_root
+def test_a_process_in_a_container(contained: int) -> None:
+    started = started_of(contained)
+    assert relay_runs(1, started, 0)
+    assert not relay_runs(1, started, 54321), "somebody else's"
+    assert not relay_runs(2, started, 0)
+    os.kill(contained, signal.SIGKILL)
+    wait_until(lambda: not relay_runs(1, started, 0), "it is gone")
+
+
+@needs_root
+def test_a_capture_in_a_container_whose_job_ended_before_its_sidecar_began(
+    contained: int, tmp_path: Path
+) -> None:
+    """Its relay waits for the sidecar: nothing is lost yet."""
+    node = ShippingNode(tmp_path)
+    capture = node.capture("job1", soon_ns())
+    for path in capture.segments.iterdir():
+        path.unlink()  # the sidecar would make its first segment
+    capture.counters((17, 2), pid=1, started=started_of(contained))
+    with (capture.segments / "counters").open("r+b") as file:
+        note_end(mmap.mmap(file.fileno(), 0), 0, time.time_ns())
+    folder = node.only_capture().folder
+    assert folder.life() is Life.STARTING
+    os.kill(contained, signal.SIGKILL)
+    wait_until(lambda: folder.life() is Life.DEAD, "both are gone")
+    node.close()
