@@ -2,12 +2,13 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers check test test-all lint fuzz model soak order-stress bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers check test test-all test-vm lint fuzz model soak order-stress bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 CODE := logshipper ingest/logshipper_ingest observe/logshipper_observe grafana/logshipper_grafana examples benchmarks tests
+VM_PACKAGES := qemu-system-x86=qemu-system-x86_64 debootstrap e2fsprogs=mke2fs
 step = @requirements/step.sh
 # `make test-all`: what is required isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets
 # installed what Slurm's tests need, and Debian's Chromium; LOGSHIPPER_TEST_PACKAGES=no prevents that
@@ -50,6 +51,11 @@ test-all: ## `make test`; real servers and schedulers, what root must do (half a
 	@requirements/tool.sh xtlib
 	@requirements/telegraf.sh
 	@$(PY) tests/run.py all
+
+test-vm: venv-dev ## the Slurm parts in a virtual machine with systemd and cgroup v2 (half an hour; root on Debian; RELEASE=trixie)
+	@[ "$$(id -u)" -eq 0 ] || { echo 'make test-vm: debootstrap needs root' >&2; exit 2; }
+	@LOGSHIPPER_TEST_PACKAGES='$(if $(filter no,$(LOGSHIPPER_TEST_PACKAGES)),no,$(VM_PACKAGES))' requirements/system.sh
+	@$(PY) -m tests.vm.run --release $(or $(RELEASE),trixie) --mirror '$(MIRROR)' $(CASES)
 
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .

@@ -34,10 +34,10 @@ _PLACES = {
         logshipper/test_masking observe/analytics/test_task_analytics observe/base/test_bar_width
         observe/graphs/test_observe_series
         observe/graphs/test_observe_words observe/model/test_observe_records project/test_layers
-        project/test_tiers
+        project/test_tiers vm/test_answers
     """,
     CORE: """
-        observe/page spank logshipper ingest observe grafana project deploy
+        observe/page spank logshipper ingest observe grafana project deploy vm
     """,
     ALL: """
         gateway sge slurm

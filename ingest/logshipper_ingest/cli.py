@@ -3,7 +3,6 @@ call."""
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 
 from logshipper import __version__
@@ -13,6 +12,7 @@ from logshipper_ingest.admin import admin_commands
 from logshipper_ingest.agent import prepare, user_agent
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.console.console_script import run_command
+from logshipper_ingest.console.service_log import write_line
 
 _EXAMPLES = """examples:
   logshipper-agent validate --config /etc/logshipper/agent.toml    is it right? all that isn't, at once
@@ -146,21 +146,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _say(words: str) -> None:
-    sys.stderr.write(safe_lines(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}\n"))
-    sys.stderr.flush()
-
-
 def _run(options: argparse.Namespace) -> int:
     if options.config:
         from logshipper_ingest.agent.node_agent import (
             NodeAgent,
         )  # late: what it imports takes a while
 
-        NodeAgent(agent_config.load(options.config), _say).run()
+        NodeAgent(agent_config.load(options.config), write_line).run()
         return 0
     root = store_root(options.store)
-    if not user_agent.serve(root, _say, idle_secs=options.idle_secs):
+    if not user_agent.serve(root, write_line, idle_secs=options.idle_secs):
         sys.stderr.write(safe_lines(f"logshipper-agent: another agent is at work on {root}\n"))
         return 1
     return 0

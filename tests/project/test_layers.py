@@ -46,7 +46,7 @@ FOLDERS = {
         "loki": ("model", "servers"),
         "imports": ("", "model", "store"),
         "state": ("", "config", "model", "servers", "spool"),
-        "metrics": ("config", "model", "servers", "spool"),
+        "metrics": ("config", "console", "model", "servers", "spool"),
         "shipping": ("config", "console", "metrics", "model", "servers", "spool", "state"),
         "influxdb": ("config", "metrics", "model", "servers", "shipping"),
         "slurm": ("", "config", "loki", "metrics", "model", "servers", "shipping", "state"),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from tests.slurm.capturing import CapturingCluster, Stream, read_files
 from tests.slurm.cluster import JobEnd
@@ -29,6 +30,14 @@ BUSY = re.compile(
 )
 
 
+class Controls(Protocol):
+    """What is done to a job while it runs."""
+
+    def scancel(self, user: JobUser, *words: str) -> None: ...
+
+    def requeue(self, job_id: str) -> None: ...
+
+
 @dataclass(frozen=True)
 class Case:
     """script: of sbatch; or command: what the user calls instead, such as srun. options: of sbatch.
@@ -46,7 +55,7 @@ class Case:
     command: Sequence[str] = ()
     opt_in: str = ""
     before: Callable[[CapturingCluster, JobUser], object] | None = None
-    act: Callable[[CapturingCluster, JobUser, str], object] | None = None
+    act: Callable[[Controls, JobUser, str], object] | None = None
     ends: Sequence[JobEnd] = (JobEnd("COMPLETED", 0, 0),)
     code: int = 0
     sorted_lines: bool = False
@@ -117,10 +126,10 @@ def finish(cluster: CapturingCluster, case: Case, started: Run) -> None:
     )
     if case.script:
         started.ends = sorted(cluster.wait_all(started.job_id, JOB_SECS))
-    started.files = _normal(read_files(user.home), started.job_ids, user)
+    started.files = normal(read_files(user.home), started.job_ids, user)
 
 
-def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -> dict[str, bytes]:
+def normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -> dict[str, bytes]:
     """With JOB, HOME, USER, NODE and TIME for what no two runs have in common, and without what a
     busy machine adds."""
 
@@ -211,7 +220,6 @@ def expected_log(case: Case, plain: Run) -> dict[Stream, list[str]]:
 
 def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) -> list[str]:
     """What is missing from the log of the captured run, or too much there."""
-    plain_logs = expected_log(case, plain)
     logs: dict[Stream, list[str]] = {}
     # what holds a terminal keeps a capture open: under linuxproc it lives on
     cluster.end_processes(captured.user)
@@ -219,15 +227,24 @@ def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: 
     for job_id in captured.job_ids:
         cluster.wait_shipped(job_id)  # also what is one capture too many
         for stream, lines in cluster.log_of(job_id).items():
-            encoded = (line.encode() for line in lines)
-            logs.setdefault(stream, []).extend(
-                _without_node(line).decode() for line in encoded if not BUSY.search(line)
-            )
+            logs.setdefault(stream, []).extend(lines)
+    differences = compare_logs(case, plain, captured, logs)
+    if differences:
+        differences.append(cluster.describe(captured.job_ids[0], "its log isn't whole"))
+    return differences
+
+
+def compare_logs(
+    case: Case, plain: Run, captured: Run, logs: Mapping[Stream, Sequence[str]]
+) -> list[str]:
+    """What is missing from a log, or too much there; logs: what Loki has, by stream."""
     if case.log == {}:
         return []
+    plain_logs = expected_log(case, plain)
+    own_logs = {stream: _own_lines(lines) for stream, lines in logs.items()}
     differences = []
-    for stream in sorted(plain_logs.keys() | logs.keys()):
-        plain_lines, log_lines = plain_logs.get(stream, []), logs.get(stream, [])
+    for stream in sorted(plain_logs.keys() | own_logs.keys()):
+        plain_lines, log_lines = plain_logs.get(stream, []), own_logs.get(stream, [])
         is_same = log_lines == plain_lines or (
             (case.sorted_lines or len(captured.job_ids) > 1)
             and sorted(log_lines) == sorted(plain_lines)
@@ -242,9 +259,13 @@ def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: 
                 f"missing {missing[:5]}, too much {more[:5]}, "
                 f"repeated {len(log_lines) - len(set(log_lines))}"
             )
-    if differences:
-        differences.append(cluster.describe(captured.job_ids[0], "its log isn't whole"))
     return differences
+
+
+def _own_lines(lines: Sequence[str]) -> list[str]:
+    """Without the node's name, and what a busy machine adds."""
+    encoded = (line.encode() for line in lines)
+    return [_without_node(line).decode() for line in encoded if not BUSY.search(line)]
 
 
 def nothing_logged(cluster: CapturingCluster, plain: Run) -> list[str]:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from tests.slurm.capturing import CapturingCluster, Stream
-from tests.slurm.cases import APART, BOTH, READY, Case, write
+from tests.slurm.cases import APART, BOTH, READY, Case, Controls, write
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
 
@@ -136,7 +136,7 @@ def with_folder(cluster: CapturingCluster, user: JobUser) -> None:
     os.chown(user.home / "sub", user.uid, user.gid)
 
 
-def scancel(*words: str) -> Callable[[CapturingCluster, JobUser, str], None]:
+def scancel(*words: str) -> Callable[[Controls, JobUser, str], None]:
     return lambda cluster, user, job_id: cluster.scancel(user, *words, job_id)
 
 

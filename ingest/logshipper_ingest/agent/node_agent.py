@@ -39,6 +39,7 @@ from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import FIRST_SINK
 from logshipper_ingest.console.seldom import Seldom
+from logshipper_ingest.console.service_log import Notice
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
@@ -150,8 +151,10 @@ class NodeAgent:
         new_sinks = [sink for sink in self._sinks if sink.config.label not in labels]
         for sink in new_sinks:
             self._say(
-                f"[{sink.config.table}] is new: it gets what is in the spool now, "
-                "and all that comes"
+                Notice(
+                    f"[{sink.config.table}] is new: it gets what is in the spool now, "
+                    "and all that comes"
+                )
             )
         for name in removed_sinks(self._config):
             label = name or FIRST_SINK
@@ -192,7 +195,7 @@ class NodeAgent:
                 socket.start()
             for thread in threads:
                 thread.start()
-            self._say(self._ready_words(server.port))
+            self._say(Notice(self._ready_words(server.port)))
             self._service.ready()
             self._serve()
         finally:
@@ -210,7 +213,7 @@ class NodeAgent:
             server.close()
             self._end()
             if self._ending:
-                self._say("stopped")
+                self._say(Notice("stopped"))
             for signo in (signal.SIGTERM, signal.SIGINT):
                 # Python's own end would give a second one its default: killed
                 signal.signal(signo, signal.SIG_IGN)

@@ -192,4 +192,4 @@ class SinkCourse:
 
 
 def _of_sink(config: SinkConfig[Server], say: Say) -> Say:
-    return lambda words: say(f"[{config.table}] {words}")
+    return lambda words: say(type(words)(f"[{config.table}] {words}"))

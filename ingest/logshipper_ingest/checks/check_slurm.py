@@ -37,11 +37,6 @@ _PROGRAM_SECS = 20.0
 _NOBODY = 65534
 _ASK = "import logshipper, logshipper.slurm_sidecar; print(logshipper.__version__)"
 _ABOUT = "slurm plugin"
-_V2 = "cgroup v2"
-_UNTRIED = (
-    "It was tested with cgroup v1. Begin with one node that has no other jobs, and run a job, one that is cancelled "
-    "and one that runs out of memory there."
-)
 
 
 class _Slurm(NamedTuple):
@@ -73,8 +68,6 @@ def _program(name: str) -> str:
 
 def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Finding]:
     yield _facts(slurm)
-    if _cgroup() == _V2:
-        yield Finding("note", "slurm", f"{_V2}: the plugin is untried there", _UNTRIED)
     stack = read_stack(path)
     for problem in stack.problems:
         yield Finding("wrong", "slurm plugstack.conf", problem, "Fix or remove it.")
@@ -125,7 +118,7 @@ def _facts(slurm: _Slurm) -> Finding:
 
 def _cgroup() -> str:
     if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
-        return _V2
+        return "cgroup v2"
     return "cgroup v1" if os.path.isdir("/sys/fs/cgroup/freezer") else "no cgroups"
 
 

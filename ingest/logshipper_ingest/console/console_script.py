@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from logshipper.errors import ConfigError, LogshipperError
-from logshipper.safe_text import safe_lines
+from logshipper_ingest.console.service_log import write_error
 
 
 def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
@@ -22,10 +22,10 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         return int(options.call(options))
     except ConfigError as error:
         for problem in error.problems:
-            sys.stderr.write(safe_lines(f"{parser.prog}: {error.source}: {problem}\n"))
+            write_error(f"{parser.prog}: {error.source}: {problem}")
         return 1
     except LogshipperError as error:
-        sys.stderr.write(safe_lines(f"{parser.prog}: {error}\n"))
+        write_error(f"{parser.prog}: {error}")
         return 1
     except BrokenPipeError:
         # or Python would complain at its end

@@ -31,6 +31,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from logshipper.errors import PushError
 from logshipper_ingest.config.agent_config import RemoteWriteSection
+from logshipper_ingest.console.service_log import Notice
 from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder, encode_time, split
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.loki_push import compress
@@ -299,7 +300,7 @@ class RemoteWrite:
         self._backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
         if self._subjects and self._goes_well and not self._queue:
             self._subjects.clear()
-            self._say("remote write: everything is taken again")
+            self._say(Notice("remote write: everything is taken again"))
 
     def _note(self, error: PushError) -> None:
         self._refusal = error.status, error.excerpt

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from logshipper.errors import PushError, QueryError, RetryablePushError
 from logshipper_ingest.config.delivery_options import DeliveryOptions
+from logshipper_ingest.console.service_log import Notice
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.refusals import STREAM_LIMIT, STREAM_RATE, throttle_of
@@ -442,9 +443,8 @@ class Delivery:
             self._is_outage_logged = is_logged and not is_over
         if is_over and is_logged:
             since_ns = min(trouble.since_ns for trouble in troubles)
-            self._say(
-                f"{self.sink.kind} takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s"
-            )
+            secs = (time.time_ns() - since_ns) / 1e9
+            self._say(Notice(f"{self.sink.kind} takes everything again, after {secs:.0f} s"))
 
     def _failing_keys(self) -> list[StreamKey]:
         """Users' streams. The caller has the lock, here and below."""

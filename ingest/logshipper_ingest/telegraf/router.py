@@ -28,6 +28,7 @@ from logshipper.telegraf.measurements import waited_line
 from logshipper.telegraf.socket_owner import SocketOwner, SocketOwners
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.console.seldom import Seldom
+from logshipper_ingest.console.service_log import Notice
 from logshipper_ingest.metrics.metrics_server import TELEGRAF_OUTCOMES
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.sockets.socket_file import bind, unlink_own
@@ -208,7 +209,7 @@ class TelegrafRouter:
             sockets.close()
             raise
         if self.trouble:
-            self._say(f"measurements are taken at {section.listen} now")
+            self._say(Notice(f"measurements are taken at {section.listen} now"))
             self._trouble.is_over()
         self.trouble = ""
         listener.counts = self._listened

@@ -13,7 +13,7 @@ import pytest
 
 from logshipper import __version__
 from logshipper_ingest.checks import check_slurm
-from logshipper_ingest.checks.findings import Finding, exit_code
+from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.cli import main
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection, SlurmSection
 from logshipper_ingest.slurm.files import MAX_FILES, plugin_version, read_conf, read_stack
@@ -92,13 +92,11 @@ def test_all_is_well(node: Node) -> None:
         assert part in text
 
 
-def test_cgroup_that_nobody_has_tried(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cgroup_v2_is_as_well(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_slurm, "_cgroup", lambda: "cgroup v2")
     findings = node.check()
-    assert (words(findings, "wrong"), exit_code(findings)) == ("", 0)
-    assert words(findings, "note").startswith(
-        "cgroup v2: the plugin is untried there It was tested with cgroup v1. Begin"
-    )
+    assert {finding.level for finding in findings} == {"ok"}, findings
+    assert "ProctrackType=proctrack/cgroup, cgroup v2" in words(findings, "ok")
 
 
 def test_no_slurm_no_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

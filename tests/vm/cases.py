@@ -1,0 +1,123 @@
+"""The cases: those of tests/slurm's table that need one node, and what only a machine with systemd
+and cgroup v2 has. Without `ends` a case must end as it does without the plugin."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.slurm.cases import APART, BOTH, READY, Case
+from tests.slurm.table import CASES, TIMED, ended
+from tests.slurm.test_limits import LIMITS
+from tests.slurm.users import JobUser
+from tests.vm.machine import Machine
+
+# of tests/slurm's table, begun next to each other
+TABLE = """
+    time_limit time_limit_killed both_streams one_file no_last_newline silent exit_1 exit_7 exit_255 signal_9 signal_11
+    signal_15 scancel scancel_signal tail_after_scancel array nested_srun nested_srun_exit_code steps os_wait background
+    any_bytes not_a_terminal srun_unbuffered srun_exit_code srun_8 salloc per_task outlives_term surroundings of_a_job
+    srun_killed
+""".split()
+EATS = "x = [bytearray(1 << 20) for n in range(400)]"
+SLOW = f"echo {READY}; for i in $(seq 60); do echo out $i; echo err $i >&2; sleep 0.3; done\n"
+WAITS = BOTH.format(150) + f"echo {READY}\n[ $SLURM_RESTART_COUNT ] || sleep 1000\n"
+FIGURES = """
+group=/sys/fs/cgroup$(sed -n 's/^0:://; s|/step_.*||p' /proc/self/cgroup)
+cat $group/memory.current $group/memory.peak >memory.txt 2>/dev/null
+cat $group/cpu.stat >cpu.txt
+"""
+COMMANDS = """cd /sys/fs/cgroup
+names() {{ cat $(find "$@" -name cgroup.procs) /dev/null | while read pid; do cat /proc/$pid/comm; done; }}
+names $(find . -type d -name job_{job}); echo --; names system.slice/*slurmstepd.scope/logshipper 2>/dev/null || :
+"""
+# slurmctld finds out that a job is gone when slurmd registers, some time after the job's start
+NOTICE = "for n in $(seq 12); do squeue -h | grep -q . || break; sleep 15; systemctl restart slurmd; done"
+SCOPE = "n1_slurmstepd.scope"
+
+
+class Fault(NamedTuple):
+    """A case that is run alone. plain: whether what it does is done to the run without the plugin,
+    too; else that one is as any other."""
+
+    case: Case
+    plain: bool = True
+
+
+def table() -> list[Case]:
+    """In the order of TABLE: the long ones first."""
+    cases = {case.name: case for case in (*CASES, *TIMED)}
+    return [cases[name] for name in TABLE] + [
+        LIMITS[0],  # out of memory
+        Case("out_of_memory_step", BOTH.format(50) + f"srun --mem=40 python3 -c '{EATS}' 2>/dev/null\necho out $?\n",
+             (*APART, "--mem=120"), ends=()),
+        Case("accounted", BOTH.format(3000) + FIGURES, APART),
+        Case("parallel_steps", "for n in 1 2 3; do srun -n1 --exact bash -c \"echo out $n\" & done; wait",
+             (*APART, "-n3"), sorted_lines=True),
+        Case("pty", command=("script", "-qec", "srun --pty bash -c 'test -t 0 && echo out 1; exit 3'", "/dev/null"),
+             code=3, ends=ended(3), captures=0),
+        Case("requeue", WAITS, (*APART, "--requeue", "--open-mode=append"), captures=2,
+             act=lambda controls, _, job_id: controls.requeue(job_id), log=attempts(150)),
+    ]  # fmt: skip
+
+
+def attempts(lines: int) -> dict[tuple[str, str, str, str], list[str]]:
+    """The log of a job that printed as WAITS twice."""
+    out, err = ([f"{word} {n}" for n in range(1, lines + 1)] for word in ("out", "err"))
+    return {
+        (attempt, "batch", "0", stream): content
+        for attempt in "12"
+        for stream, content in (("stdout", [*out, READY]), ("stderr", err))
+    }
+
+
+def faults(machine: Machine) -> list[Fault]:
+    """What is done to agent, slurmd, systemd and machine while a job runs."""
+
+    def does(*scripts: str) -> Callable[..., None]:
+        def act(*_: object) -> None:
+            for script in scripts:
+                machine.output(script, secs=300)
+
+        return act
+
+    def slow(name: str, *scripts: str, plain: bool) -> Fault:
+        return Fault(Case(name, SLOW, APART, act=does(*scripts)), plain)
+
+    unit = "logshipper-agent"
+    up = "until sinfo -h -o %T | grep -qx -e idle -e mixed -e allocated; do sleep 1; done"
+    drop_in = f"/run/systemd/system/{unit}.service.d"
+
+    def reboot(*_: object) -> None:
+        count = machine.boots
+        machine.start("systemctl reboot")
+        machine.wait_boots(count + 1)
+        machine.output(f"{up}; {NOTICE}", secs=300)
+
+    restarts = f"systemctl show -P NRestarts {unit}"
+    hung = f"""mkdir -p {drop_in}; printf '[Service]\\nWatchdogSec=20\\n' >{drop_in}/vm.conf; systemctl daemon-reload
+        systemctl restart {unit}; before=$({restarts}); systemctl kill -s STOP {unit}
+        until [ $({restarts}) -gt $before ] && systemctl is-active -q {unit}; do sleep 1; done
+        rm -r {drop_in}; systemctl daemon-reload; systemctl restart {unit}"""
+    active = f"until systemctl is-active -q {unit}; do sleep 1; done"
+    stopped = f"systemctl stop {SCOPE}; systemctl restart slurmd"
+
+    def look(_: object, user: JobUser, job_id: str) -> None:
+        """Who is in the job's cgroup, and who next to it."""
+        inside, _, outside = machine.output(COMMANDS.format(job=job_id)).partition("--\n")
+        machine.output(f"touch {user.home}/go")
+        captured = machine.run(f"test -e {user.home}/.logoptin").code == 0
+        helpers = [name for name in outside.split() if name.startswith("logship")]
+        if "logship" in inside or "slurm_script" not in inside or (len(helpers) >= 3) != captured:
+            raise machine.failed(f"in the job's cgroup: {inside}\nnext to it: {outside}")
+
+    return [
+        Fault(Case("cgroups", BOTH.format(50) + f"echo {READY}; until [ -e go ]; do sleep 0.2; done", APART, act=look)),
+        slow("agent_restarted", f"systemctl restart {unit}", plain=False),
+        slow("agent_killed", f"systemctl kill -s KILL {unit}; sleep 3; {active}", plain=False),
+        slow("agent_stopped", f"systemctl stop {unit}; sleep 15; systemctl start {unit}", plain=False),
+        slow("agent_hung", hung, plain=False),
+        slow("slurmd_restarted", "systemctl restart slurmd", up, plain=True),
+        slow("slurmd_stopped", "systemctl stop slurmd; sleep 30; systemctl start slurmd", up, plain=True),
+        slow("slurmd_killed", "systemctl kill -s KILL slurmd; sleep 5; systemctl restart slurmd", up, plain=True),
+        Fault(Case("scope_stopped", WAITS, (*APART, "--no-requeue"), ends=(), act=does(stopped, up))),
+        Fault(Case("reboot", WAITS, (*APART, "--no-requeue"), ends=(), act=reboot)),
+    ]  # fmt: skip

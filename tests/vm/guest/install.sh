@@ -1,0 +1,36 @@
+#!/bin/sh
+# In the machine's root, by chroot, without a network: the project from /usr/src/logshipper, as deploy/slurm/README.md has it
+# without packages, and what the tests need around it.
+set -eu
+src=/usr/src/logshipper
+plugins=$(dirname "$(find /usr/lib -name auth_munge.so | head -n 1)")
+
+/opt/logshipper/bin/python -m pip install --quiet --no-index --no-deps "$src"/*.whl
+/opt/logshipper/bin/python -m compileall -q /opt/logshipper/lib || :
+make -s -C "$src/spank" install PLUGINS="$plugins"
+install -D -m 755 -t /usr/libexec/logshipper "$src"/hooks/*
+install -m 644 -t /etc/systemd/system "$src/systemd/logshipper-agent.service" "$src"/guest/*.service
+install -m 644 "$src/systemd/logshipper.tmpfiles" /etc/tmpfiles.d/logshipper.conf
+install -D -m 644 "$src/guest/agent.toml" /etc/logshipper/agent.toml
+install -D -m 644 -t /etc/slurm "$src/guest/slurm.conf" "$src/guest/cgroup.conf"
+install -D -m 644 -t /usr/local/lib/vm "$src"/guest/*.py
+
+echo n1 >/etc/hostname
+printf '127.0.0.1 localhost\n10.11.12.1 n1\n' >/etc/hosts
+echo '/dev/vda / ext4 defaults 0 1' >/etc/fstab
+printf 'dummy\nvirtio_console\n' >/etc/modules-load.d/vm.conf
+# jobs' scopes that don't end at a shutdown would take 90 s, with or without the plugin
+mkdir -p /etc/systemd/system.conf.d
+printf '[Manager]\nDefaultTimeoutStopSec=20s\n' >/etc/systemd/system.conf.d/vm.conf
+install -d -m 700 -o slurm -g slurm /var/lib/slurm/slurmctld /var/spool/logshipper-ended
+install -d -m 755 /var/lib/slurm/slurmd /var/log/slurm
+chown slurm: /var/log/slurm
+for number in $(seq 100 "$1"); do
+    echo "u$number:x:3$number:3$number::/home/u$number:/bin/bash" >>/etc/passwd
+    echo "u$number:x:3$number:" >>/etc/group
+    echo "u$number:*:19000:0:99999:7:::" >>/etc/shadow
+    install -d -m 700 -o "3$number" -g "3$number" "/home/u$number"
+done
+systemctl --quiet enable vm-network vm-driver loki logshipper-agent munge slurmctld slurmd
+systemctl --quiet mask getty@tty1 serial-getty@ttyS0 apt-daily.timer apt-daily-upgrade.timer fstrim.timer e2scrub_all.timer
+systemctl --quiet set-default multi-user.target

@@ -1,0 +1,80 @@
+"""What is looked at in the machine when all is over, and what it says of itself."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from tests.vm.machine import Machine
+
+# name: a script that prints what shouldn't be there
+LEFT = {
+    "processes of ours": "pgrep -a '^logshipper' | grep -v 'logshipper-agent\\|bin/logshipper-agent run' || :",
+    "processes of users": "ps -eo user:20,pid,args | grep -E '^u[0-9]{3} ' || :",
+    "captures in the spool": "ls /var/spool/logshipper | grep @ || :",
+    "cgroups of jobs": "find /sys/fs/cgroup -type d -name 'job_*' || :",
+    "units that failed": "systemctl list-units --failed --plain --no-legend | grep -v n1_slurmstepd.scope || :",
+    "processes of ours that a job's limit killed": "dmesg | grep -i 'killed process.*(logship' || :",
+    "faults in the agent's log": "journalctl -q -u logshipper-agent | grep -E 'Traceback|fault of logshipper' || :",
+}
+ABOUT = """. /etc/os-release; systemd=$(systemctl --version | sed -n '1s/^systemd \\([0-9]*\\).*/\\1/p')
+echo "$PRETTY_NAME, kernel $(uname -r), systemd $systemd, $(slurmd -V), $(/opt/logshipper/bin/python -V)," \\
+    "$(stat -fc %T /sys/fs/cgroup)"
+systemd-analyze security --no-pager logshipper-agent.service | tail -n 1
+"""
+INFO, TROUBLE = "6", "34"
+USUAL = ("ready: ", "stopped", "Loki takes everything", "[loki] Loki takes everything")
+LOGS = """journalctl -q -o short-monotonic | tail -n 4000; echo; echo slurmctld:; cat /var/log/slurm/slurmctld.log
+echo; echo slurmd:; cat /var/log/slurm/slurmd.log"""
+
+
+def about(machine: Machine) -> str:
+    """The versions of what counts, and how exposed systemd calls the agent's unit."""
+    return machine.output(ABOUT).strip()
+
+
+def find(machine: Machine) -> list[str]:
+    """Sentences about what is left behind."""
+    problems = []
+    for name, script in LEFT.items():
+        output = machine.output(script).strip()
+        if output:
+            problems.append(f"{name}: {output[:1500]}")
+    return problems + journal_faults(machine.output(JOURNAL))
+
+
+JOURNAL = "journalctl -q -o json _SYSTEMD_UNIT=logshipper-agent.service _TRANSPORT=stdout"
+
+
+def journal_faults(text: str) -> list[str]:
+    """Sentences about the agent's messages in the journal whose priority isn't right. text: an
+    entry on each line, as JSON."""
+    entries = [
+        (entry["MESSAGE"], entry["PRIORITY"]) for entry in map(json.loads, text.splitlines())
+    ]
+    faults = [
+        f"priority {priority}: {message}"
+        for message, priority in entries
+        if priority not in (INFO if message.startswith(USUAL) else TROUBLE)
+        or message.startswith(("<", "20"))
+    ]
+    if not any(message.startswith("ready:") for message, _ in entries):
+        faults.append("the agent never said that it is ready")
+    return faults
+
+
+def logs(machine: Machine) -> str:
+    """For whoever has to find out."""
+    return machine.output(LOGS, secs=120)
+
+
+def figures(files: Sequence[Mapping[str, bytes]]) -> str:
+    """Memory (now, peak) and processor time of a job's cgroup without and with the plugin; files:
+    that `accounted` writes in both runs."""
+    words = []
+    for name, own in zip(("without", "with"), files, strict=False):
+        memory = [int(line) / 1e6 for line in own.get("memory.txt", b"").split()]
+        cpu = own.get("cpu.txt", b"").split()
+        usec = int(cpu[1]) if len(cpu) > 1 else 0
+        words.append(
+            f"{name} the plugin {'/'.join(f'{mb:.1f}' for mb in memory)} MB, {usec / 1e6:.2f} s CPU"
+        )
+    return "; ".join(words)

@@ -1,0 +1,190 @@
+"""The machine's disk: a distribution with Slurm, made once by debootstrap from the mirror that this
+machine's apt uses and kept in the cache; on top of it, in each run, the project from this clone."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.servers.build import LOKI
+from tests.servers.go import run
+from tests.servers.places import CACHE, ServerMissing, locked, made_whole
+from tests.servers.progress import Progress
+from tests.tools.sources import ROOT
+from tests.vm.releases import PACKAGES, RELEASES, Release
+
+GUEST = ROOT / "tests" / "vm" / "guest"
+LOCK = ROOT / "requirements" / "runtime.lock"
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+DISK_MB = 5000
+LAST_USER = 250  # u100 to u250
+VERSION = 1  # of what is made here
+PLATFORMS = ("manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 37)))
+PROXIES = ("http_proxy", "https_proxy")
+
+
+def base_root(release: Release, mirror: str = "") -> Path:
+    """Folder of the distribution with Slurm and the Python packages that the project needs; never
+    to be written to. Raises ServerMissing."""
+    content = f"{VERSION} {PACKAGES} {release}".encode() + LOCK.read_bytes()
+    key = hashlib.sha256(content).hexdigest()[:12]
+    place = CACHE.parent / "roots" / f"vm-{release.name}-{key}"
+    with locked(f"root-vm-{release.name}"):
+        place.parent.mkdir(exist_ok=True)
+        if not place.exists():
+            title = f"Making {release.distribution} {release.name} with Slurm by debootstrap, once"
+            with Progress(title) as progress, made_whole(place) as scratch:
+                scratch.chmod(0o755)
+                _make(release, mirror or _mirror(release), scratch, progress)
+    return place
+
+
+def _mirror(release: Release) -> str:
+    """Where apt gets this machine's own release from: it has the distribution's others, too."""
+    about = Path("/etc/os-release").read_text()
+    result = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    sites = [
+        words[0]
+        for words in map(str.split, result.stdout.splitlines())
+        if words[2:] == ["main"] and f"VERSION_CODENAME={words[1]}\n" in about
+    ]
+    if f"ID={release.distribution.lower()}\n" not in about or not sites:
+        raise ServerMissing(
+            f"apt here knows no mirror of {release.distribution}: MIRROR=http://... says one"
+        )
+    return sites[0]
+
+
+def _make(release: Release, site: str, folder: Path, progress: Progress) -> None:
+    progress.doing = "debootstrap"
+    packages = ",".join((*PACKAGES, release.kernel, *release.more))
+    command = [
+        program("debootstrap"), "--variant=minbase", f"--components={release.components}",
+        f"--include={packages}", release.name, str(folder), site,
+    ]  # fmt: skip
+    if release.script:
+        command.append(f"/usr/share/debootstrap/scripts/{release.script}")
+    _run(command, folder, "debootstrap failed")
+    progress.doing = "Python packages"
+    chroot = ["chroot", str(folder)]
+    _run([*chroot, "python3", "-m", "venv", "/opt/logshipper"], folder, "no venv could be made")
+    (python,) = (folder / "opt/logshipper/lib").glob("python3.*")
+    wheels = folder / "root" / "wheels"
+    _run(_download(python.name.removeprefix("python"), wheels), folder, "pip download failed")
+    pip = [
+        "/opt/logshipper/bin/python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+    ]
+    _run(
+        [*chroot, "sh", "-c", f"{' '.join(pip)} /root/wheels/*.whl && rm -r /root/wheels"],
+        folder,
+        "the Python packages couldn't be installed",
+    )
+    shutil.rmtree(folder / "var/cache/apt/archives", ignore_errors=True)
+
+
+def _download(version: str, wheels: Path) -> list[str]:
+    """Wheels for a Python that isn't the one that runs this."""
+    abi = f"cp{version.replace('.', '')}"
+    platforms = [f"--platform={name}_x86_64" for name in PLATFORMS]
+    return [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--require-hashes",
+        "--only-binary", ":all:", *platforms, "--implementation=cp", f"--python-version={version}",
+        f"--abi={abi}", "--abi=abi3", "--abi=none", "--dest", str(wheels), "-r", str(LOCK),
+    ]  # fmt: skip
+
+
+def program(name: str) -> str:
+    """Its path. Raises ServerMissing."""
+    program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SBIN}")
+    if program is None:
+        raise ServerMissing(f"{name} isn't installed; requirements/system.sh does it")
+    return program
+
+
+def _run(command: Sequence[str], folder: Path, failure: str) -> None:
+    environment: Mapping[str, str] = {
+        **{key: value for key, value in os.environ.items() if key.startswith("PIP_") or key in PROXIES},
+        "HOME": os.environ.get("HOME", "/root"),
+        "PATH": f"{SBIN}:/usr/bin",
+        "LANG": "C.UTF-8",
+        "DEBIAN_FRONTEND": "noninteractive",
+    }  # fmt: skip
+    run(command, folder, environment, None, failure)
+
+
+def kernel(root: Path) -> tuple[Path, Path]:
+    """The kernel and its initrd."""
+    (image,) = (root / "boot").glob("vmlinuz-*")
+    return image, image.with_name(image.name.replace("vmlinuz", "initrd.img"))
+
+
+def disk(root: Path, place: Path) -> None:
+    """Makes the file `place`: an ext4 file system of the root with the project installed. Raises
+    ServerMissing."""
+    with tempfile.TemporaryDirectory(prefix="logshipper-vm-") as name:
+        work = Path(name)
+        source = work / "source"
+        _sources(source)
+        script = f"""
+            mount -t tmpfs -o mode=755 none {work}/mnt
+            mkdir {work}/mnt/upper {work}/mnt/work {work}/mnt/root
+            at={work}/mnt/root
+            mount -t overlay -o lowerdir={root},upperdir={work}/mnt/upper,workdir={work}/mnt/work overlay $at
+            mkdir -p $at/usr/src/logshipper
+            cp -R {source}/. $at/usr/src/logshipper
+            install -m 755 {LOKI.path()} $at/usr/local/bin/loki
+            install -m 644 {ROOT}/deploy/compose/loki/loki.yaml $at/etc/loki.yaml
+            mount --bind /dev/null $at/dev/null
+            chroot $at /usr/src/logshipper/guest/install.sh {LAST_USER}
+            umount $at/dev/null
+            mke2fs -q -t ext4 -F -m 0 -d $at {place} {DISK_MB}M
+        """
+        (work / "mnt").mkdir()
+        _run(
+            ["unshare", "--mount", "sh", "-ec", script],
+            work,
+            "the machine's disk couldn't be made",
+        )
+
+
+def _sources(folder: Path) -> None:
+    """What the machine gets of this clone."""
+    deploy = ROOT / "deploy"
+    shutil.copytree(
+        deploy / "slurm/spank", folder / "spank", ignore=shutil.ignore_patterns("build")
+    )
+    shutil.copytree(deploy / "slurm/hooks", folder / "hooks")
+    shutil.copytree(deploy / "systemd", folder / "systemd")
+    shutil.copytree(GUEST, folder / "guest")
+    shutil.copy(ROOT / "tests/vm/driver.py", folder / "guest")
+    packages = folder / "wheel"
+    packages.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, packages)
+    for name in ("logshipper", "ingest", "observe", "grafana"):
+        shutil.copytree(
+            ROOT / name, packages / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
+    pip = [
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
+        "--wheel-dir", str(folder), str(packages),
+    ]  # fmt: skip
+    _run(pip, folder, "the wheel couldn't be built")
+    shutil.rmtree(packages)
+
+
+if __name__ == "__main__":
+    disk(base_root(RELEASES[sys.argv[1]]), Path(sys.argv[2]))

@@ -1,0 +1,241 @@
+"""`make test-vm`: boots a machine with systemd, cgroup v2, Slurm, Loki and this clone's project, runs
+each case there without and with the plugin, and compares: what the jobs wrote themselves and how
+they ended must be the same, each line in Loki once, each capture's account balanced, and in the end
+nothing is left.
+
+Exit code: 0, 1 where a case failed, 2 where there is no machine.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from tests.servers import build
+from tests.servers.places import ServerMissing
+from tests.servers.progress import Progress
+from tests.slurm.cases import Case, Run, compare_logs, difference
+from tests.tools.sources import ROOT
+from tests.vm import leftovers
+from tests.vm.answers import Account, Result, event_words, ledger_faults, summary
+from tests.vm.cases import faults, table
+from tests.vm.cluster import GuestCluster
+from tests.vm.machine import Machine, MachineFailed, accelerator
+from tests.vm.releases import RELEASES
+from tests.vm.root import base_root, disk, kernel
+
+AT_ONCE = 6  # cases: each starts some processes, and a processor is emulated
+STATE = "sinfo -R; sinfo; squeue; tail -n 25 /var/log/slurm/slurmctld.log; tail -n 15 /var/log/slurm/slurmd.log"
+LOGS = ROOT / "build" / "vm"
+
+
+class Trial:
+    """Of one case: its two runs, how long they took, and what went wrong on the way. acts_plain:
+    whether what the case does is done to the run without the plugin, too."""
+
+    def __init__(self, case: Case, *, acts_plain: bool = True) -> None:
+        self.case = case
+        self.acts_plain = acts_plain
+        self.runs: list[Run] = []
+        self.secs = 0.0
+        self.problems: list[str] = []
+
+    def run(self, cluster: GuestCluster, *, opted_in: bool, acts: bool = True) -> None:
+        """Begins it, does what the case wants, and waits for its end."""
+        begin = time.monotonic()
+        run = Run(cluster.add_user())
+        self.runs.append(run)
+        try:
+            cluster.begin(self.case, run, opted_in=opted_in)
+            if acts:
+                cluster.act(self.case, run)
+            cluster.finish(run)
+        except MachineFailed as error:
+            self.problems.append(f"{'captured' if opted_in else 'plain'}: {error}")
+            self.problems.append(cluster.machine.run(STATE, secs=120).output)
+        self.secs += time.monotonic() - begin
+        with (LOGS / "cases.log").open("a") as log:
+            log.write(
+                f"{self.case.name} {run.user.name} {'captured' if opted_in else 'plain'} "
+                f"{time.monotonic() - begin:.0f} s {run.ends} {self.problems}\n"
+            )
+
+    def result(self, cluster: GuestCluster, accounts: dict[str, Account]) -> Result:
+        """What the two runs differ in. accounts: what Loki has, by job."""
+        if not self.problems:
+            plain, captured = self.runs
+            case = replace(self.case, ends=self.case.ends or plain.ends)
+            self.problems += difference(case, plain, captured)
+            self.problems += [
+                f"captured without the plugin: job {job_id}"
+                for job_id in plain.job_ids
+                if job_id in accounts
+            ]
+            self.problems += self._of_loki(accounts)
+        files = [cluster.figures.get(run.user.name, {}) for run in self.runs]
+        note = leftovers.figures(files) if any(files) else ""
+        return Result(self.case.name, self.secs, self.problems, note)
+
+    def _of_loki(self, accounts: dict[str, Account]) -> list[str]:
+        plain, captured = self.runs
+        own = [accounts.get(job_id, Account({}, [], [])) for job_id in captured.job_ids]
+        whole = Account({}, [], [])
+        for account in own:
+            whole.closed.extend(account.closed)
+            for stream, lines in account.logs.items():
+                whole.logs.setdefault(stream, []).extend(lines)
+        if self.case.captures == 0:
+            return [f"captured: {stream}" for stream in whole.logs]
+        problems = compare_logs(self.case, plain, captured, whole.logs)
+        closed = sum(len(account.closed) for account in own)
+        if closed != self.case.captures:
+            problems.append(f"{closed} captures are closed, not {self.case.captures}")
+        for account in own:
+            problems += ledger_faults(account)
+        if problems:
+            problems += [f"event: {words}" for account in own for words in event_words(account)]
+        return problems
+
+
+def run_together(cluster: GuestCluster, trials: Sequence[Trial], *, opted_in: bool) -> None:
+    """AT_ONCE of them at a time, next to each other."""
+    with Progress(f"{_title(opted_in)}: {len(trials)} cases, {AT_ONCE} at a time") as progress:
+        done = 0
+
+        def one(trial: Trial) -> None:
+            nonlocal done
+            trial.run(cluster, opted_in=opted_in, acts=opted_in or trial.acts_plain)
+            done += 1
+            progress.doing = f"{done} of {len(trials)}"
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(one, trials))
+
+
+def run_alone(cluster: GuestCluster, trials: Sequence[Trial], *, opted_in: bool) -> None:
+    """One after another."""
+    for trial in trials:
+        with Progress(f"{_title(opted_in)}: {trial.case.name}"):
+            trial.run(cluster, opted_in=opted_in)
+            cluster.machine.until("! squeue -h | grep -q .", 120)
+
+
+def _title(opted_in: bool) -> str:
+    return f"{'With' if opted_in else 'Without'} the plugin"
+
+
+def try_cases(machine: Machine, chosen: Callable[[str], bool]) -> list[Result]:
+    """All cases that are chosen by name."""
+    cluster = GuestCluster(machine)
+    cluster.wait_up()
+    together = [Trial(case) for case in table() if chosen(case.name)]
+    alone = [
+        Trial(fault.case, acts_plain=fault.plain)
+        for fault in faults(machine)
+        if chosen(fault.case.name)
+    ]
+    trials = [*together, *alone]
+    cluster.set_plugin(loaded=False)
+    unharmed = [trial for trial in alone if not trial.acts_plain]
+    run_together(cluster, [*together, *unharmed], opted_in=False)
+    run_alone(cluster, [trial for trial in alone if trial.acts_plain], opted_in=False)
+    cluster.fetch([trial.runs[0] for trial in trials])
+    cluster.set_plugin(loaded=True)
+    run_together(cluster, together, opted_in=True)
+    run_alone(cluster, alone, opted_in=True)
+    cluster.fetch([trial.runs[1] for trial in trials])
+    with Progress("Waiting until all is shipped, and reading it from Loki"):
+        begin = time.monotonic()
+        problems = _shipped(cluster)
+        accounts = cluster.accounts()
+        secs = time.monotonic() - begin
+    results = [trial.result(cluster, accounts) for trial in trials]
+    problems += leftovers.find(machine)
+    return [*results, Result("nothing_left", secs, problems)]
+
+
+def _shipped(cluster: GuestCluster) -> list[str]:
+    try:
+        cluster.wait_shipped()
+    except MachineFailed as error:
+        listing = cluster.machine.run(
+            "ls -R /var/spool/logshipper; journalctl -u logshipper-agent | tail"
+        )
+        return [str(error), listing.output]
+    return []
+
+
+def run(release_name: str, mirror: str, names: Iterable[str], keep: bool) -> int:
+    """The exit code."""
+    begin = time.monotonic()
+    release = RELEASES[release_name]
+    build.LOKI.build()
+    root = base_root(release, mirror)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="logshipper-vm-") as folder:
+        image = Path(folder) / "disk"
+        with Progress("Making the machine's disk, with this clone's project"):
+            disk(root, image)
+        with Progress("Looking whether KVM runs a guest"):
+            name, options = accelerator(*kernel(root))
+        boot = time.monotonic()
+        with Progress(f"Booting {release.name} by {name}"):
+            machine = Machine(*kernel(root), image, options, LOGS / f"{release.name}-console.log")
+            machine.__enter__()
+        facts = {
+            "root": f"{_megabytes(root)} MB",
+            "disk": f"{_megabytes(image)} MB",
+            name: f"boot {time.monotonic() - boot:.0f} s",
+        }
+        try:
+            print(leftovers.about(machine), flush=True)
+            wanted = set(names)
+            results = try_cases(machine, lambda case: not wanted or case in wanted)
+            (LOGS / f"{release.name}-journal.log").write_text(leftovers.logs(machine))
+        finally:
+            if keep:
+                shutil.copy(image, LOGS / f"{release.name}-disk")
+            machine.__exit__()
+    for number, result in enumerate(results, 1):
+        print(result.line(number, len(results)), flush=True)
+    print(summary(results, facts, (time.monotonic() - begin) / 60))
+    return 1 if any(result.problems for result in results) else 0
+
+
+def _megabytes(place: Path) -> int:
+    done = subprocess.run(["du", "-sm", place], stdout=subprocess.PIPE, text=True)
+    return int(done.stdout.split()[0])
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.vm.run", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("--release", choices=RELEASES, default="trixie")
+    parser.add_argument("--mirror", default="", help="of the distribution (default: apt's here)")
+    parser.add_argument("--keep", action="store_true", help="keeps the disk, in build/vm")
+    parser.add_argument("case", nargs="*", help="some cases only, by name")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print(
+            "make test-vm: a machine's root is made by debootstrap, which needs root",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        return run(options.release, options.mirror, options.case, options.keep)
+    except (ServerMissing, MachineFailed) as error:
+        print(f"make test-vm: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
