@@ -2,6 +2,7 @@
 numbers."""
 
 import signal
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.grafana.frames import Json
 from tests.grafana.interpolation import Text
 from tests.grafana.pages import Page
 from tests.grafana.sources import Range
+from tests.tools.waiting import wait_until
 
 LIST = "Captured jobs: newest first"
 KNOWN = sorted(job.name for job in printed.EVERY if job is not printed.OLD)  # to Prometheus
@@ -360,10 +362,13 @@ def test_what_is_printed(pages: Pages) -> None:
     """By the agents' counters, so that jobs of a second count as well. In the last 5 minutes in which
     one printed: on a busy machine that may be a while ago."""
     printing = 'sum(rate(logshipper_agent_bytes_total{what="printed"}[5m])) > 0'
-    (newest,) = pages.fixture.prometheus.get(
-        "/api/v1/query", {"query": f"max_over_time(timestamp({printing})[1h:15s])"}
-    )["result"]
-    end_ms = int(newest["value"][1]) * 1000
+    newest = f"max_over_time(timestamp({printing})[1h:15s])"  # as panels look
+
+    def answer() -> Any:  # Any: JSON
+        return pages.fixture.prometheus.get("/api/v1/query", {"query": newest})["result"]
+
+    wait_until(answer, "what was printed is seen by panels")
+    end_ms = int(answer()[0]["value"][1]) * 1000
     page = pages.page(links.CLUSTER, {}, Range(end_ms - 3_600_000, end_ms))
     for title, series in (
         ("Lines per second", {"stdout", "stderr"}),
