@@ -335,6 +335,7 @@ def _top_printers(
             field("user", custom__minWidth=55, links=[link("Jobs of ${__value.text}", of_user)]),
             field("printed", unit="Bps", custom__width=80),
         ],
+        no_value="nothing is printed",
     )
 
 

@@ -133,9 +133,9 @@ def key_table(selector: str, description: str, *, suffix: str, height: int, widt
         overrides=[
             field(_KEY, custom__minWidth=100),
             *(
-                field(name, displayName="at", custom__width=54)
+                field(name, displayName="at", custom__width=60)
                 if name.endswith(" at")
-                else field(name, custom__width=70)
+                else field(name, custom__width=68)
                 for name in _NUMBERS.values()
             ),
             field(_X, custom__width=75),
