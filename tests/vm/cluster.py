@@ -17,7 +17,7 @@ JOB_SECS = 400.0
 SHIPPED_SECS = 240.0
 LOOK_SECS = 2.0  # scontrol takes a while where a processor is emulated
 PLUGSTACK = "/etc/slurm/plugstack.conf.d/10-logshipper.conf"
-# a Python takes seconds to start where a processor is emulated, and the plugin gives up after 10
+# a Python takes seconds to start where a processor is emulated
 PATIENT = "stall_secs=300 drain_secs=60"
 FILES = """cd /home; for user in {users}; do for file in $user/*.out $user/*.err $user/*.txt; do
 [ -f "$file" ] && echo "$user $(base64 -w0 "$file") ${{file#*/}}"; done; done; true"""
