@@ -26,7 +26,7 @@ def test_a_jobs_page(name: str, pages: Pages) -> None:
         panels = page.run_all()
         marks = page.annotations()
     assert {*marks} == {
-        "Restarts", "Mode switches", "Lines lost", "Heartbeat", "Job's own events", "Ends", "Hints",
+        "Lines lost", "Restarts and late heartbeats", "Modes, ends, hints, the job's own events",
     }  # fmt: skip
     for panel in panels:
         assert len(panel.queries) == len(panel.model["targets"]), panel.title
