@@ -12,7 +12,7 @@ from logshipper_ingest.admin import admin_commands
 from logshipper_ingest.agent import prepare, user_agent
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.console.console_script import run_command
-from logshipper_ingest.console.service_log import write_line
+from logshipper_ingest.console.service_log import write_error, write_line
 
 _EXAMPLES = """examples:
   logshipper-agent validate --config /etc/logshipper/agent.toml    is it right? all that isn't, at once
@@ -156,7 +156,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     root = store_root(options.store)
     if not user_agent.serve(root, write_line, idle_secs=options.idle_secs):
-        sys.stderr.write(safe_lines(f"logshipper-agent: another agent is at work on {root}\n"))
+        write_error(f"logshipper-agent: another agent is at work on {root}")
         return 1
     return 0
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from logshipper_grafana.pages import compare
-from tests.grafana.frames import STRING, TIME, Field, Frame
+from tests.grafana.frames import Frame, loki_frame
 from tests.grafana.transformations import applied
 
 TRANSFORMATIONS = next(
@@ -17,16 +17,8 @@ Json = dict[str, Any]  # Any: JSON
 
 def answer(ref: str, *lines: Json) -> Frame:
     """Newest first; `minute` says when."""
-    rows = sorted(lines, key=lambda line: -int(line.pop("minute")))
-    times = [60_000 * (len(rows) - place) for place in range(len(rows))]
-    fields = (
-        Field("labels", STRING, ["{}"] * len(rows)),
-        Field("Time", TIME, times),
-        Field("Line", STRING, [json.dumps(row) for row in rows]),
-        Field("tsNs", STRING, [f"{time:07}000000" for time in times]),
-        Field("id", STRING, [f"{ref}{place}" for place in range(len(rows))]),
-    )
-    return Frame(fields, len(rows), ref)
+    rows = [(60_000 * int(line.pop("minute")), json.dumps(line)) for line in lines]
+    return loki_frame(ref, sorted(rows, key=lambda row: -row[0]))
 
 
 def record(minute: int, job: str, **values: object) -> Json:

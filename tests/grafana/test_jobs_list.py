@@ -9,7 +9,7 @@ import pytest
 from logshipper_grafana.pages import jobs
 from logshipper_grafana.parts import lint
 from logshipper_grafana.parts.queries import SIGNAL_WORDS
-from tests.grafana.frames import NUMBER, STRING, TIME, Field, Frame, Json
+from tests.grafana.frames import NUMBER, STRING, TIME, Field, Frame, Json, loki_frame
 from tests.grafana.transformations import applied
 
 PAGE = jobs.dashboard()
@@ -34,15 +34,9 @@ def of_prometheus(ref: str, values: dict[str, float], **labels: dict[str, str]) 
 def of_loki(*lines: tuple[int, str, str]) -> Frame:
     """Time in ms, job and what its bar shows, as the query's line format has them."""
     documents = [
-        json.dumps({"job_id": job, "state": "RUNNING", "bar": bar}) for _, job, bar in lines
+        (at, json.dumps({"job_id": job, "state": "RUNNING", "bar": bar})) for at, job, bar in lines
     ]
-    times = [at for at, _, _ in lines]
-    fields = (
-        Field("Time", TIME, times),
-        Field("Line", STRING, documents),
-        Field("tsNs", STRING, [f"{at}000000" for at in times]),
-    )
-    return Frame(fields, len(lines), "N")
+    return loki_frame("N", documents)
 
 
 def listed(states: dict[str, str], *bars: tuple[int, str, str]) -> dict[str, Json]:

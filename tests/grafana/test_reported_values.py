@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from logshipper_grafana.pages import job_graphs
-from tests.grafana.frames import STRING, TIME, Field, Frame
+from tests.grafana.frames import Frame, loki_frame
 from tests.grafana.transformations import applied
 
 TRANSFORMATIONS = job_graphs.reported_values()["transformations"]
@@ -21,16 +21,8 @@ def row(
 
 def answer(ref: str, *rows: dict[str, Any]) -> Frame:  # Any: JSON
     """Newest first."""
-    lines = [json.dumps(one) for one in sorted(rows, key=lambda one: -one["reported at"])]
-    times = [json.loads(line)["reported at"] for line in lines]
-    fields = (
-        Field("labels", STRING, ["{}"] * len(lines)),
-        Field("Time", TIME, times),
-        Field("Line", STRING, lines),
-        Field("tsNs", STRING, [f"{time}000000" for time in times]),
-        Field("id", STRING, [f"{ref}{at}" for at in range(len(lines))]),
-    )
-    return Frame(fields, len(lines), ref)
+    newest_first = sorted(rows, key=lambda one: -one["reported at"])
+    return loki_frame(ref, [(one["reported at"], json.dumps(one)) for one in newest_first])
 
 
 def shown(*frames: Frame) -> list[dict[str, Any]]:  # Any: JSON

@@ -46,8 +46,10 @@ _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
 _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job: as it may stand in a query
 _NUMBER, _NAME = "#", "captured job"
-_REPORTS = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="{VALUE}"}} | job_id=~`${{jobs:pipe}}`'
-_RECORDS = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="metadata"}} | job_id=~`${{jobs:pipe}}`'
+_REPORTS, _RECORDS = (
+    f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="{kind}"}} | job_id=~`${{jobs:pipe}}`'
+    for kind in (VALUE, "metadata")
+)
 
 # The job's name ($ls) as `names` says (ID=NAME|ID=NAME), and its number ($lc): its place there, so
 # that it has the same number and colour in everything.

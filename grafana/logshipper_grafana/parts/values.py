@@ -70,20 +70,23 @@ def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str
         f'{{{{$lv := index $lr "{name}"}}}}{_ROUNDED}{{{{${short} := $lq}}}}'
         for name, short in (("last", "ln"), ("least", "le"), ("largest", "lg"))
     )
-    at = {
-        name: f'{{{{$lv := index $lr "{name}_at"}}}}{{{{if eq (printf "%T" $lv) "float64"}}}}{_ROUNDED}'
-        '{{$lx = print " at " $lx $lq}}{{end}}'
-        for name in ("least", "largest")
-    }
+
+    def if_named(words: str) -> str:
+        return f'if eq (regexReplaceAll "(?i).*({words}).*" $lk "") ""'
+
+    def with_best(name: str, short: str) -> str:
+        return (
+            f'{{{{$lv := index $lr "{name}_at"}}}}{{{{if eq (printf "%T" $lv) "float64"}}}}{_ROUNDED}'
+            '{{$lx = print " at " $lx $lq}}{{end}}'
+            f'{{{{if ne ${short} $ln}}}}{{{{$lx = print " " ${short} $lx}}}}{{{{else}}}}{{{{$lx = ""}}}}{{{{end}}}}'
+            '{{$lo = print $ln " (best" $lx ")"}}'
+        )
+
     best = (
         f'{{{{$lx := print (or (index $lr "x") "{_RECORD}") " "}}}}{{{{if eq $lx "{x} "}}}}{{{{$lx = ""}}}}{{{{end}}}}'
         f'{shown}{{{{$lo := print $ln " (" $le " to " $lg ")"}}}}'
-        f'{{{{if eq (regexReplaceAll "(?i).*({_BEST_IS_LEAST}).*" $lk "") ""}}}}'
-        f'{at["least"]}{{{{if ne $le $ln}}}}{{{{$lx = print " " $le $lx}}}}{{{{else}}}}{{{{$lx = ""}}}}{{{{end}}}}'
-        '{{$lo = print $ln " (best" $lx ")"}}'
-        f'{{{{else if eq (regexReplaceAll "(?i).*({_BEST_IS_LARGEST}).*" $lk "") ""}}}}'
-        f'{at["largest"]}{{{{if ne $lg $ln}}}}{{{{$lx = print " " $lg $lx}}}}{{{{else}}}}{{{{$lx = ""}}}}{{{{end}}}}'
-        '{{$lo = print $ln " (best" $lx ")"}}{{end}}'
+        f"{{{{{if_named(_BEST_IS_LEAST)}}}}}{with_best('least', 'le')}"
+        f"{{{{else {if_named(_BEST_IS_LARGEST)}}}}}{with_best('largest', 'lg')}{{{{end}}}}"
     )
     column = as_text('(print "last " $lk)')
     line = (

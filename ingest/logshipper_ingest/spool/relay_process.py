@@ -16,30 +16,36 @@ class _Inner:
     start: one that wasn't there then never comes."""
 
     def __init__(self) -> None:
-        self._looked_at = 0.0  # seconds since boot
-        self._pids: dict[tuple[int, int], int] = {}  # here, by number there and start
+        # when they were looked for, in seconds since boot, and their numbers here, by number there
+        # and start: one attribute, since threads share it
+        self._seen: tuple[float, dict[tuple[int, int], int]] = 0.0, {}
 
     def pid_of(self, pid: int, started: int) -> int:
         """Its number here, 0 where there is none. pid: its number there; started: in clock ticks
-        since boot."""
-        if (started + 1) / _TICKS_PER_SEC >= self._looked_at:
-            self._look()
-        return self._pids.get((pid, started), 0)
+        since boot, by the job's word."""
+        looked_at, pids = self._seen
+        if looked_at <= (started + 1) / _TICKS_PER_SEC:
+            now = time.clock_gettime(time.CLOCK_BOOTTIME)
+            if started / _TICKS_PER_SEC > now:
+                return 0  # it would have us look for it each time
+            pids = _look()
+            self._seen = now, pids
+        return pids.get((pid, started), 0)
 
-    def _look(self) -> None:
-        looked_at = time.clock_gettime(time.CLOCK_BOOTTIME)
-        pids = {}
-        for name in os.listdir("/proc"):
-            if not name.isdigit():
-                continue
-            try:
-                numbers = _status_of(int(name)).get(b"NSpid", [])
-                if len(numbers) > 1:
-                    pids[int(numbers[-1]), started_of(int(name))] = int(name)
-            except OSError as error:
-                if error.errno in SHORTAGES:
-                    raise
-        self._looked_at, self._pids = looked_at, pids
+
+def _look() -> dict[tuple[int, int], int]:
+    pids = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            numbers = _status_of(int(name)).get(b"NSpid", [])
+            if len(numbers) > 1:
+                pids[int(numbers[-1]), started_of(int(name))] = int(name)
+        except OSError as error:
+            if error.errno in SHORTAGES:
+                raise
+    return pids
 
 
 _inner = _Inner()

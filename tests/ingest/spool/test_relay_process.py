@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool.captures import note_end, started_of
+from logshipper_ingest.spool import relay_process
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.relay_process import relay_runs
 from tests.tools.other_users import needs_root
@@ -36,6 +37,14 @@ def test_processes_here() -> None:
     assert relay_runs(os.getpid(), 0, os.getuid()), "of an earlier release: not known when"
     assert not relay_runs(os.getpid(), started + 1, os.getuid())
     assert not relay_runs(os.getpid(), started, os.getuid() + 1)
+
+
+def test_a_start_that_is_yet_to_come_has_nobody_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The job can write it: each look at its capture would go over all processes."""
+    monkeypatch.setattr(relay_process, "_look", lambda: pytest.fail("looked for"))
+    assert not relay_runs(os.getpid(), 1 << 63, os.getuid())
 
 
 @needs_root
