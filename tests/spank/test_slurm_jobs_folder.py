@@ -355,20 +355,43 @@ def test_cgroup_v1_roots(tmp_path: Path, binaries: Path) -> None:
     assert occupied_groups(root) == ["cpu,cpuacct", "memory"]
 
 
-@pytest.mark.parametrize("where", ["step_0/slurm", "step_batch/user/task_0", ""])
+SLUID = "sEKNKTV3WPV500"  # which a job's cgroup is called by from Slurm 26.05 on
+LAYOUTS = {
+    "job_5/step_0/slurm": SCOPE,
+    "job_5/step_batch/user/task_0": SCOPE,
+    "job_5": SCOPE,
+    f"{SLUID}/step_0/slurm": SCOPE,
+    f"{SLUID}/step_extern/user/task_special": SCOPE,
+    "job_5/step_0/user/job_6": "system.slice/node7_slurmstepd.scope",  # several slurmd on a host
+    f"{SLUID}/step_batch/slurm": "hpc.slice/slurmstepd.scope",  # CgroupSlice=
+}
+
+
+def leaf_in(root: Path, scope: str) -> None:
+    leaf = root / "sys/fs/cgroup" / scope / "logshipper"
+    leaf.mkdir(parents=True)
+    (leaf / "cgroup.procs").touch()  # the kernel makes it with the folder
+
+
+@pytest.mark.parametrize("where", LAYOUTS)
 def test_cgroup_v2_leaf_in_the_delegated_scope(tmp_path: Path, binaries: Path, where: str) -> None:
     """Never the scope itself: its children have controllers."""
-    root = cgroups(
-        tmp_path,
-        V2,
-        f"0::/{SCOPE}/job_5/{where}\n".replace("/\n", "\n"),
-        "",
-        SCOPE,
-        f"{SCOPE}/job_5",
+    scope = LAYOUTS[where]
+    root = cgroups(tmp_path, V2, f"0::/{scope}/{where}\n", "", scope, f"{scope}/{where}")
+    leaf_in(root, scope)
+    assert leave(binaries, root) == (0, "")
+    assert occupied_groups(root) == [f"{scope}/logshipper"]
+
+
+def test_cgroup_v2_of_a_container(tmp_path: Path, binaries: Path) -> None:
+    """IgnoreSystemd=yes in a container that has the host's cgroup namespace: what is mounted isn't
+    the root, and can't be joined."""
+    mounts = (
+        "29 25 0:26 /../other /mnt rw - cgroup2 cgroup2 rw\n"
+        "30 25 0:26 /docker/8f2 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
     )
-    leaf = root / "sys/fs/cgroup" / SCOPE / "logshipper"
-    leaf.mkdir()
-    (leaf / "cgroup.procs").touch()  # the kernel makes it with the folder
+    root = cgroups(tmp_path, mounts, f"0::/docker/8f2/{SCOPE}/{SLUID}/step_0/slurm\n", SCOPE)
+    leaf_in(root, SCOPE)
     assert leave(binaries, root) == (0, "")
     assert occupied_groups(root) == [f"{SCOPE}/logshipper"]
 
@@ -488,7 +511,16 @@ def test_who_cannot_be_traced_is_not_moved(looker: Looker) -> None:
 
 @pytest.mark.parametrize(
     "memberships",
-    ["0::/system.slice/slurmd.service\n", f"0::/{SCOPE}/system\n", "0::/job_x/y\n", ""],
+    [
+        "0::/system.slice/slurmd.service\n",
+        f"0::/{SCOPE}/system\n",
+        "0::/job_x/y\n",
+        f"0::/{SCOPE}/slurmd/step_0\n",
+        f"0::/{SCOPE}/{SLUID}\n",
+        f"0::/{SCOPE}/{SLUID.lower()}/step_0\n",
+        f"0::/{SCOPE}/{SLUID}0/step_0\n",
+        "",
+    ],
 )
 def test_no_jobs_cgroup_is_not_left(tmp_path: Path, binaries: Path, memberships: str) -> None:
     root = cgroups(tmp_path, V2, memberships, "", SCOPE)

@@ -166,6 +166,28 @@ def test_look_that_hangs_is_taken_out_of_the_job(node: Node, job_cgroup: Path) -
         wait_until(lambda: not lookers(node), "the looker ends though the home hangs on")
 
 
+@needs_root
+def test_job_whose_cgroup_cannot_be_left_is_not_captured(node: Node, job_cgroup: Path) -> None:
+    """What captures it would count against its memory, and hold up its end."""
+    groups = job_cgroup.parents[2]
+    script = f'mount --bind {groups} {groups} && mount -o remount,bind,ro {groups} && exec "$@"'
+    read_only = node.script("read-only", script)
+    node.keeper = node.script(
+        "keeper", f'exec unshare --mount --propagation private {read_only} {node.keeper} "$@"'
+    )
+    played = node.run(
+        "echo",
+        "out",
+        preexec_fn=lambda: (job_cgroup / "cgroup.procs").write_text(str(os.getpid())),
+    )
+    assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
+    left, consequence = played.messages().splitlines()
+    assert re.fullmatch(r"job \d+: the job's \S+ cgroup can't be left: Read-only file system", left)
+    assert consequence.endswith(": not captured: what captures it would count against the job")
+    wait_until(lambda: not (job_cgroup / "cgroup.procs").read_text(), "the job's cgroup is empty")
+    assert node.names() == []
+
+
 # ---- what the node's log is told
 
 

@@ -196,7 +196,6 @@ int main(int argc, char **argv)
         say(why);
         return 2;
     }
-    (void)cgroup_leave("", 0, say);
     if (wire_receive(KEEPER_SOCKET, &packet, STEP_MS) != 1 || packet.head.type != WIRE_STEP ||
         packet.head.size != sizeof keeper.step) {
         say("slurmstepd didn't say whose the step is");
@@ -206,6 +205,10 @@ int main(int argc, char **argv)
     keeper.step.name[sizeof keeper.step.name - 1] = 0;
     keeper.step.account[sizeof keeper.step.account - 1] = 0;
     keeper.step.partition[sizeof keeper.step.partition - 1] = 0;
+    if (cgroup_leave("", 0, say)) {
+        say("not captured: what captures it would count against the job");
+        return 1;
+    }
     keeper.spool = spool_open(keeper.settings.spool, why, sizeof why);
     if (keeper.spool < 0) {
         say(why);

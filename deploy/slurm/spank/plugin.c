@@ -79,7 +79,7 @@ static void text(spank_t spank, const char *name, char *value, size_t size)
 }
 
 /* How often the job restarted, where no record tells. Slurm's item is there, but always 0 (22.05 to
- * 25.11). Its variable is right, but comes with the user's environment: of a step from the start,
+ * 26.05). Its variable is right, but comes with the user's environment: of a step from the start,
  * of a batch script only in the task. So the larger one counts. Who forges the variable spoils the
  * attempts of its own job alone. A job that a restarted job submitted inherits that one's count
  * until it has one of its own: its first run is called by a later attempt, and may share that with
