@@ -52,7 +52,7 @@ _PLACES = {
         observe/page/test_accessibility observe/page/test_compare observe/page/test_console_wrap
         observe/page/test_events observe/page/test_gaps observe/page/test_graphs
         observe/page/test_hostile observe/page/test_modules
-        spank/test_slurm_fault_points spank/test_slurm_jobs_folder spank/test_slurm_relay_busy
+        spank/test_releases spank/test_slurm_fault_points spank/test_slurm_jobs_folder spank/test_slurm_relay_busy
         spank/test_slurm_relay_deaths spank/test_slurm_relay_lines spank/test_slurm_relay_modes
         spank/test_slurm_two_streams
     """,

@@ -1,0 +1,30 @@
+"""Plugin and keeper against the headers of each release of Slurm that a distribution packages, with
+all warnings as errors, by this machine's compiler."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from logshipper_ingest.slurm.files import plugin_version
+from tests.servers.places import ServerMissing
+from tests.slurm.plugin import SOURCE
+from tests.tools.slurm_headers import SUITES, headers, release
+
+BUILT = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")
+UNVERSIONED = (0, 0)  # before 21.08 a plugin doesn't tell what it was built against
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("suite", SUITES)
+def test_plugin_is_built_without_a_warning(tmp_path: Path, suite: str) -> None:
+    try:
+        include = headers(suite)
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    command = ["make", "-C", str(SOURCE), f"BUILD={tmp_path}", f"SLURM_INCLUDE={include}"]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(BUILT)
+    expected = release(include) if release(include) >= (21, 8) else UNVERSIONED
+    assert [plugin_version(str(tmp_path / name)) for name in BUILT[:2]] == [expected, expected]
