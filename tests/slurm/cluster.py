@@ -31,6 +31,7 @@ from tests.tools.waiting import scaled
 TEMPLATES = Path(__file__).with_name("templates")
 NODES = ("n1", "n2")
 PREFIX = "logshipper-slurm-"
+PLACES = (Path("/tmp"), Path("/var/tmp"))  # the second where jobs have a /tmp of their own
 START_SECS = 60.0
 JOB_SECS = 60.0
 TAIL_LINES = 15
@@ -56,7 +57,7 @@ class SlurmCluster:
     """`with` starts and removes it. proctrack: `linuxproc` or `cgroup`; constrain: jobs get the
     cores and the memory that they asked for, no more (task/cgroup). kill_wait: seconds between
     SIGTERM and SIGKILL. cpus: that a node claims to have. more: lines of slurm.conf. cluster: its
-    name. Not for several threads.
+    name. place: the folder that all of it is in. Not for several threads.
 
     plugstack: lines of plugstack.conf, `$folder` in them is the node's folder; see `set_plugstack`.
     """
@@ -71,6 +72,7 @@ class SlurmCluster:
         more: str = "",
         plugstack: str = "",
         cluster: str = "test",
+        place: Path = PLACES[0],
     ) -> None:
         machine.check()
         version = (
@@ -80,7 +82,7 @@ class SlurmCluster:
         )
         _remove_dead()
         self.cluster = cluster
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         self.folder.chmod(0o755)
         self._alive = open(self.folder / "alive", "w")  # noqa: SIM115  # locked while we live: see _remove_dead
         fcntl.flock(self._alive, fcntl.LOCK_EX)
@@ -434,7 +436,8 @@ def _remove(folder: Path) -> None:
 
 def _remove_dead() -> None:
     """Removes what clusters left whose processes were killed."""
-    for uids in Path("/tmp").glob(f"{PREFIX}*/{UIDS_FILE}"):  # written when `alive` was locked
+    left = (uids for place in PLACES for uids in place.glob(f"{PREFIX}*/{UIDS_FILE}"))
+    for uids in left:  # written when `alive` was locked
         with contextlib.suppress(OSError), uids.with_name("alive").open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(uids.parent)
