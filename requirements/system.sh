@@ -19,6 +19,7 @@ programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd parallel openss
 browser=chromium
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
     make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11
+    libpam-slurm-adopt=/lib/security/pam_slurm_adopt.so
     systemd=systemd-analyze gridengine-master=sge_qmaster gridengine-exec=sge_execd gridengine-client=qsub"
 [ "${LOGSHIPPER_TEST_SLURM-}" = required ] || slurm=
 [ "${LOGSHIPPER_TEST_BROWSER-}" != off ] || browser=

@@ -188,6 +188,13 @@ class SlurmCluster:
             argv = [machine.program("slurmd"), "-D", "-N", name, "-f", str(folder / "slurm.conf")]
         self._ask(do="start", name=name, argv=argv, log=str(log))
 
+    def start_program(self, name: str, *argv: str) -> Path:
+        """Starts another daemon, which dies with the cluster; returns its log. Raises
+        SlurmFailed."""
+        log = self.folder / f"{name}.log"
+        self._ask(do="start", name=name, argv=list(argv), log=str(log))
+        return log
+
     def wait_idle(self) -> None:
         """Until all nodes are up and have no job. Raises SlurmFailed."""
         self._wait(self._all_idle, "all nodes are idle", START_SECS)
