@@ -12,6 +12,7 @@ from logshipper import __version__
 from logshipper.errors import os_words
 from logshipper.filesystem import network_type
 from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.slurm_releases import fits, release_name, trial
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.slurm.files import (
     StackLine,
@@ -30,6 +31,7 @@ DEFAULTS = {
 RANGES = {"columns": (20, 1000), "rows": (5, 1000), "drain_secs": (0, 60), "stall_secs": (1, 600),
           "max_captures": (1, 1_000_000)}  # fmt: skip
 ENDED_DIR = "/var/spool/logshipper-ended"  # of the hook, where no script names another
+LINKER = "/usr/libexec/logshipper/link-slurm-plugin"  # of the package `logshipper`
 _PATHS = ("spool", "python", "keeper")
 _MEMORY = ("tmpfs", "ramfs")
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -225,28 +227,22 @@ def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
         yield Finding("wrong", _ABOUT, f"{line.where}: there is no {line.path}", fix)
         return
     yield from _check_owner(_ABOUT, plugin, "the plugin", program=False)
+    linked = os.path.realpath(plugin)
+    place = plugin if linked == plugin else f"{plugin} (that is {linked})"
     plugin_release, slurm_release = plugin_version(plugin), _slurm_version()
     if plugin_release is None or slurm_release is None:
         yield Finding(
-            "note", _ABOUT, f"{plugin}: it can't be told whether it was built for this Slurm"
+            "note", _ABOUT, f"{place}: it can't be told whether it was built for this Slurm"
         )
-    elif plugin_release != slurm_release:
-        words = (
-            f"{plugin} was built for Slurm {_release(plugin_release)}, "
-            f"this one is {_release(slurm_release)}: Slurm doesn't load it"
-        )
-        yield Finding(
-            "wrong",
-            _ABOUT,
-            words,
-            "Build it against this release: `make slurm-plugin`, or its package.",
-        )
+    elif not fits(plugin_release, slurm_release):
+        name = release_name(slurm_release)
+        words = f"{place} was built for Slurm {release_name(plugin_release)}, this one is {name}: Slurm doesn't load it"
+        fix = f"Install the plugin's package for {name} (where it is: {LINKER}), or build it: `make slurm-plugin`."
+        yield Finding("wrong", _ABOUT, words, fix)
     else:
-        yield Finding("ok", _ABOUT, f"{plugin} was built for this Slurm, {_release(slurm_release)}")
-
-
-def _release(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]:02d}"
+        words = f"{place} was built for this Slurm, {release_name(slurm_release)}"
+        yield Finding("ok", _ABOUT, words)
+        yield trial(_ABOUT, slurm_release)
 
 
 def _slurm_version() -> tuple[int, int] | None:
@@ -290,7 +286,8 @@ def _check_owner(
             "wrong", about, f"{description} {path} isn't executable", f"`chmod 755 {path}`"
         )
     else:
-        writers = [place for place in (path, os.path.dirname(path)) if _others_may_write(place)]
+        folders = (os.path.dirname(path), os.path.dirname(os.path.realpath(path)))
+        writers = [place for place in dict.fromkeys((path, *folders)) if _others_may_write(place)]
         for place in writers:
             fix = f"`chown root {place}; chmod go-w {place}`"
             yield Finding(

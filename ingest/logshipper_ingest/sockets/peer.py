@@ -32,10 +32,13 @@ _V1 = re.compile(
 )
 # one slice deep, at the root: what systemd delegates to users lies deeper, below user@UID.service
 _V2 = re.compile(
-    rf"/[^/]+\.slice/(?:[^/]+_)?slurmstepd\.scope/job_(?P<job>[0-9]{{1,10}})/{_STEP}"
+    r"(?P<folder>/[^/]+\.slice/(?:[^/]+_)?slurmstepd\.scope/"
+    rf"(?:job_(?P<job>[0-9]{{1,10}})|s[0-9A-HJKMNP-TV-Z]{{13}})/{_STEP})"  # the latter: from Slurm 26.05 on
     r"(?:/user/task_(?P<task>[0-9]{1,9}))?(?:/.*)?"
 )
-
+_CGROUPS = "/sys/fs/cgroup"
+_MAX_STEPDS = 8
+_TITLE = re.compile(rf"slurmstepd: \[(?P<job>[0-9]{{1,10}})\.{_STEP.removeprefix('step_')}[ \]]")
 
 _JOB_VARIABLE = re.compile(r"\0LOGSHIPPER_JOB_ID=([^\0]{1,64})\0")
 
@@ -62,9 +65,12 @@ class Peer(NamedTuple):
     job: SchedulerJob | None  # None outside of a scheduler's job
 
 
-def parse_cgroup(text: str, uid: int) -> SchedulerJob | None:
+def parse_cgroup(
+    text: str, uid: int, job_of_step: Callable[[str, str], str | None] | None = None
+) -> SchedulerJob | None:
     """The Slurm job by the text of /proc/PID/cgroup (cgroups(7)), v1, v2 or both, of a process of
-    the user uid.
+    the user uid. job_of_step: the job's number by the step's cgroup and name, where the path has
+    the job's SLUID instead; without it such a path is nobody's.
 
     None where there is none, where the path names another user, or where two controllers name two
     jobs.
@@ -84,13 +90,45 @@ def parse_cgroup(text: str, uid: int) -> SchedulerJob | None:
             continue
         if not is_v2 and int(match["uid"]) != uid:
             return None
-        jobs.add((str(int(match["job"])), match["step"]))
+        job_id = match["job"]
+        if job_id is None:
+            job_id = job_of_step(match["folder"], match["step"]) if job_of_step else None
+        if job_id is None:
+            return None
+        jobs.add((str(int(job_id)), match["step"]))
         if match["task"] is not None:
             tasks.add(int(match["task"]))
     if len(jobs) != 1:
         return None
     job_id, step = jobs.pop()
     return SchedulerJob(job_id, step, tasks.pop() if len(tasks) == 1 else None)
+
+
+def job_of_step(folder: str, step: str, proc: str = "/proc", cgroups: str = _CGROUPS) -> str | None:
+    """The number of the job that a step's cgroup is of, by the title of root's slurmstepd, which
+    sits in there where root alone can put anything; None where there is none."""
+    group = f"{folder}/slurm"
+    try:
+        pids = _text(f"{cgroups}{group}/cgroup.procs").split()[:_MAX_STEPDS]
+    except OSError:
+        return None
+    for pid in pids:
+        try:
+            title = _TITLE.match(_text(f"{proc}/{pid}/cmdline"))
+            owners = _uids(_text(f"{proc}/{pid}/status"))
+            is_there = f"0::{group}\n" in _text(
+                f"{proc}/{pid}/cgroup"
+            )  # still: it isn't a later process
+        except OSError:
+            continue
+        if title and title["step"] == step and owners == {0} and is_there:
+            return title["job"]
+    return None
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read(_MAX_FILE_BYTES)
 
 
 def credentials(connection: socket.socket) -> tuple[int, int, int]:
@@ -123,7 +161,7 @@ def identify(connection: socket.socket, seen_ns: int) -> Peer:
                 raise PeerUnknown("the asking process has ended, and another one has its number")
             if _uids(_read(folder, "status")) != {uid}:
                 raise PeerUnknown("the asking process has changed its user, or runs set-user-ID")
-            return Peer(uid, gid, pid, parse_cgroup(_read(folder, "cgroup"), uid))
+            return Peer(uid, gid, pid, parse_cgroup(_read(folder, "cgroup"), uid, job_of_step))
         finally:
             os.close(folder)
     except OSError as error:
@@ -144,7 +182,7 @@ def job_ids_of(pid: int, uid: int, seen_ns: int) -> frozenset[str] | None:
     try:
         if _uids(_read(folder, "status")) != {uid} or _started_ns(_read(folder, "stat")) > seen_ns:
             return None
-        job = parse_cgroup(_read(folder, "cgroup"), uid)
+        job = parse_cgroup(_read(folder, "cgroup"), uid, job_of_step)
         if job is not None:
             return frozenset({job.job_id})
         variable = _JOB_VARIABLE.search("\0" + _read(folder, "environ"))

@@ -14,6 +14,7 @@ import pytest
 from logshipper import __version__
 from logshipper_ingest.checks import check_slurm
 from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.slurm_releases import RELEASES
 from logshipper_ingest.cli import main
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection, SlurmSection
 from logshipper_ingest.slurm.files import MAX_FILES, plugin_version, read_conf, read_stack
@@ -202,6 +203,64 @@ def test_the_plugins_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "there is no logshipper.so Install it into Slurm's plugin directory" in words(
         node.check(), "wrong"
     )
+
+
+def test_a_plugin_of_a_package_for_each_release(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's folder has links to what is in the folder of a release."""
+    packaged = node.folder / "logshipper" / "slurm-22.05"
+    packaged.mkdir(parents=True, mode=0o755)
+    for path in (node.plugin, node.keeper):
+        shutil.move(path, packaged / path.name)
+        path.symlink_to(packaged / path.name)
+    findings = node.check()
+    assert {finding.level for finding in findings} == {"ok"}, findings
+    linked = (
+        f"{node.plugin} (that is {packaged / node.plugin.name}) was built for this Slurm, 22.05"
+    )
+    assert linked in words(findings, "ok")
+    packaged.chmod(0o777)
+    assert f"others than root may write {packaged}" in words(node.check(), "wrong")
+    packaged.chmod(0o755)
+    monkeypatch.setattr(check_slurm, "_slurm_version", lambda: (24, 11))
+    assert (
+        "was built for Slurm 22.05, this one is 24.11: Slurm doesn't load it Install the plugin's package for 24.11"
+        in words(node.check(), "wrong")
+    )
+    (packaged / node.plugin.name).unlink()
+    assert "there is no logshipper.so" in words(node.check(), "wrong")
+
+
+@pytest.mark.parametrize(
+    ("slurm", "plugin", "level", "sentence"),
+    [
+        ((22, 5), (22, 5), "ok", "Slurm 22.05: jobs were run with the plugin on this release"),
+        ((20, 11), (0, 0), "ok", "was built for this Slurm, 20.11"),
+        ((20, 11), (0, 0), "note", "Slurm 20.11: the plugin was built against this release, and not run; it ran on"),
+        ((22, 5), (0, 0), "wrong", "was built for Slurm before 21.08, this one is 22.05"),
+        ((99, 5), (99, 5), "note", "Slurm 99.05: the plugin wasn't tried with this release; it ran on 22.05, "),
+    ],
+)  # fmt: skip
+def test_what_was_done_on_a_release(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    slurm: tuple[int, int],
+    plugin: tuple[int, int],
+    level: str,
+    sentence: str,
+) -> None:
+    monkeypatch.setattr(check_slurm, "_slurm_version", lambda: slurm)
+    monkeypatch.setattr(check_slurm, "plugin_version", lambda path: plugin)
+    assert sentence in words(node.check(), level)
+
+
+def test_releases_are_those_of_the_guide() -> None:
+    """Rows of its table: release, where it is packaged, `run` or `built` and how."""
+    guide = (ROOT / "deploy" / "slurm" / "README.md").read_text()
+    section = guide.partition("## Slurm releases\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"(?m)^\| ([0-9]{2})\.([0-9]{2}) \|[^|]*\| (run|built)\b", section)
+    assert {(int(major), int(minor)): done for major, minor, done in rows} == dict(RELEASES)
 
 
 def test_the_keeper(node: Node) -> None:

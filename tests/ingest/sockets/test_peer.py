@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from logshipper_ingest.sockets.peer import (
     PeerUnknown,
     SchedulerJob,
     identify,
+    job_of_step,
     parse_cgroup,
 )
 
@@ -80,6 +83,75 @@ def test_jobs(text: str, job: SchedulerJob) -> None:
 )
 def test_no_jobs(text: str) -> None:
     assert parse_cgroup(text, 1000) is None
+
+
+SLUID = "sEKNKTV3WPV500"
+SLUID_STEP = f"/system.slice/slurmstepd.scope/{SLUID}/step_batch"
+
+
+class Node:
+    """A node's /proc and /sys/fs/cgroup with one step, as Slurm 26.05 has it; put: a process in
+    there, of the user uid."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc, self.cgroups = folder / "proc", folder / "cgroup"
+        self.slurm = self.cgroups / SLUID_STEP[1:] / "slurm"
+        self.slurm.mkdir(parents=True)
+        (self.slurm / "cgroup.procs").touch()
+
+    def put(
+        self, pid: int, title: str, *, uid: int = 0, group: str = f"{SLUID_STEP}/slurm"
+    ) -> None:
+        with (self.slurm / "cgroup.procs").open("a") as file:
+            file.write(f"{pid}\n")
+        place = self.proc / str(pid)
+        place.mkdir(parents=True)
+        (place / "cmdline").write_text(title)
+        (place / "status").write_text(f"Name:\tslurmstepd\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        (place / "cgroup").write_text(f"0::{group}\n")
+
+    def job(self, text: str) -> SchedulerJob | None:
+        def of_step(folder: str, step: str) -> str | None:
+            return job_of_step(folder, step, str(self.proc), str(self.cgroups))
+
+        return parse_cgroup(text, 1000, of_step)
+
+
+@pytest.mark.parametrize("title", ["slurmstepd: [42.batch]", "slurmstepd: [42.batch stepmgr]\0"])
+def test_job_by_its_sluid(tmp_path: Path, title: str) -> None:
+    node = Node(tmp_path)
+    node.put(7, "sleep", uid=1000)
+    node.put(8, title)
+    task = f"0::{SLUID_STEP}/user/task_0\n"
+    assert node.job(task) == SchedulerJob("42", "batch", 0)
+    assert node.job(task.replace("batch", "0")) is None
+    assert parse_cgroup(task, 1000) is None
+    v1 = "9:freezer:/slurm/uid_1000/job_43/step_batch\n"
+    assert node.job(task + v1) is None
+
+
+@pytest.mark.parametrize(
+    ("title", "options"),
+    [
+        ("slurmstepd: [42.0]", {}),
+        ("slurmstepd: [42.extern]", {}),
+        ("/usr/sbin/slurmstepd", {}),
+        ("x slurmstepd: [42.batch]", {}),
+        ("slurmstepd: [42.batch]", {"uid": 1000}),
+        ("slurmstepd: [42.batch]", {"group": f"{SLUID_STEP}/user/task_0"}),
+    ],
+)
+def test_no_job_by_a_sluid(tmp_path: Path, title: str, options: dict[str, Any]) -> None:
+    node = Node(tmp_path)
+    node.put(8, title, **options)
+    assert node.job(f"0::{SLUID_STEP}/user/task_0\n") is None
+
+
+def test_no_job_where_slurmstepd_is_gone(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    assert node.job(f"0::{SLUID_STEP}/user/task_0\n") is None
+    (node.slurm / "cgroup.procs").write_text("9\n")
+    assert node.job(f"0::{SLUID_STEP}/user/task_0\n") is None
 
 
 @given(

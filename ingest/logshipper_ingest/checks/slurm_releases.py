@@ -1,0 +1,54 @@
+"""Releases of Slurm, and what was done with the plugin on each. deploy/slurm/README.md has the same
+table for people."""
+
+from collections.abc import Mapping
+
+from logshipper_ingest.checks.findings import Finding
+
+RUN, BUILT = "run", "built"
+RELEASES: Mapping[tuple[int, int], str] = {
+    (20, 11): BUILT,
+    (21, 8): BUILT,
+    (22, 5): RUN,
+    (23, 2): BUILT,
+    (23, 11): BUILT,
+    (24, 5): BUILT,
+    (24, 11): RUN,
+    (25, 5): BUILT,
+    (25, 11): RUN,
+    (26, 5): BUILT,
+}
+COMPARED_SINCE = (
+    21,
+    8,
+)  # older ones load any plugin, and plugins don't say what they were built for
+SLUID_SINCE = (26, 5)  # cgroups of version 2 are called by a job's SLUID
+_UNSAID = (0, 0)
+
+
+def release_name(version: tuple[int, int]) -> str:
+    if version == _UNSAID:
+        return f"before {release_name(COMPARED_SINCE)}"
+    return f"{version[0]}.{version[1]:02d}"
+
+
+def fits(plugin: tuple[int, int], slurm: tuple[int, int]) -> bool:
+    """Whether a plugin was built for a Slurm, as far as it says."""
+    return plugin == slurm or (plugin == _UNSAID and slurm < COMPARED_SINCE)
+
+
+def trial(about: str, slurm: tuple[int, int]) -> Finding:
+    """What was done with the plugin on this release."""
+    name, done = release_name(slurm), RELEASES.get(slurm)
+    if done == RUN:
+        return Finding("ok", about, f"Slurm {name}: jobs were run with the plugin on this release")
+    run = ", ".join(release_name(version) for version in RELEASES if RELEASES[version] == RUN)
+    words = (
+        "was built against this release, and not run" if done else "wasn't tried with this release"
+    )
+    return Finding(
+        "note",
+        about,
+        f"Slurm {name}: the plugin {words}; it ran on {run}",
+        "Run a job, one that is cancelled and one that runs out of memory on one node first.",
+    )
