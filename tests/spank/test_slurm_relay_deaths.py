@@ -105,6 +105,26 @@ def test_relay_is_killed_before_python_runs(node: Node) -> None:
     assert logged.lines() == AFTER
 
 
+@pytest.mark.parametrize("state", ["not begun", "begun"])
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_asked_to_end(node: Node, state: str, signo: int) -> None:
+    """As by systemd, which stops slurmstepd's scope: all of ours end with the task, once its log is
+    written."""
+    setting, go = late_python(node)
+    sidecar = SIDECAR if state == "begun" else Path(setting.partition("=")[2]).name
+    played = start_waiting(node, *([setting] if state == "not begun" else []))
+    wait_until(lambda: bool(node.processes(sidecar)), "its process is there")
+    for name in (KEEPER, RELAY, sidecar):
+        for pid in node.process(name):
+            os.kill(pid, signo)
+    go.touch()
+    finish_waiting(played)
+    [logged] = node.logged()
+    assert logged.lines() == AFTER
+    assert logged.lines(Stream.STDERR) == [b"err before", b"err after"]
+    assert logged.ledger()["stdout"]["lost"] == 0
+
+
 FLOOD = 200_000  # numbered lines, 1.3 MB: more than pipes and terminals hold
 FLOOD_LINES = [b"%d" % n for n in range(1, FLOOD + 1)]
 FLOOD_BYTES = b"".join(line + b"\n" for line in FLOOD_LINES)

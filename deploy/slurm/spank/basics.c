@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -106,6 +107,15 @@ void session_nice(int nice)
     if (fd >= 0)
         (void)write_all(fd, text, (size_t)size);
     close_fd(&fd);
+}
+
+void ignore_signals_of_jobs(void)
+{
+    const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGXFSZ};
+    for (int signo = 1; signo < NSIG; signo++)
+        signal(signo, SIG_DFL);
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
 }
 
 int starts_with(const char *text, const char *with)

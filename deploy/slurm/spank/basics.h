@@ -36,6 +36,10 @@ bool process_waits_for_processor(const char *path);
  * happens. */
 void session_nice(int nice);
 
+/* What is sent to a job, by an impatient user, or by systemd to all that is in slurmstepd's scope
+ * doesn't end this process, nor what it execs; other signals do what they do by default. */
+void ignore_signals_of_jobs(void);
+
 /* Whether text begins with another one. */
 int starts_with(const char *text, const char *with);
 

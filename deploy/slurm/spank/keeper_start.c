@@ -63,12 +63,7 @@ void settle_in(void)
     (void)fcntl(KEEPER_SOCKET, F_SETFD, FD_CLOEXEC);
     sigset_t none;
     sigemptyset(&none);
-    for (int signo = 1; signo < NSIG; signo++)
-        signal(signo, SIG_DFL);
-    /* what is sent to the job or by an impatient user doesn't end it */
-    const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGXFSZ};
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        signal(ignored[i], SIG_IGN);
+    ignore_signals_of_jobs();
     sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setsid();
     umask(077);

@@ -77,8 +77,7 @@ static void exec_sidecar(const struct sidecar_plan *plan, int pipe_end, int repo
         close(score);
     }
     (void)setpriority(PRIO_PROCESS, 0, START_NICE);
-    for (int signo = 1; signo < NSIG; signo++)
-        signal(signo, SIG_DFL); /* what is ignored stays so over an exec */
+    ignore_signals_of_jobs(); /* stays so over an exec; Python, too, takes long to begin */
     if (dup2(report, 2) < 0 || keep(pipe_end) || keep(report) || keep(content) || keep(hands[0]) || keep(hands[1]) ||
         keep(plan->cmd_pidfd) || keep(plan->modes->fd) || keep(plan->modes->awaited) || keep(plan->journal) ||
         keep(plan->stages[0]) || keep(plan->stages[1]))
