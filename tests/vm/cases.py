@@ -1,13 +1,14 @@
-"""The cases: those of tests/slurm's table that need one node, and what only a machine with systemd
-and cgroup v2 has. Without `ends` a case must end as it does without the plugin."""
+"""The cases: those of tests/slurm's table, and what only a machine with systemd and cgroup v2 has.
+Without `ends` a case must end as it does without the plugin."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tests.slurm.cases import APART, BOTH, READY, Case
 from tests.slurm.table import CASES, TIMED, ended
 from tests.slurm.test_limits import LIMITS
 from tests.slurm.users import JobUser
+from tests.vm.cluster import NODES_UP
 from tests.vm.machine import Machine
 
 # of tests/slurm's table, begun next to each other
@@ -15,8 +16,9 @@ TABLE = """
     time_limit time_limit_killed both_streams one_file no_last_newline silent exit_1 exit_7 exit_255 signal_9 signal_11
     signal_15 scancel scancel_signal tail_after_scancel array nested_srun nested_srun_exit_code steps os_wait background
     any_bytes not_a_terminal srun_unbuffered srun_exit_code srun_8 salloc per_task outlives_term surroundings of_a_job
-    srun_killed
+    srun_killed nested_srun_label het het_srun srun srun_patterns
 """.split()
+HANGING = "-> /mnt/hang/.logoptin"  # a link to it
 EATS = "x = [bytearray(1 << 20) for n in range(400)]"
 SLOW = f"echo {READY}; for i in $(seq 60); do echo out $i; echo err $i >&2; sleep 0.3; done\n"
 WAITS = BOTH.format(150) + f"echo {READY}\n[ $SLURM_RESTART_COUNT ] || sleep 1000\n"
@@ -34,12 +36,22 @@ NOTICE = "for n in $(seq 12); do squeue -h | grep -q . || break; sleep 15; syste
 SCOPE = "n1_slurmstepd.scope"
 
 
+# a file system that never answers; who waits for it can't be killed, as where NFS' server is gone
+HANG = """mkdir -p /mnt/hang
+systemd-run --quiet --unit=hang sh -c 'tail -f /dev/null | python3 -I /usr/local/lib/vm/fuse_home.py /mnt/hang 0 hang'
+until grep -q ' /mnt/hang ' /proc/mounts; do sleep 0.5; done"""
+HANG_ENDS = "systemctl stop hang; umount --lazy /mnt/hang"
+
+
 class Fault(NamedTuple):
-    """A case that is run alone. plain: whether what it does is done to the run without the plugin,
-    too; else that one is as any other."""
+    """A case that is run alone. to: what it does is done to the `captured` run only, and the one
+    without the plugin is as any other; or to `each` by itself; or once to `both`, side by side.
+    before, after: root's scripts around the captured run."""
 
     case: Case
-    plain: bool = True
+    to: Literal["captured", "each", "both"]
+    before: str = ""
+    after: str = ""
 
 
 def table() -> list[Case]:
@@ -79,16 +91,23 @@ def faults(machine: Machine) -> list[Fault]:
 
         return act
 
-    def slow(name: str, *scripts: str, plain: bool) -> Fault:
-        return Fault(Case(name, SLOW, APART, act=does(*scripts)), plain)
+    def slow(name: str, *scripts: str, to: Literal["captured", "both"] = "captured") -> Fault:
+        return Fault(Case(name, SLOW, APART, act=does(*scripts)), to)
 
     unit = "logshipper-agent"
-    up = "until sinfo -h -o %T | grep -qx -e idle -e mixed -e allocated; do sleep 1; done"
+    up = f"until {NODES_UP}; do sleep 1; done"
     drop_in = f"/run/systemd/system/{unit}.service.d"
 
     def reboot(*_: object) -> None:
         count = machine.boots
         machine.start("systemctl reboot")
+        machine.wait_boots(count + 1)
+        machine.output(f"{up}; {NOTICE}", secs=300)
+
+    def reset(*_: object) -> None:
+        """At once, with what is on the disk by then."""
+        count = machine.boots
+        machine.start("sleep 30; sync; echo b >/proc/sysrq-trigger")
         machine.wait_boots(count + 1)
         machine.output(f"{up}; {NOTICE}", secs=300)
 
@@ -110,14 +129,17 @@ def faults(machine: Machine) -> list[Fault]:
             raise machine.failed(f"in the job's cgroup: {inside}\nnext to it: {outside}")
 
     return [
-        Fault(Case("cgroups", BOTH.format(50) + f"echo {READY}; until [ -e go ]; do sleep 0.2; done", APART, act=look)),
-        slow("agent_restarted", f"systemctl restart {unit}", plain=False),
-        slow("agent_killed", f"systemctl kill -s KILL {unit}; sleep 3; {active}", plain=False),
-        slow("agent_stopped", f"systemctl stop {unit}; sleep 15; systemctl start {unit}", plain=False),
-        slow("agent_hung", hung, plain=False),
-        slow("slurmd_restarted", "systemctl restart slurmd", up, plain=True),
-        slow("slurmd_stopped", "systemctl stop slurmd; sleep 30; systemctl start slurmd", up, plain=True),
-        slow("slurmd_killed", "systemctl kill -s KILL slurmd; sleep 5; systemctl restart slurmd", up, plain=True),
-        Fault(Case("scope_stopped", WAITS, (*APART, "--no-requeue"), ends=(), act=does(stopped, up))),
-        Fault(Case("reboot", WAITS, (*APART, "--no-requeue"), ends=(), act=reboot)),
+        Fault(Case("cgroups", BOTH.format(50) + f"echo {READY}; until [ -e go ]; do sleep 0.2; done", APART, act=look),
+              "each"),
+        slow("agent_restarted", f"systemctl restart {unit}"),
+        slow("agent_killed", f"systemctl kill -s KILL {unit}; sleep 3; {active}"),
+        slow("agent_stopped", f"systemctl stop {unit}; sleep 15; systemctl start {unit}"),
+        slow("agent_hung", hung),
+        slow("slurmd_restarted", "systemctl restart slurmd", up, to="both"),
+        slow("slurmd_stopped", "systemctl stop slurmd; sleep 30; systemctl start slurmd", up, to="both"),
+        slow("slurmd_killed", "systemctl kill -s KILL slurmd; sleep 5; systemctl restart slurmd", up, to="both"),
+        Fault(Case("scope_stopped", WAITS, (*APART, "--no-requeue"), ends=(), act=does(stopped, up)), "both"),
+        Fault(Case("hanging_opt_in", BOTH.format(50), APART, captures=0, opt_in=HANGING), "captured", HANG, HANG_ENDS),
+        Fault(Case("reboot", WAITS, (*APART, "--no-requeue"), ends=(), act=reboot), "both"),
+        Fault(Case("reset", WAITS, (*APART, "--no-requeue"), ends=(), act=reset), "both"),
     ]  # fmt: skip

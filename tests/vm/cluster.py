@@ -15,6 +15,7 @@ from tests.vm.root import LAST_USER
 
 JOB_SECS = 400.0
 SHIPPED_SECS = 240.0
+NODES_UP = "[ $(sinfo -h -N -o %T | grep -cx -e idle -e mixed -e allocated) = 2 ]"
 LOOK_SECS = 2.0  # scontrol takes a while where a processor is emulated
 PLUGSTACK = "/etc/slurm/plugstack.conf.d/10-logshipper.conf"
 # a Python takes seconds to start where a processor is emulated
@@ -38,9 +39,10 @@ class GuestCluster:
 
     def wait_up(self) -> None:
         """Until Slurm takes jobs, and Loki and the agent answer."""
-        self.machine.until("sinfo -h -o %T | grep -qx -e idle -e mixed -e allocated", 300)
+        self.machine.until(NODES_UP, 300)
         self.machine.until(
-            "systemctl is-active --quiet logshipper-agent && (exec 3<>/dev/tcp/127.0.0.1/3100)", 200
+            "systemctl is-active --quiet logshipper-agent logshipper-agent-n2 && (exec 3<>/dev/tcp/127.0.0.1/3100)",
+            200,
         )
 
     def set_plugin(self, *, loaded: bool) -> None:
@@ -57,7 +59,9 @@ class GuestCluster:
 
     def wait_shipped(self) -> None:
         """Until nothing waits in the spool: then all is in Loki."""
-        self.machine.until("! ls /var/spool/logshipper | grep -q @", SHIPPED_SECS)
+        self.machine.until(
+            "! ls /var/spool/logshipper /var/spool/logshipper-n2 | grep -q @", SHIPPED_SECS
+        )
 
     def accounts(self) -> dict[str, Account]:
         """What Loki has, by job."""
@@ -84,7 +88,13 @@ class GuestCluster:
         """Has the run's user submit the case's job, or call its command."""
         name = run.user.name
         if opted_in:
-            self.machine.output(f"printf %s {shlex.quote(case.opt_in)} >.logoptin", user=name)
+            content, arrow, target = case.opt_in.partition("-> ")
+            write = (
+                f"ln -s {target} .logoptin"
+                if arrow
+                else f"printf %s {shlex.quote(content)} >.logoptin"
+            )
+            self.machine.output(write, user=name)
         if case.script:
             options = list(case.options)
             if not any(option.startswith("--job-name") for option in options):
@@ -101,11 +111,14 @@ class GuestCluster:
         words = f"echo {content} | base64 -d >/tmp/{user}.sh; chmod 644 /tmp/{user}.sh; {submit}"
         return self.machine.output(words, user=user, secs=120).split()[-1]
 
+    def wait_ready(self, run: Run) -> None:
+        """Until its job has printed READY."""
+        self.machine.until(f"grep -qs -a '{READY}' {run.user.home}/*.out", 180)
+
     def act(self, case: Case, run: Run) -> None:
         """Does to a job what the case wants, once it has printed READY."""
         if case.act is not None:
-            home = run.user.home
-            self.machine.until(f"grep -qs -a '{READY}' {home}/*.out", 180)
+            self.wait_ready(run)
             case.act(self, run.user, run.job_id)
 
     def finish(self, run: Run) -> None:

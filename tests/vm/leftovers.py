@@ -9,11 +9,11 @@ from tests.vm.machine import Machine
 LEFT = {
     "processes of ours": "pgrep -a '^logshipper' | grep -v 'logshipper-agent\\|bin/logshipper-agent run' || :",
     "processes of users": "ps -eo user:20,pid,args | grep -E '^u[0-9]{3} ' || :",
-    "captures in the spool": "ls /var/spool/logshipper | grep @ || :",
+    "captures in the spool": "ls /var/spool/logshipper /var/spool/logshipper-n2 | grep @ || :",
     "cgroups of jobs": "find /sys/fs/cgroup -type d -name 'job_*' || :",
-    "units that failed": "systemctl list-units --failed --plain --no-legend | grep -v n1_slurmstepd.scope || :",
+    "units that failed": "systemctl list-units --failed --plain --no-legend | grep -v n[12]_slurmstepd.scope || :",
     "processes of ours that a job's limit killed": "dmesg | grep -i 'killed process.*(logship' || :",
-    "faults in the agent's log": "journalctl -q -u logshipper-agent | grep -E 'Traceback|fault of logshipper' || :",
+    "faults in the agent's log": "journalctl -q -u 'logshipper-agent*' | grep -E 'Traceback|fault of logshipper' || :",
 }
 ABOUT = """. /etc/os-release; systemd=$(systemctl --version | sed -n '1s/^systemd \\([0-9]*\\).*/\\1/p')
 echo "$PRETTY_NAME, kernel $(uname -r), systemd $systemd, $(slurmd -V), $(/opt/logshipper/bin/python -V)," \\
@@ -23,7 +23,7 @@ systemd-analyze security --no-pager logshipper-agent.service | tail -n 1
 INFO, TROUBLE = "6", "34"
 USUAL = ("ready: ", "stopped", "Loki takes everything", "[loki] Loki takes everything")
 LOGS = """journalctl -q -o short-monotonic | tail -n 4000; echo; echo slurmctld:; cat /var/log/slurm/slurmctld.log
-echo; echo slurmd:; cat /var/log/slurm/slurmd.log"""
+echo; echo slurmd:; cat /var/log/slurm/slurmd-*.log"""
 
 
 def about(machine: Machine) -> str:

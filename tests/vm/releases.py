@@ -5,30 +5,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Release:
-    """name: as its archive has it. kernel: package of a kernel for virtual machines. more: packages
-    that only this one needs. components: of the archive. script: debootstrap's, where its own
-    doesn't know the release."""
+    """name: as its archive has it. kernel: package of a kernel for virtual machines. script:
+    debootstrap's, by the name of a release that every debootstrap knows. components: of the
+    archive. more: packages that only this one needs."""
 
     name: str
     distribution: str
     kernel: str
-    more: tuple[str, ...] = ()
+    script: str
     components: str = "main"
-    script: str = ""
+    more: tuple[str, ...] = ()
 
 
+DEBIAN, UBUNTU = "linux-image-cloud-amd64", "linux-image-virtual"
 RELEASES = {
     release.name: release
     for release in (
-        Release("trixie", "Debian", "linux-image-cloud-amd64"),
-        Release("bookworm", "Debian", "linux-image-cloud-amd64"),
-        Release(
-            "noble",
-            "Ubuntu",
-            "linux-image-virtual",
-            components="main,universe",
-            script="jammy",
-        ),
+        Release("trixie", "Debian", DEBIAN, "sid"),
+        Release("bookworm", "Debian", DEBIAN, "sid"),
+        Release("forky", "Debian", DEBIAN, "sid"),
+        Release("noble", "Ubuntu", UBUNTU, "gutsy", "main,universe"),
+        Release("resolute", "Ubuntu", UBUNTU, "gutsy", "main,universe"),
     )
 }
 PACKAGES = (

@@ -4,7 +4,6 @@ machine's apt uses and kept in the cache; on top of it, in each run, the project
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from tests.servers.build import LOKI
 from tests.servers.go import run
 from tests.servers.places import CACHE, ServerMissing, locked, made_whole
 from tests.servers.progress import Progress
+from tests.tools import debootstrap
 from tests.tools.sources import ROOT
 from tests.vm.releases import PACKAGES, RELEASES, Release
 
@@ -39,39 +39,24 @@ def base_root(release: Release, mirror: str = "") -> Path:
             title = f"Making {release.distribution} {release.name} with Slurm by debootstrap, once"
             with Progress(title) as progress, made_whole(place) as scratch:
                 scratch.chmod(0o755)
-                _make(release, mirror or _mirror(release), scratch, progress)
+                _make(release, debootstrap.mirror(release.distribution, mirror), scratch, progress)
     return place
-
-
-def _mirror(release: Release) -> str:
-    """Where apt gets this machine's own release from: it has the distribution's others, too."""
-    about = Path("/etc/os-release").read_text()
-    result = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    sites = [
-        words[0]
-        for words in map(str.split, result.stdout.splitlines())
-        if words[2:] == ["main"] and f"VERSION_CODENAME={words[1]}\n" in about
-    ]
-    if f"ID={release.distribution.lower()}\n" not in about or not sites:
-        raise ServerMissing(
-            f"apt here knows no mirror of {release.distribution}: MIRROR=http://... says one"
-        )
-    return sites[0]
 
 
 def _make(release: Release, site: str, folder: Path, progress: Progress) -> None:
     progress.doing = "debootstrap"
-    packages = ",".join((*PACKAGES, release.kernel, *release.more))
     command = [
         program("debootstrap"), "--variant=minbase", f"--components={release.components}",
-        f"--include={packages}", release.name, str(folder), site,
+        *debootstrap.keyring(release.distribution), release.name, str(folder), site,
+        f"/usr/share/debootstrap/scripts/{release.script}",
     ]  # fmt: skip
-    if release.script:
-        command.append(f"/usr/share/debootstrap/scripts/{release.script}")
     _run(command, folder, "debootstrap failed")
+    progress.doing = "packages"
+    packages = " ".join((*PACKAGES, release.kernel, *release.more))
+    # not by debootstrap itself, which unpacks all of them before it configures one
+    install = f"apt-get -qq update; apt-get -qq --yes install --no-install-recommends {packages}"
+    script = f"mount -t proc proc {folder}/proc; chroot {folder} sh -ec '{install}'"
+    _run(["unshare", "--mount", "sh", "-ec", script], folder, "packages couldn't be installed")
     progress.doing = "Python packages"
     chroot = ["chroot", str(folder)]
     _run([*chroot, "python3", "-m", "venv", "/opt/logshipper"], folder, "no venv could be made")
@@ -169,7 +154,8 @@ def _sources(folder: Path) -> None:
     shutil.copytree(deploy / "slurm/hooks", folder / "hooks")
     shutil.copytree(deploy / "systemd", folder / "systemd")
     shutil.copytree(GUEST, folder / "guest")
-    shutil.copy(ROOT / "tests/vm/driver.py", folder / "guest")
+    for name in ("tests/vm/driver.py", "tests/slurm/fuse_home.py"):
+        shutil.copy(ROOT / name, folder / "guest")
     packages = folder / "wheel"
     packages.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):

@@ -7,13 +7,14 @@ Exit code: 0, 1 where a case failed, 2 where there is no machine.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,47 +26,67 @@ from tests.slurm.cases import Case, Run, compare_logs, difference
 from tests.tools.sources import ROOT
 from tests.vm import leftovers
 from tests.vm.answers import Account, Result, event_words, ledger_faults, summary
-from tests.vm.cases import faults, table
+from tests.vm.cases import Fault, faults, table
 from tests.vm.cluster import GuestCluster
 from tests.vm.machine import Machine, MachineFailed, accelerator
 from tests.vm.releases import RELEASES
 from tests.vm.root import base_root, disk, kernel
 
-AT_ONCE = 6  # cases: each starts some processes, and a processor is emulated
-STATE = "sinfo -R; sinfo; squeue; tail -n 25 /var/log/slurm/slurmctld.log; tail -n 15 /var/log/slurm/slurmd.log"
+AT_ONCE = 4  # cases: each starts some processes, and a processor is emulated
+STATE = "sinfo -R; sinfo; squeue; tail -n 25 /var/log/slurm/slurmctld.log; tail -n 15 /var/log/slurm/slurmd-*.log"
 LOGS = ROOT / "build" / "vm"
 
 
 class Trial:
-    """Of one case: its two runs, how long they took, and what went wrong on the way. acts_plain:
-    whether what the case does is done to the run without the plugin, too."""
+    """Of one case: its two runs, how long they took, and what went wrong on the way."""
 
-    def __init__(self, case: Case, *, acts_plain: bool = True) -> None:
+    def __init__(self, case: Case, fault: Fault | None = None) -> None:
         self.case = case
-        self.acts_plain = acts_plain
+        self.fault = fault or Fault(case, "each")
         self.runs: list[Run] = []
         self.secs = 0.0
         self.problems: list[str] = []
 
     def run(self, cluster: GuestCluster, *, opted_in: bool, acts: bool = True) -> None:
         """Begins it, does what the case wants, and waits for its end."""
-        begin = time.monotonic()
         run = Run(cluster.add_user())
         self.runs.append(run)
-        try:
+        with self._noted(cluster, "captured" if opted_in else "plain"):
+            if opted_in:
+                cluster.machine.output(self.fault.before)
             cluster.begin(self.case, run, opted_in=opted_in)
             if acts:
                 cluster.act(self.case, run)
             cluster.finish(run)
+            if opted_in:
+                cluster.machine.output(self.fault.after)
+
+    def run_both(self, cluster: GuestCluster) -> None:
+        """Both runs, one begun without and one with the plugin, side by side; what the case wants is
+        done once."""
+        self.runs = [Run(cluster.add_user()), Run(cluster.add_user())]
+        with self._noted(cluster, "both"):
+            for opted_in, run in enumerate(self.runs):
+                cluster.set_plugin(loaded=bool(opted_in))
+                cluster.begin(self.case, run, opted_in=bool(opted_in))
+                cluster.wait_ready(run)
+            cluster.act(self.case, self.runs[1])
+            for run in self.runs:
+                cluster.finish(run)
+
+    @contextlib.contextmanager
+    def _noted(self, cluster: GuestCluster, which: str) -> Iterator[None]:
+        begin = time.monotonic()
+        try:
+            yield
         except MachineFailed as error:
-            self.problems.append(f"{'captured' if opted_in else 'plain'}: {error}")
+            self.problems.append(f"{which}: {error}")
             self.problems.append(cluster.machine.run(STATE, secs=120).output)
-        self.secs += time.monotonic() - begin
+        secs = time.monotonic() - begin
+        self.secs += secs
+        ends = [run.ends for run in self.runs]
         with (LOGS / "cases.log").open("a") as log:
-            log.write(
-                f"{self.case.name} {run.user.name} {'captured' if opted_in else 'plain'} "
-                f"{time.monotonic() - begin:.0f} s {run.ends} {self.problems}\n"
-            )
+            log.write(f"{self.case.name} {which} {secs:.0f} s {ends} {self.problems}\n")
 
     def result(self, cluster: GuestCluster, accounts: dict[str, Account]) -> Result:
         """What the two runs differ in. accounts: what Loki has, by job."""
@@ -106,12 +127,13 @@ class Trial:
 
 def run_together(cluster: GuestCluster, trials: Sequence[Trial], *, opted_in: bool) -> None:
     """AT_ONCE of them at a time, next to each other."""
+    cluster.set_plugin(loaded=opted_in)
     with Progress(f"{_title(opted_in)}: {len(trials)} cases, {AT_ONCE} at a time") as progress:
         done = 0
 
         def one(trial: Trial) -> None:
             nonlocal done
-            trial.run(cluster, opted_in=opted_in, acts=opted_in or trial.acts_plain)
+            trial.run(cluster, opted_in=opted_in, acts=opted_in or trial.fault.to != "captured")
             done += 1
             progress.doing = f"{done} of {len(trials)}"
 
@@ -119,11 +141,15 @@ def run_together(cluster: GuestCluster, trials: Sequence[Trial], *, opted_in: bo
             list(pool.map(one, trials))
 
 
-def run_alone(cluster: GuestCluster, trials: Sequence[Trial], *, opted_in: bool) -> None:
+def run_alone(cluster: GuestCluster, trials: Sequence[Trial]) -> None:
     """One after another."""
     for trial in trials:
-        with Progress(f"{_title(opted_in)}: {trial.case.name}"):
-            trial.run(cluster, opted_in=opted_in)
+        with Progress(f"Alone: {trial.case.name}"):
+            if trial.fault.to == "both":
+                trial.run_both(cluster)
+            else:
+                cluster.set_plugin(loaded=True)
+                trial.run(cluster, opted_in=True)
             cluster.machine.until("! squeue -h | grep -q .", 120)
 
 
@@ -136,21 +162,13 @@ def try_cases(machine: Machine, chosen: Callable[[str], bool]) -> list[Result]:
     cluster = GuestCluster(machine)
     cluster.wait_up()
     together = [Trial(case) for case in table() if chosen(case.name)]
-    alone = [
-        Trial(fault.case, acts_plain=fault.plain)
-        for fault in faults(machine)
-        if chosen(fault.case.name)
-    ]
+    alone = [Trial(fault.case, fault) for fault in faults(machine) if chosen(fault.case.name)]
     trials = [*together, *alone]
-    cluster.set_plugin(loaded=False)
-    unharmed = [trial for trial in alone if not trial.acts_plain]
-    run_together(cluster, [*together, *unharmed], opted_in=False)
-    run_alone(cluster, [trial for trial in alone if trial.acts_plain], opted_in=False)
-    cluster.fetch([trial.runs[0] for trial in trials])
-    cluster.set_plugin(loaded=True)
+    plain = [trial for trial in trials if trial.fault.to != "both"]
+    run_together(cluster, plain, opted_in=False)
     run_together(cluster, together, opted_in=True)
-    run_alone(cluster, alone, opted_in=True)
-    cluster.fetch([trial.runs[1] for trial in trials])
+    run_alone(cluster, alone)
+    cluster.fetch([run for trial in trials for run in trial.runs])
     with Progress("Waiting until all is shipped, and reading it from Loki"):
         begin = time.monotonic()
         problems = _shipped(cluster)

@@ -47,6 +47,7 @@ from logshipper_ingest.metrics.remote_write import RemoteWrite, RemoteWriteMetri
 from logshipper_ingest.shipping.disk_metrics import DiskMetrics
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders
+from logshipper_ingest.spool.folder_removal import remove_remains
 from logshipper_ingest.state.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
 from logshipper_ingest.state.sink_states import SINKS_NOTE, removed_sinks
 from logshipper_ingest.telegraf.router import TelegrafRouter, set_mark
@@ -365,7 +366,7 @@ class NodeAgent:
         except FileNotFoundError:
             return  # removed meanwhile
         except (LogshipperError, OSError) as error:
-            if not self._remove_empty(name):
+            if not remove_remains(self._spool_fd, name):
                 self._refuse(name, str(error))
             return
         try:
@@ -382,14 +383,6 @@ class NodeAgent:
         except (LogshipperError, OSError) as error:
             folder.close()
             self._refuse(name, str(error))
-
-    def _remove_empty(self, name: str) -> bool:
-        """An empty directory is what is left where an agent died at the end of a removal."""
-        try:
-            os.rmdir(name, dir_fd=self._spool_fd)
-        except OSError:
-            return False
-        return True
 
     def _refuse(self, name: str, words: str) -> None:
         if self._retries.get(name, (0.0, ""))[1] != words:

@@ -18,6 +18,7 @@ import os
 import stat
 
 from logshipper.fault_points import fault_point
+from logshipper.spool.spool_room import LIMITS_FILE
 from logshipper_ingest.spool.folder_size import BYTES_PER_ENTRY, FEW_ENTRIES
 from logshipper_ingest.spool.segment_reader import list_segments, segment_name
 
@@ -28,6 +29,23 @@ _LARGEST_SEGMENT_BYTES = 64 << 20
 _KEPT = "identity.json"
 _COUNTERS = "counters"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def remove_remains(spool_fd: int, name: str) -> bool:
+    """Removes a folder of the spool that is empty, as where an agent died at the end of a removal,
+    or holds the agent's limits only, which it wrote into a capture that its keeper took back. False
+    where it holds anything else."""
+    try:
+        fd = os.open(name, _FLAGS, dir_fd=spool_fd)
+        try:
+            if os.fstat(fd).st_uid == os.geteuid() and os.listdir(fd) == [LIMITS_FILE]:
+                os.unlink(LIMITS_FILE, dir_fd=fd)
+        finally:
+            os.close(fd)
+        os.rmdir(name, dir_fd=spool_fd)
+    except OSError:
+        return False
+    return True
 
 
 class FolderRemoval:

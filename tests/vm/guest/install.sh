@@ -12,6 +12,14 @@ install -D -m 755 -t /usr/libexec/logshipper "$src"/hooks/*
 install -m 644 -t /etc/systemd/system "$src/systemd/logshipper-agent.service" "$src"/guest/*.service
 install -m 644 "$src/systemd/logshipper.tmpfiles" /etc/tmpfiles.d/logshipper.conf
 install -D -m 644 "$src/guest/agent.toml" /etc/logshipper/agent.toml
+# the second node has a slurmd, a spool and an agent of its own
+for unit in slurmd logshipper-agent; do
+    cp "$(find /usr/lib/systemd/system /etc/systemd/system -name $unit.service | head -n 1)" /etc/systemd/system/$unit-n2.service
+    install -D -m 644 "$src/guest/$unit-n2.conf" /etc/systemd/system/$unit-n2.service.d/n2.conf
+done
+install -m 644 "$src/guest/agent-n2.toml" /etc/logshipper/agent-n2.toml
+install -d -m 711 /var/spool/logshipper-n2
+echo 'SLURMD_OPTIONS="-N n1"' >/etc/default/slurmd
 install -D -m 644 -t /etc/slurm "$src/guest/slurm.conf" "$src/guest/cgroup.conf"
 install -D -m 644 -t /usr/local/lib/vm "$src"/guest/*.py
 
@@ -23,7 +31,7 @@ printf 'dummy\nvirtio_console\n' >/etc/modules-load.d/vm.conf
 mkdir -p /etc/systemd/system.conf.d
 printf '[Manager]\nDefaultTimeoutStopSec=20s\n' >/etc/systemd/system.conf.d/vm.conf
 install -d -m 700 -o slurm -g slurm /var/lib/slurm/slurmctld /var/spool/logshipper-ended
-install -d -m 755 /var/lib/slurm/slurmd /var/log/slurm
+install -d -m 755 /var/lib/slurm/slurmd-n1 /var/lib/slurm/slurmd-n2 /var/log/slurm
 chown slurm: /var/log/slurm
 for number in $(seq 100 "$1"); do
     echo "u$number:x:3$number:3$number::/home/u$number:/bin/bash" >>/etc/passwd
@@ -31,6 +39,6 @@ for number in $(seq 100 "$1"); do
     echo "u$number:*:19000:0:99999:7:::" >>/etc/shadow
     install -d -m 700 -o "3$number" -g "3$number" "/home/u$number"
 done
-systemctl --quiet enable vm-network vm-driver loki logshipper-agent munge slurmctld slurmd
+systemctl --quiet enable vm-network vm-driver loki logshipper-agent logshipper-agent-n2 munge slurmctld slurmd slurmd-n2
 systemctl --quiet mask getty@tty1 serial-getty@ttyS0 apt-daily.timer apt-daily-upgrade.timer fstrim.timer e2scrub_all.timer
 systemctl --quiet set-default multi-user.target
