@@ -11,8 +11,11 @@ class LogshipperError(Exception):
 class ConfigError(LogshipperError):
     """A configuration is refused, at start only; all its problems at once.
 
-    source: file or option that is at fault; problems: one plain sentence each.
+    source: file or option that is at fault; problems: one plain sentence each. exit_code: of the
+    command that ends by it.
     """
+
+    exit_code = 1
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.source = source

@@ -14,6 +14,7 @@ from logshipper_ingest.config import agent_config
 from logshipper_ingest.console.console_script import run_command
 from logshipper_ingest.console.service_log import write_error, write_line
 
+NOT_SET_UP = 78  # EX_CONFIG of sysexits.h: the unit isn't started again by itself
 _EXAMPLES = """examples:
   logshipper-agent validate --config /etc/logshipper/agent.toml    is it right? all that isn't, at once
   logshipper-agent check --config /etc/logshipper/agent.toml       does it fit Loki, Prometheus and this node?
@@ -152,7 +153,12 @@ def _run(options: argparse.Namespace) -> int:
             NodeAgent,
         )  # late: what it imports takes a while
 
-        NodeAgent(agent_config.load(options.config), write_line).run()
+        try:
+            config = agent_config.load(options.config)
+        except agent_config.UnsetError as error:
+            error.exit_code = NOT_SET_UP
+            raise
+        NodeAgent(config, write_line).run()
         return 0
     root = store_root(options.store)
     if not user_agent.serve(root, write_line, idle_secs=options.idle_secs):

@@ -41,15 +41,15 @@ def find(machine: Machine) -> list[str]:
     return problems + journal_faults(machine.output(JOURNAL))
 
 
-JOURNAL = "journalctl -q -o json _SYSTEMD_UNIT=logshipper-agent.service _TRANSPORT=stdout"
+# systemd's own child, before it is the agent, is in the unit, too
+JOURNAL = "journalctl -q -o json _SYSTEMD_UNIT=logshipper-agent.service SYSLOG_IDENTIFIER=logshipper-agent"
 
 
 def journal_faults(text: str) -> list[str]:
-    """Sentences about the agent's messages in the journal whose priority isn't right. text: an
-    entry on each line, as JSON."""
-    entries = [
-        (entry["MESSAGE"], entry["PRIORITY"]) for entry in map(json.loads, text.splitlines())
-    ]
+    """Sentences about the agent's messages in the journal whose priority or way isn't right. text:
+    an entry on each line, as JSON."""
+    documents = [json.loads(line) for line in text.splitlines()]
+    entries = [(document["MESSAGE"], document["PRIORITY"]) for document in documents]
     faults = [
         f"priority {priority}: {message}"
         for message, priority in entries
@@ -58,6 +58,11 @@ def journal_faults(text: str) -> list[str]:
     ]
     if not any(message.startswith("ready:") for message, _ in entries):
         faults.append("the agent never said that it is ready")
+    faults += [
+        f"by {document['_TRANSPORT']}, without fields: {document['MESSAGE']}"
+        for document in documents
+        if document["MESSAGE"].startswith("ready:") and document["_TRANSPORT"] != "journal"
+    ]
     return faults
 
 

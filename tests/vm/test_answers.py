@@ -89,12 +89,17 @@ def test_figures() -> None:
 
 def test_the_journal() -> None:
     def text(*entries: tuple[str, str]) -> str:
-        return "\n".join(json.dumps({"MESSAGE": words, "PRIORITY": n}) for words, n in entries)
+        return "\n".join(
+            json.dumps({"MESSAGE": words, "PRIORITY": n, "_TRANSPORT": "journal"})
+            for words, n in entries
+        )
 
     right = ("ready: /spool to Loki", "6"), ("Loki is away", "4"), ("stopped", "6")
     assert journal_faults(text(*right)) == []
     wrong = ("ready: /spool", "4"), ("Loki is away", "6"), ("<4>Loki is away", "4")
     assert len(journal_faults(text(*right, *wrong))) == 3
+    by_stderr = text(*right).replace("journal", "stdout")
+    assert journal_faults(by_stderr) == ["by stdout, without fields: ready: /spool to Loki"]
     assert journal_faults("") == ["the agent never said that it is ready"]
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from logshipper.errors import LogshipperError
 from logshipper.fault_points import fault_point
+from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount, Rows
@@ -105,7 +106,7 @@ class Learner:
 
     def _put_off(self, capture: FollowedCapture, words: str, secs: float) -> None:
         if words != capture.blocked:
-            self._say(f"{capture.folder.path}: {words}; tried again")
+            self._say(LogLine(f"{capture.folder.path}: {words}; tried again", **capture.about))
         capture.blocked = words
         capture.pause_secs = QUIET_SECS
         capture.next_look = time.monotonic() + secs
@@ -134,7 +135,8 @@ class Learner:
         )
         self._count(capture.identity.user, before, _PrintedCounts.of(knowledge.account))
         if learnt.blocked and learnt.blocked != capture.blocked:
-            self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
+            line = f"{capture.folder.path}: waits in the spool: {learnt.blocked}"
+            self._say(LogLine(line, **capture.about))
         capture.blocked = learnt.blocked
         self._log_damages(capture, learnt.damages)
         self._agent_metrics.damages.inc(len(learnt.damages))
@@ -178,11 +180,12 @@ class Learner:
                 0,
             )
         ]:
-            self._say(words)
+            self._say(LogLine(words, Kind.DAMAGED, **capture.about))
             self._damage_lines[uid] += 1
         if logged_count < MAX_USERS_DAMAGES_TOLD:
             if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
-                self._say(f"{capture.folder.path}: more damages of it are only counted")
+                words = f"{capture.folder.path}: more damages of it are only counted"
+                self._say(LogLine(words, **capture.about))
             if self._damage_lines[uid] == MAX_USERS_DAMAGES_TOLD:
                 self._say(
                     f"uid {uid}: more damages of this user's captures are only counted, for an hour at most"

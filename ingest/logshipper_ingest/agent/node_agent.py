@@ -39,7 +39,7 @@ from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import FIRST_SINK
 from logshipper_ingest.console.seldom import Seldom
-from logshipper_ingest.console.service_log import Notice
+from logshipper_ingest.console.service_log import Kind, LastNotice, LogLine, Notice, dropped_count
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
@@ -129,6 +129,7 @@ class NodeAgent:
         self._limits = SpoolLimits(config.agent, say)
         self._overuse = SpoolOveruse(config.agent, say)
         self._reported_taken_count = 0  # captures taken away, in the metrics already
+        self._reported_lines_count = 0  # lines that the journal had no room for, likewise
         self._telegraf = TelegrafRouter(config, say) if config.telegraf.enabled else None
         self._telegraf_counts: Counter[str] = Counter()
         self._server: MetricsServer | None = None
@@ -196,7 +197,7 @@ class NodeAgent:
                 socket.start()
             for thread in threads:
                 thread.start()
-            self._say(Notice(self._ready_words(server.port)))
+            self._say(Notice(self._ready_words(server.port), Kind.READY))
             self._service.ready()
             self._serve()
         finally:
@@ -214,7 +215,7 @@ class NodeAgent:
             server.close()
             self._end()
             if self._ending:
-                self._say(Notice("stopped"))
+                self._say(LastNotice("stopped"))
             for signo in (signal.SIGTERM, signal.SIGINT):
                 # Python's own end would give a second one its default: killed
                 signal.signal(signo, signal.SIG_IGN)
@@ -324,7 +325,9 @@ class NodeAgent:
         present = set(names)
         self._retries = {name: retry for name, retry in self._retries.items() if name in present}
         for name in [name for name in self._captures if name not in present]:
-            self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
+            capture = self._captures[name]
+            words = f"{capture.folder.path}: somebody removed it from the spool"
+            self._say(LogLine(words, **capture.about))
             self._drop(name)
         self._has_looked = True
 
@@ -386,7 +389,7 @@ class NodeAgent:
 
     def _refuse(self, name: str, words: str) -> None:
         if self._retries.get(name, (0.0, ""))[1] != words:
-            self._say(f"{name}: {words}")
+            self._say(LogLine(f"{name}: {words}", capture=name))
         self._retries[name] = (time.monotonic() + RETRY_SECS, words)
 
     def _leave_unused(self, folder: CaptureFolder) -> None:
@@ -488,6 +491,9 @@ class NodeAgent:
             taken_count - self._reported_taken_count
         )
         self._reported_taken_count = taken_count
+        lines_count = dropped_count()
+        self._metrics.left_out.labels("log_lines").inc(lines_count - self._reported_lines_count)
+        self._reported_lines_count = lines_count
         for sink in self._sinks:
             sink.measure(captures)
         self._disks.measure()

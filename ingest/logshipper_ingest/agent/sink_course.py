@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from logshipper.private_folder import make_private_folder
 from logshipper_ingest.agent.sink_parts import make_delivery, push_client
 from logshipper_ingest.config.sink_config import Server, SinkConfig, is_loki
+from logshipper_ingest.console.service_log import other_words
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.shipping.disk_metrics import QuarantineMetrics
@@ -42,7 +43,7 @@ class SinkCourse:
         self.config = config
         self.wake = threading.Event()  # something is there to be shipped
         self._stop = stop
-        self._say = say = say if config.is_first else _of_sink(config, say)
+        self._say = say = _of_sink(config, say)
         self._departures: deque[FollowedCapture] = deque()  # to be let go
         if config.name:
             make_private_folder(os.path.dirname(config.folder))
@@ -192,4 +193,6 @@ class SinkCourse:
 
 
 def _of_sink(config: SinkConfig[Server], say: Say) -> Say:
-    return lambda words: say(type(words)(f"[{config.table}] {words}"))
+    """Lines name all but the first one; their fields in the journal, each."""
+    prefix = "" if config.is_first else f"[{config.table}] "
+    return lambda words: say(other_words(words, f"{prefix}{words}", sink=config.label))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from logshipper.errors import os_words
 from logshipper.spool.spool_room import SpoolMarks
 from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.console.service_log import LogLine
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 
@@ -81,9 +82,11 @@ class SpoolLimits:
             words = os_words(error)
             if self._failed != words:
                 self._failed = words
-                self._say(
-                    f"{capture.folder.path}: how much may be spooled can't be written: {words}; tried again"
+                line = (
+                    f"{capture.folder.path}: how much may be spooled can't be written: {words}; "
+                    "tried again"
                 )
+                self._say(LogLine(line, **capture.about))
             return
         self._failed = ""
         self._written_marks[capture.folder.key] = marks

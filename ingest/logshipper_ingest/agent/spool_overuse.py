@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from logshipper.errors import os_words
 from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.console.text_table import plural, shown_size
 from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
@@ -247,7 +248,8 @@ class SpoolOveruse:
         self.latest = [*self.latest, note][-MOST_NOTED:]
         self._line_counts[identity.uid] += 1
         if self._line_counts[identity.uid] <= MOST_SAID:
-            self._say(f"{folder.path}, of uid {identity.uid}: {words}")
+            line = f"{folder.path}, of uid {identity.uid}: {words}"
+            self._say(LogLine(line, Kind.TAKEN, **identity.about(folder.name)))
         elif self._line_counts[identity.uid] == MOST_SAID + 1:
             self._say(f"uid {identity.uid}: further captures that are taken away are only counted")
 

@@ -147,11 +147,16 @@ SECTIONS = {
 }
 
 
+class UnsetError(ConfigError):
+    """Nobody has set up this agent yet: all that is wrong is that [loki] has no url."""
+
+
 def load(path: str) -> AgentConfig:
     """The configuration that a file says. Raises ConfigError with all that is wrong with it."""
     config, problems = read(path)
     if problems:
-        raise ConfigError(path, problems)
+        is_unset = len(problems) == 1 and not config.loki.access.url
+        raise (UnsetError if is_unset else ConfigError)(path, problems)
     return config
 
 

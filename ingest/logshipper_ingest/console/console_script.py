@@ -23,7 +23,7 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
     except ConfigError as error:
         for problem in error.problems:
             write_error(f"{parser.prog}: {error.source}: {problem}")
-        return 1
+        return error.exit_code
     except LogshipperError as error:
         write_error(f"{parser.prog}: {error}")
         return 1

@@ -4,6 +4,8 @@ it was."""
 import time
 from collections.abc import Callable
 
+from logshipper_ingest.console.service_log import other_words
+
 SECS = 600.0  # between two lines of the same words
 _MAX_KNOWN = 100
 
@@ -29,7 +31,8 @@ class Seldom:
         if len(self._last_lines) >= _MAX_KNOWN:
             self._last_lines.clear()
         self._last_lines[words] = now, 0
-        self._say(f"{words} ({times} times more since this was said last)" if times else words)
+        more = f" ({times} times more since this was said last)" if times else ""
+        self._say(other_words(words, f"{words}{more}"))
 
     def is_over(self) -> None:
         """All is well: the next trouble is news again."""

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.console.service_log import LogLine
 from logshipper_ingest.metrics.job_series import (
     FAMILIES,
     SLURM_END,
@@ -239,9 +240,10 @@ class JobMetrics(Collector):
         self.captures_left_out.inc()
         if self._say is not None:
             cap = self._section.max_captures
-            self._say(
+            words = (
                 f"metrics: a capture of job {job_id} is left out: [metrics] max_captures is {cap}"
             )
+            self._say(LogLine(words, job=job_id))
 
     def expire(self, now_ns: int) -> None:
         """Forgets jobs all captures of which were over expire_secs ago. Call it about once a
@@ -276,7 +278,8 @@ class JobMetrics(Collector):
             key = ".".join(path)
             key_text = ascii(key if len(key) <= 60 else key[:57] + "...")
             more = "; more keys of it are only counted" if log_count == MAX_KEYS_LOGGED else ""
-            self._say(f"metrics: key {key_text} of job {job_id} is left out: {reason}{more}")
+            words = f"metrics: key {key_text} of job {job_id} is left out: {reason}{more}"
+            self._say(LogLine(words, job=job_id))
 
         return JobKeys(self._section.max_keys, self._section.max_label_bytes, leave_out)
 

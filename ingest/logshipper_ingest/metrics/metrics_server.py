@@ -76,7 +76,7 @@ TELEGRAF_OUTCOMES = (  # of logshipper_ingest/telegraf/router.py
         "crowded",
     ),
 )
-LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "captures_taken")
+LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "captures_taken", "log_lines")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAIT_BUCKETS = (
     1,

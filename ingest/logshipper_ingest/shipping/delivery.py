@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from logshipper.errors import PushError, QueryError, RetryablePushError
 from logshipper_ingest.config.delivery_options import DeliveryOptions
-from logshipper_ingest.console.service_log import Notice
+from logshipper_ingest.console.service_log import Kind, LogLine, Notice
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.refusals import STREAM_LIMIT, STREAM_RATE, throttle_of
@@ -413,7 +413,7 @@ class Delivery:
                 self._message_times[message] = now
                 self._is_outage_logged = True
         if is_news:
-            self._say(f"{error}; {self.sink.fix(error, tenant)}")
+            self._say(LogLine(f"{error}; {self.sink.fix(error, tenant)}", Kind.SINK_AWAY))
 
     def _compare_clocks(self, date_ns: int | None) -> None:
         """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that
@@ -444,7 +444,8 @@ class Delivery:
         if is_over and is_logged:
             since_ns = min(trouble.since_ns for trouble in troubles)
             secs = (time.time_ns() - since_ns) / 1e9
-            self._say(Notice(f"{self.sink.kind} takes everything again, after {secs:.0f} s"))
+            words = f"{self.sink.kind} takes everything again, after {secs:.0f} s"
+            self._say(Notice(words, Kind.SINK_BACK))
 
     def _failing_keys(self) -> list[StreamKey]:
         """Users' streams. The caller has the lock, here and below."""

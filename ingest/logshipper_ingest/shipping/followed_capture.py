@@ -77,6 +77,11 @@ class FollowedCapture:
         self._lock = threading.Lock()
 
     @property
+    def about(self) -> dict[str, str]:
+        """Of a line of the log."""
+        return self.identity.about(self.folder.name)
+
+    @property
     def first(self) -> ShippedCapture:
         """As the first sink has it."""
         return self.sinks[0]

@@ -34,6 +34,7 @@ from logshipper.spool.segment import Json
 from logshipper_ingest.config.sink_config import Server, SinkConfig
 from logshipper_ingest.config.tenants import tenant_of
 from logshipper_ingest.console.seldom import Seldom
+from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.model.capture_account import EventRow, ReportRow, Rows
 from logshipper_ingest.model.key_reports import documents
@@ -253,14 +254,18 @@ class Shipper:
             progress.counts.ahead_ns, progress.changed_ns = ahead_ns, time.time_ns()
             self._checkpoints.commit([progress], {})
             self._say(
-                f"{capture.folder.path}: this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which would "
-                "refuse its times: they are set back; set the clock"
+                LogLine(
+                    f"{capture.folder.path}: this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which "
+                    "would refuse its times: they are set back; set the clock",
+                    **capture.capture.about,
+                )
             )
 
     def _log_once(self, capture: ShippedCapture, words: str) -> None:
         if capture.trouble != words:
             capture.trouble = words
-            self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
+            line = f"{capture.folder.path}: can't be read: {words}; tried again"
+            self._say(LogLine(line, **capture.capture.about))
 
     def _guarded_piece(
         self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool
@@ -597,12 +602,18 @@ class Shipper:
         reasons: Counter[str] = Counter()
         for refusal in refusals:
             reasons[refusal.reason] += len(refusal.chunk.lines)
+        jobs = {refusal.chunk.common.pairs["job_id"] for refusal in refusals}
+        about = {"job": min(jobs)} if len(jobs) == 1 else {}
         for reason, count in reasons.items():
             self._metrics.refused_entries.labels(reason).inc(count)
             words = next(refusal.words for refusal in refusals if refusal.reason == reason)
             self._say(
-                f"{self._delivery.sink.kind} refuses {count} entries for good ({reason}), "
-                f"they are in the quarantine: {words}"
+                LogLine(
+                    f"{self._delivery.sink.kind} refuses {count} entries for good ({reason}), "
+                    f"they are in the quarantine: {words}",
+                    Kind.REFUSED,
+                    **about,
+                )
             )
         if dropped_count:
             self._metrics.left_out.labels("quarantine_full").inc(dropped_count)

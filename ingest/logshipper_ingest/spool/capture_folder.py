@@ -62,6 +62,10 @@ class Identity(NamedTuple):
     def source(self) -> Source:
         return Source(self.attempt, self.step, self.task)
 
+    def about(self, capture: str) -> dict[str, str]:
+        """What a line of the agent's log is about; capture: its folder's name."""
+        return {"job": self.job_id, "user": self.user, "capture": capture}
+
 
 class Life(Enum):
     """STARTING: nothing is written yet; LIVE: its sidecar writes; ORPHANED: the sidecar is gone,

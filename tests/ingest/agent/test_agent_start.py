@@ -22,7 +22,7 @@ from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
 from tests.tools.faulty_server import FaultyServer, Said
 from tests.tools.node_agents import NodeAgent
 from tests.tools.other_users import ANN, needs_root, ordinary_python
-from tests.tools.sources import SOURCES
+from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 
 NOWHERE = "http://127.0.0.1:1"
@@ -179,6 +179,18 @@ def test_the_command_says_the_line_and_ends_with_1(
     assert len(ran.stderr.splitlines()) == 1
     assert not agent.socket.exists()
     assert is_free(agent)
+
+
+def test_one_that_nobody_has_set_up(tmp_path: Path) -> None:
+    """systemd 239 knows no ExecCondition, and would start it again every 5 s."""
+    agent = NodeAgent(tmp_path, "", cluster="c")
+    unit = (ROOT / "deploy/systemd/logshipper-agent.service").read_text()
+    ran = run(agent)
+    assert f"RestartPreventExitStatus={ran.returncode}" in unit.splitlines()
+    assert ran.stderr == (
+        f"logshipper-agent: {agent.config}: [loki] url: is missing: where Loki is, such as http://loki.example.org:3100\n"
+    )
+    assert agent.call("validate").returncode == 1
 
 
 def test_a_configuration_that_is_missing_or_wrong(tmp_path: Path) -> None:

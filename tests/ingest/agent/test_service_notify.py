@@ -144,9 +144,23 @@ def test_the_unit_waits_for_it() -> None:
     assert secs >= 60, "a disk may stall for seconds"
 
 
-@pytest.mark.skipif(
+needs_analyze = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here"
 )
+
+
+@needs_analyze
+def test_systemd_understands_all_of_the_unit(tmp_path: Path) -> None:
+    """What it doesn't know it only warns of."""
+    unit = tmp_path / UNIT.name
+    unit.write_text(re.sub("^ExecStart=[^ ]+", "ExecStart=/bin/true", UNIT.read_text(), flags=re.M))
+    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
+    about_ours = [line for line in result.stderr.splitlines() if UNIT.name in line]
+    assert (result.returncode, about_ours) == (0, [])
+
+
+@needs_analyze
 def test_the_unit_is_hardened(tmp_path: Path) -> None:
     """2.4 by systemd 252: less is better, and 2.5 the limit."""
     unit = tmp_path / UNIT.name

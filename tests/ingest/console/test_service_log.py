@@ -15,6 +15,7 @@ from logshipper_ingest.config.influxdb_section import InfluxdbSection
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.config.sink_config import SinkConfig
 from logshipper_ingest.console import service_log
+from logshipper_ingest.console.journal import Journal
 from logshipper_ingest.console.service_log import Notice, write_error, write_line
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -24,11 +25,16 @@ TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 def stderr(path: Path, monkeypatch: pytest.MonkeyPatch, *, journal: bool) -> Iterator[None]:
     """A file for stderr, as systemd starts a service: it is the journal, or the service's child has
     it in its place."""
-    with path.open("w") as file, monkeypatch.context() as patch:
+    with path.open("a") as file, monkeypatch.context() as patch:
         about = path.stat()
         patch.setenv("JOURNAL_STREAM", f"{about.st_dev}:{about.st_ino + (not journal)}")
         patch.setattr(sys, "stderr", file)
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_journal_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_log, "_JOURNAL", Journal(str(tmp_path / "nothing")))
 
 
 def test_the_journal_gets_priorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
