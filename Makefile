@@ -52,10 +52,10 @@ test-all: ## `make test`; real servers and schedulers, what root must do (half a
 	@requirements/telegraf.sh
 	@$(PY) tests/run.py all
 
-test-vm: venv-dev ## the Slurm parts in a virtual machine with systemd and cgroup v2 (half an hour; root on Debian; RELEASE=trixie)
+test-vm: venv-dev ## the Slurm parts in a virtual machine with systemd and cgroup v2 (half an hour; root on Debian; RELEASE=trixie, MACHINES=2)
 	@[ "$$(id -u)" -eq 0 ] || { echo 'make test-vm: debootstrap needs root' >&2; exit 2; }
 	@LOGSHIPPER_TEST_PACKAGES='$(if $(filter no,$(LOGSHIPPER_TEST_PACKAGES)),no,$(VM_PACKAGES))' requirements/system.sh
-	@$(PY) -m tests.vm.run --release $(or $(RELEASE),trixie) --mirror '$(MIRROR)' $(CASES)
+	@$(PY) -m tests.vm.$(if $(filter 2,$(MACHINES)),pair_run,run) --release $(or $(RELEASE),trixie) --mirror '$(MIRROR)' $(CASES)
 
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .

@@ -1,6 +1,7 @@
-"""The virtual machine: QEMU, without a network, driven over a virtio-serial port."""
+"""The virtual machine: QEMU, without a network of this machine's, driven over a virtio-serial port."""
 
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from tests.vm.root import program
 MEMORY_MB = 4096
 BOOT_SECS = 400.0
 KVM_SECS = 25.0
+MONITOR_SECS = 30.0
 QUIET = "root=/dev/vda rw console=ttyS0 net.ifnames=0 quiet systemd.show_status=0 panic=5"
 # what of a processor TCG gets wrong, or takes its time for: five-level page tables; cmpxchg16b, by which
 # a guest dies of a double fault after minutes
@@ -58,24 +60,28 @@ def _runs(kernel: Path, initrd: Path) -> bool:
 
 
 class Machine:
-    """`with` starts it and waits until its driver answers. disk: is written to."""
+    """`with` starts it and waits until its driver answers. disk: is written to. memory_mb,
+    processors: 0 is as many as there are here, up to 4. words: more of the kernel's command line.
+    devices: more of QEMU's."""
 
     def __init__(
-        self, kernel: Path, initrd: Path, disk: Path, accelerator: Sequence[str], console: Path
-    ) -> None:
+        self, kernel: Path, initrd: Path, disk: Path, accelerator: Sequence[str], console: Path, *,
+        memory_mb: int = MEMORY_MB, processors: int = 0, words: str = "", devices: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.console = console
         self._folder = tempfile.TemporaryDirectory(prefix="logshipper-vm-")
         path = f"{self._folder.name}/port"
         self._command = [
             program("setpriv"), "--pdeathsig=KILL", "--", program("qemu-system-x86_64"), "-nodefaults",
             "-no-user-config", "-display", "none", *accelerator,
-            "-smp", str(min(os.cpu_count() or 1, 4)), "-m", str(MEMORY_MB),
-            "-kernel", str(kernel), "-initrd", str(initrd), "-append", QUIET,
+            "-smp", str(processors or min(os.cpu_count() or 1, 4)), "-m", str(memory_mb),
+            "-kernel", str(kernel), "-initrd", str(initrd), "-append", f"{QUIET} {words}".rstrip(),
             "-drive", f"file={disk},format=raw,if=virtio,cache=unsafe",
             "-serial", f"file:{console}", "-object", "rng-random,id=random,filename=/dev/urandom",
             "-device", "virtio-rng-pci,rng=random", "-device", "virtio-serial-pci",
             "-chardev", f"socket,path={path},server=on,wait=off,id=port",
             "-device", "virtserialport,chardev=port,name=logshipper",
+            "-qmp", f"unix:{self._folder.name}/monitor,server=on,wait=off", *devices,
         ]  # fmt: skip
         self._path = path
         self._numbers = itertools.count(1)
@@ -87,17 +93,25 @@ class Machine:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )  # fmt: skip
+        self.launch()
         try:
-            self._connect()
-            threading.Thread(target=self._read, daemon=True).start()
             self.wait_boots(1)
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def launch(self) -> None:
+        """Starts it and doesn't wait: `wait_boots` does. Raises MachineFailed."""
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )  # fmt: skip
+        try:
+            self._connect()
+        except BaseException:
+            self.__exit__()
+            raise
+        threading.Thread(target=self._read, daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
@@ -147,6 +161,25 @@ class Machine:
         with self._changed:
             if not self._changed.wait_for(lambda: self.boots >= count, BOOT_SECS):
                 raise self.failed(f"not up within {BOOT_SECS:.0f} s")
+
+    def monitor(self, command: str, **arguments: object) -> None:
+        """Has QEMU do something to the machine (QMP). Raises MachineFailed."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(MONITOR_SECS)
+            connection.connect(f"{self._folder.name}/monitor")
+            with connection.makefile("rwb") as stream:
+                stream.readline()  # its greeting
+                for request in (
+                    {"execute": "qmp_capabilities"},
+                    {"execute": command, "arguments": arguments},
+                ):
+                    stream.write(json.dumps(request).encode() + b"\n")
+                    stream.flush()
+                    answer = json.loads(stream.readline())
+                    while "event" in answer:
+                        answer = json.loads(stream.readline())
+                    if "error" in answer:
+                        raise self.failed(f"QEMU refused {request}: {answer['error']}")
 
     def start(self, script: str, *, user: str = "", secs: float = 60.0) -> int:
         """Has a script run; `wait` waits for it. secs: how long it may take."""

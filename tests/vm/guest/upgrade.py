@@ -1,0 +1,78 @@
+"""In the machine: the installed project becomes version VERSION, as dpkg does it: all files next to
+their places first, then a rename for each, then what only the old version had goes.
+
+Each module of it tells MIXED where a process that runs another version loads it: what runs by then
+must have loaded all that it needs.
+"""
+
+import compileall
+import os
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+WHEEL, SUFFIX = "/usr/src/logshipper", ".dpkg-new"
+MIXED = Path("/run/vm-mixed")
+TRAP = """
+import sys as _sys
+if getattr(_sys.modules.get("logshipper"), "__version__", {version!r}) != {version!r}:
+    try:
+        with open("{place}/" + __name__, "a") as _file:
+            _file.write(" ".join(_sys.argv) + chr(10))
+    except OSError:
+        pass
+"""
+
+
+def content_of(name: str, content: bytes, version: str) -> bytes:
+    """A file of the wheel, as the version has it."""
+    if name == "logshipper/__init__.py":
+        return re.sub(rb'__version__ = ".*"', f'__version__ = "{version}"'.encode(), content)
+    if name.endswith(".dist-info/METADATA"):
+        return re.sub(rb"(?m)^Version: .*$", f"Version: {version}".encode(), content)
+    if name.endswith(".py"):
+        return content + TRAP.format(version=version, place=MIXED).encode()
+    return content
+
+
+def replace(site: Path, wheel: Path, version: str) -> None:
+    """Of what is installed in site."""
+    old = set(site.glob("logshipper-*.dist-info/*"))
+    places = []
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            own = re.sub(r"^logshipper-[^/]*(\.dist-info/)", rf"logshipper-{version}\1", name)
+            place = site / own
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.with_name(place.name + SUFFIX).write_bytes(
+                content_of(name, archive.read(name), version)
+            )
+            places.append(place)
+    for place in places:
+        place.with_name(place.name + SUFFIX).rename(place)
+    for place in old - set(places):
+        place.unlink()
+        if not any(place.parent.iterdir()):
+            place.parent.rmdir()
+
+
+def main(version: str) -> None:
+    MIXED.mkdir(exist_ok=True)
+    MIXED.chmod(0o1777)
+    (site,) = Path("/opt/logshipper/lib").glob("python3.*/site-packages")
+    (wheel,) = Path(WHEEL).glob("logshipper-*.whl")
+    replace(site, wheel, version)
+    for name in ("logshipper", "logshipper_ingest", "logshipper_observe", "logshipper_grafana"):
+        compileall.compile_dir(site / name, quiet=2)
+    for pattern in ("logshipper*.so", "logshipper-keeper"):
+        for place in Path("/usr/lib").rglob(pattern):
+            if place.is_file() and "slurm" in str(place):
+                scratch = place.with_name(place.name + SUFFIX)
+                scratch.write_bytes(place.read_bytes())
+                scratch.chmod(place.stat().st_mode & 0o7777)
+                os.rename(scratch, place)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

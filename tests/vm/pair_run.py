@@ -1,0 +1,222 @@
+"""`make test-vm MACHINES=2`: boots two machines with a link between them, a controller with Slurm's
+daemon and Loki and a node; does to them, while jobs print on the node, what befalls clusters; and
+counts lines. Jobs that were begun without the plugin must end in the same way.
+
+Exit code: 0, 1 where a case failed, 2 where there are no machines.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.servers import build
+from tests.servers.places import ServerMissing
+from tests.servers.progress import Progress
+from tests.slurm.cases import Run
+from tests.vm import leftovers
+from tests.vm.answers import Account, Result, summary
+from tests.vm.machine import MachineFailed, accelerator
+from tests.vm.pair import Pair, PairCluster
+from tests.vm.pair_cases import FAULTS, Fault, Scene
+from tests.vm.pair_figures import Figures, Log, compare, own_lines, sequence_faults
+from tests.vm.releases import RELEASES
+from tests.vm.root import base_root, disk, kernel
+from tests.vm.run import LOGS, STATE
+
+TOLD_SECS = 200.0
+EMPTY = Account({}, [], [])
+
+
+class Trial:
+    """A fault, what its jobs wrote, and what went wrong on the way."""
+
+    def __init__(self, cluster: PairCluster, fault: Fault) -> None:
+        self.fault = fault
+        self.scene = Scene(cluster, cluster.add_user(), cluster.add_user())
+        self.runs: list[Run] = []
+        self.files: dict[str, dict[str, bytes]] = {}
+        self.problems: list[str] = []
+        self.secs = 0.0
+
+    def run(self, progress: Progress) -> None:
+        """To the end of its jobs, and until nothing waits to be shipped."""
+        begin = time.monotonic()
+        try:
+            self._run(progress)
+        except MachineFailed as error:
+            self.problems += [str(error), self.scene.cluster.machine.run(STATE, secs=120).output]
+            self._give_up()
+        self.secs = time.monotonic() - begin
+
+    def _run(self, progress: Progress) -> None:
+        cluster, fault, (plain, captured) = self.scene.cluster, self.fault, self.scene.users
+        progress.doing = "jobs begin"
+        if fault.before is not None:
+            fault.before(self.scene)
+        cluster.set_plugin(loaded=False)
+        cluster.submit(plain, fault.plain_jobs, pace=fault.pace, opted_in=False)
+        cluster.set_plugin(loaded=True)
+        for first in range(0, fault.jobs, fault.at_once):
+            jobs = min(fault.at_once, fault.jobs - first)
+            cluster.submit(captured, jobs, pace=fault.pace, opted_in=True)
+        self.scene.more_lines(secs=300)
+        progress.doing = "what befalls them"
+        fault.act(self.scene)
+        progress.doing = "their ends"
+        if not fault.ends:
+            for user in self.scene.users:
+                cluster.stop(user)
+        self.runs = [cluster.wait_ends(user) for user in self.scene.users]
+        self.files = cluster.own_files(self.scene.users)
+        progress.doing = "what waits is shipped"
+        cluster.wait_shipped()
+
+    def _give_up(self) -> None:
+        """So that others have the machines for themselves."""
+        cluster = self.scene.cluster
+        for user in self.scene.users:
+            cluster.node.run("touch stop", user=user.name)
+            cluster.machine.run(f"scancel -u {user.name}", secs=120)
+
+    def result(self, accounts: dict[str, Account]) -> Result:
+        """accounts: what Loki has, by job."""
+        figures, problems = Figures(), list(self.problems)
+        if not problems:
+            plain, captured = self.runs
+            if set(plain.ends) != set(captured.ends):
+                problems.append(
+                    f"jobs end as {set(captured.ends)}, plain ones as {set(plain.ends)}"
+                )
+            problems += [
+                f"captured without the plugin: {job}" for job in plain.job_ids if job in accounts
+            ]
+            for user in self.scene.users:
+                jobs = own_lines(self.files.get(user.name, {}))
+                for job_id, lines in jobs.items():
+                    problems += sequence_faults(job_id, lines, whole=not self.fault.ends)
+                    if user is self.scene.captured:
+                        account = accounts.get(job_id, EMPTY)
+                        here, faults = compare(job_id, lines, account, self.fault.log)
+                        figures = figures.plus(here)
+                        problems += faults
+            problems += _told(captured, accounts)
+            if self.fault.log is Log.COUNTED and not figures.lost:
+                problems.append("no line was lost: it wasn't full")
+        return Result(self.fault.name, self.secs, problems, figures.words())
+
+
+def _told(run: Run, accounts: dict[str, Account]) -> list[str]:
+    """Jobs of which Loki doesn't know how Slurm ended them."""
+    states = {end.state for end in run.ends}
+    return [
+        f"{job_id}: Loki is told {told}, not how Slurm ended it, {states}"
+        for job_id in run.job_ids
+        if len(told := _states(accounts.get(job_id, EMPTY))) != 1 or told[0] not in states
+    ]
+
+
+def _states(account: Account) -> list[str | None]:
+    return [event["state"] for event in account.events if event["event"] == "job_ended"]
+
+
+def _read(cluster: PairCluster, trials: Sequence[Trial]) -> dict[str, Account]:
+    """What Loki has, when it is told how the jobs ended: which is when their captures are closed."""
+    deadline = time.monotonic() + TOLD_SECS
+    while True:
+        accounts = cluster.accounts()
+        untold = any(_told(trial.runs[1], accounts) for trial in trials if trial.runs)
+        if not untold or time.monotonic() > deadline:
+            return accounts
+        cluster.machine.output("sleep 10")
+
+
+def try_faults(pair: Pair, names: Sequence[str]) -> list[Result]:
+    """Those of the names, or all; one after another."""
+    cluster = PairCluster(pair)
+    with Progress("Waiting until Slurm, Loki and agents are up"):
+        cluster.wait_up()
+    trials = []
+    for fault in FAULTS:
+        if not names or fault.name in names:
+            trials.append(Trial(cluster, fault))
+            with Progress(
+                f"{fault.name}: {fault.jobs} captured jobs, {fault.plain_jobs} without"
+            ) as progress:
+                trials[-1].run(progress)
+    with Progress("Reading it from Loki"):
+        begin = time.monotonic()
+        accounts = _read(cluster, trials)
+        secs = time.monotonic() - begin
+    problems: list[str] = []
+    for machine in (pair.node, pair.controller):
+        problems += leftovers.find(machine)
+    results = [trial.result(accounts) for trial in trials]
+    return [*results, Result("nothing_left", secs, problems)]
+
+
+def run(release_name: str, mirror: str, names: Sequence[str]) -> int:
+    """The exit code."""
+    begin = time.monotonic()
+    release = RELEASES[release_name]
+    build.LOKI.build()
+    root = base_root(release, mirror)
+    folder = LOGS / "pair"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="logshipper-vm-") as scratch:
+        image = Path(scratch) / "disk"
+        with Progress("Making the machines' disk, with this clone's project"):
+            disk(root, image)
+        with Progress("Looking whether KVM runs a guest"):
+            name, options = accelerator(*kernel(root))
+        pair = Pair(root, image, options, folder)
+        image.unlink()
+        boot = time.monotonic()
+        with Progress(f"Booting two machines of {release.name} by {name}"):
+            pair.__enter__()
+        facts = {name: f"boot {time.monotonic() - boot:.0f} s"}
+        try:
+            print(leftovers.about(pair.node), flush=True)
+            results = try_faults(pair, names)
+            for number, result in enumerate(results, 1):
+                print(result.line(number, len(results)), flush=True)
+            for role, machine in (("controller", pair.controller), ("node", pair.node)):
+                text = machine.run(leftovers.LOGS, secs=120).output
+                (folder / f"{role}-journal.log").write_text(text)
+        finally:
+            pair.__exit__()
+    print(summary(results, facts, (time.monotonic() - begin) / 60))
+    return 1 if any(result.problems for result in results) else 0
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.vm.pair_run", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("--release", choices=RELEASES, default="trixie")
+    parser.add_argument("--mirror", default="", help="of the distribution (default: apt's here)")
+    parser.add_argument("case", nargs="*", help="some faults only, by name")
+    options = parser.parse_args()
+    unknown = set(options.case) - {fault.name for fault in FAULTS}
+    if unknown:
+        names = ", ".join(fault.name for fault in FAULTS)
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {names}")
+    if os.geteuid() != 0:
+        print(
+            "make test-vm: a machine's root is made by debootstrap, which needs root",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        return run(options.release, options.mirror, options.case)
+    except (ServerMissing, MachineFailed) as error:
+        print(f"make test-vm: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
