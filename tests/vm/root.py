@@ -55,7 +55,8 @@ def _make(release: Release, site: str, folder: Path, progress: Progress) -> None
     packages = " ".join((*PACKAGES, release.kernel, *release.more))
     # not by debootstrap itself, which unpacks all of them before it configures one; a mirror's copy of
     # testing may be weeks old
-    install = f"apt-get -qq -o Acquire::Check-Valid-Until=false update; apt-get -qq --yes install --no-install-recommends {packages}"
+    update = "apt-get -qq -o Acquire::Check-Valid-Until=false update"
+    install = f"{update}; apt-get -qq --yes install --no-install-recommends {packages}"
     script = f"mount -t proc proc {folder}/proc; chroot {folder} sh -ec '{install}'"
     _run(["unshare", "--mount", "sh", "-ec", script], folder, "packages couldn't be installed")
     progress.doing = "Python packages"
