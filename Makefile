@@ -101,10 +101,10 @@ wheel: venv-dev ## builds dist/logshipper-*.whl
 	@rm -rf build
 	@ls dist/*.whl
 
-deb: venv-dev ## builds Debian packages of logshipper and its Slurm plugin, in dist/
+deb: venv-demo ## builds Debian packages of logshipper and its Slurm plugin for this Debian or Ubuntu, in dist/
 	@deploy/packages/build.sh deb
 
-rpm: venv-dev ## builds RPMs of them, the plugin's also as source, in dist/
+rpm: venv-demo ## builds an RPM of logshipper and a source RPM of the plugin, in dist/ (TARGET=el8, el9, el10 or all)
 	@deploy/packages/build.sh rpm
 
 clean: ## removes all that was made here: .venv, caches, dist, the demo's output

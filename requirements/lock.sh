@@ -25,6 +25,8 @@ compile() {
         "$scratch/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" ${UPGRADE:+--upgrade} \
         "$@" --output-file "requirements/$name.lock"
+    # a release candidate is neither below 3.12 nor above it to an old pip; Ubuntu 22.04's Python 3.11 is one
+    sed -i "s/python_full_version \([<>]=*\) '\(3\.[0-9]*\)'/python_version \1 '\2'/" "requirements/$name.lock"
 }
 
 # .venv's, with what builds the wheel

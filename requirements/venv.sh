@@ -92,10 +92,9 @@ main() {
             "Behind a mirror pip's own settings count (PIP_INDEX_URL, pip.conf). Another Python: make ... PYTHON=python3.12"
     # on all cores, unlike pip's; for the demonstration what it imports is compiled as it goes
     [ "$1" = demo ] || step "Compiling them" sh -c '.venv/bin/python -m compileall -q -j 0 .venv/lib || :'
-    # compat, and plain path entries: setuptools' import hook would cost every start of logshipper some milliseconds
+    # then plain path entries: setuptools' import hook would cost every start of logshipper some milliseconds
     step "Installing logshipper itself into .venv" \
-        .venv/bin/python -m pip install --no-input --no-index --no-deps --no-build-isolation \
-        --config-settings editable_mode=compat --editable .
+        .venv/bin/python -m pip install --no-input --no-index --no-deps --no-build-isolation --editable .
     for entry in .venv/lib/python*/site-packages/__editable__.logshipper-*.pth; do
         printf '%s\n' "$PWD" "$PWD/ingest" "$PWD/observe" "$PWD/grafana" >"$entry"
     done

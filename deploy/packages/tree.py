@@ -1,9 +1,10 @@
 """Lays out what the package `logshipper` installs: the environment in /opt/logshipper out of
 wheels, links, configuration, unit, hooks, completion, documentation.
 
-    python tree.py deb|rpm WHEELS TREE    WHEELS: folder of wheels; TREE: made, the root of what is installed
+    python tree.py deb|rpm VERSION WHEELS TREE    VERSION: of the Python, such as 3.11; WHEELS: folder of wheels;
+                                                  TREE: made, the root of what is installed
 
-The environment is for /usr/bin/python3.11, whatever Python runs this. Byte code is compiled by
+The environment is for /usr/bin/pythonVERSION, whatever Python runs this. Byte code is compiled by
 build.sh afterwards.
 """
 
@@ -23,7 +24,6 @@ from logshipper_observe.commands.completion import PROGRAMS, completion_script
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "deploy" / "packages"
-PYTHON = "python3.11"
 OPT = Path("opt/logshipper")
 PAGES = ["README.md", "CHANGELOG.md", "deploy/slurm/README.md"]
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)")
@@ -36,21 +36,14 @@ from {module} import {function}
 
 sys.exit({function}())
 """
-PYVENV = f"""home = /usr/bin
+PYVENV = """home = /usr/bin
 include-system-site-packages = false
-version = 3.11
-executable = /usr/bin/{PYTHON}
+version = {version}
+executable = /usr/bin/python{version}
 """
-COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-Upstream-Name: logshipper
-Comment: /opt/logshipper holds packages of the Python Package Index, unchanged, in the versions below. The texts of
- their licences lie in *.dist-info there.
-
-Files: *
-Copyright: the authors of logshipper
-License: Apache-2.0
- On Debian systems, the text of the Apache License 2.0 is in /usr/share/common-licenses/Apache-2.0; here it is in
- /usr/share/doc/logshipper/LICENSE, too.
+COMMENT = """Comment:
+ /opt/logshipper holds packages of the Python Package Index, unchanged, in the versions below. The texts of their
+ licences lie in *.dist-info there.
 """
 BUNDLED = """
 Files: {files}
@@ -64,6 +57,10 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(mode)
+
+
+def write_script(path: Path, module: str, function: str) -> None:
+    write(path, SCRIPT.format(opt=OPT, module=module, function=function), 0o755)
 
 
 def copy(source: Path, target: Path, mode: int = 0o644) -> None:
@@ -95,15 +92,16 @@ def unpack(wheel: Path, site: Path) -> None:
             target.write_bytes(archive.read(name))
 
 
-def environment(wheels: Path, tree: Path) -> Path:
+def environment(version: str, wheels: Path, tree: Path) -> Path:
     """Makes /opt/logshipper; returns its site-packages."""
     opt = tree / OPT
-    site = opt / "lib" / PYTHON / "site-packages"
+    python = f"python{version}"
+    site = opt / "lib" / python / "site-packages"
     site.mkdir(parents=True)
     (opt / "bin").mkdir()
-    write(opt / "pyvenv.cfg", PYVENV)
-    (opt / "bin" / "python").symlink_to(f"/usr/bin/{PYTHON}")
-    for name in ("python3", PYTHON):
+    write(opt / "pyvenv.cfg", PYVENV.format(version=version))
+    (opt / "bin" / "python").symlink_to(f"/usr/bin/{python}")
+    for name in ("python3", python):
         (opt / "bin" / name).symlink_to("python")
     (opt / "lib64").symlink_to("lib")  # where Enterprise Linux looks
     for wheel in sorted(wheels.glob("*.whl")):
@@ -113,7 +111,7 @@ def environment(wheels: Path, tree: Path) -> Path:
     points.read(own / "entry_points.txt")
     for name, place in points["console_scripts"].items():
         module, _, function = place.partition(":")
-        write(opt / "bin" / name, SCRIPT.format(opt=OPT, module=module, function=function), 0o755)
+        write_script(opt / "bin" / name, module, function)
         link = tree / "usr" / "bin" / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(f"/{OPT}/bin/{name}")
@@ -133,6 +131,7 @@ def completion(kind: str, tree: Path) -> None:
 def configuration(tree: Path) -> None:
     copy(ROOT / "deploy/agent.toml", tree / "etc/logshipper/agent.toml")
     copy(HERE / "site.toml", tree / "etc/logshipper/site.toml")
+    copy(HERE / "plugstack.conf", tree / "usr/share/logshipper/plugstack.conf")
     copy(
         ROOT / "deploy/systemd/logshipper-agent.service",
         tree / "usr/lib/systemd/system/logshipper-agent.service",
@@ -144,6 +143,11 @@ def configuration(tree: Path) -> None:
         if hook.is_file():
             mode = 0o755 if hook.stat().st_mode & stat.S_IXUSR else 0o644
             copy(hook, tree / "usr/libexec/logshipper" / hook.name, mode)
+    write_script(
+        tree / "usr/libexec/logshipper/link-slurm-plugin",
+        "logshipper_ingest.slurm.plugin_links",
+        "main",
+    )
 
 
 def bundled(site: Path) -> Iterator[tuple[Path, Message]]:
@@ -184,7 +188,8 @@ def linked(pages: Iterable[Path]) -> set[Path]:
 
 def documentation(site: Path, tree: Path) -> None:
     doc = tree / "usr/share/doc/logshipper"
-    text = COPYRIGHT
+    text = (HERE / "copyright").read_text() + COMMENT
+    place = site.relative_to(tree)
     for dist_info, metadata in bundled(site):
         tops = sorted(
             {
@@ -192,12 +197,9 @@ def documentation(site: Path, tree: Path) -> None:
                 for line in (dist_info / "RECORD").read_text().splitlines()
             }
         )
-        files = " ".join(
-            f"{OPT}/lib/{PYTHON}/site-packages/{top}" for top in tops if top not in ("..", "")
-        )
-        place = f"/{OPT}/lib/{PYTHON}/site-packages/{dist_info.name}"
+        files = " ".join(f"{place}/{top}" for top in tops if top not in ("..", ""))
         text += BUNDLED.format(
-            files=files, dist_info=place, license=license_of(metadata), name=metadata["Name"],
+            files=files, dist_info=f"/{place}/{dist_info.name}", license=license_of(metadata), name=metadata["Name"],
             version=metadata["Version"],
         )  # fmt: skip
     write(doc / "copyright", text)
@@ -224,9 +226,9 @@ def set_modes(tree: Path) -> None:
 
 
 def main() -> None:
-    kind, wheels, tree = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    kind, version, wheels, tree = sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
     tree.mkdir(parents=True)
-    site = environment(wheels, tree)
+    site = environment(version, wheels, tree)
     completion(kind, tree)
     configuration(tree)
     documentation(site, tree)

@@ -24,7 +24,7 @@ import pytest
 from logshipper_ingest.config import site
 from logshipper_ingest.config.agent_config import AgentConfig, read
 from tests.slurm import gate
-from tests.tools.sources import ROOT
+from tests.tools.sources import ROOT, copy_sources
 from tests.tools.waiting import scaled
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the builds
@@ -37,22 +37,33 @@ NOBODY = 65534
 PROGRAMS = {"dpkg-deb": "dpkg", "rpmbuild": "rpm", "rpm2archive": "rpm", "gcc": "gcc", "make": "make",
             "unshare": "util-linux", "setpriv": "util-linux"}  # fmt: skip
 DOC = "usr/share/doc/logshipper"
+LINKING = "usr/libexec/logshipper/link-slurm-plugin"
+OF_DEBIAN = {f"{DOC}/changelog.Debian.gz", "usr/share/lintian/overrides/logshipper"}
 HOOK_FOLDERS = (ROOT / "deploy" / "slurm" / "hooks", ROOT / "deploy" / "launchers")
 HOOKS = {path.name: path for folder in HOOK_FOLDERS for path in folder.iterdir() if path.is_file()}
-SITE = "opt/logshipper/lib/python3.11/site-packages"
-NOT_COPIED = (
-    ".venv",
-    ".git",
-    "__pycache__",
-    ".*_cache",
-    ".hypothesis",
-    "build",
-    "dist",
-    "demo-out",
-)
+OLDEST = (3, 11)
 SCRIPTS = ("postinst", "prerm", "postrm")
-EL9_GLIBC = (2, 34)
+PLUGIN = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")
+RPM_TARGETS = {"3.11": "el9", "3.12": "el10"}  # by the Python whose byte code they need
+GLIBC = {"el8": (2, 28), "el9": (2, 34), "el10": (2, 39)}
 MAGIC_UNCHECKED = 1  # PEP 552: by hash, and not compared with the source
+
+
+def own_python() -> str:
+    """The Python that this distribution's packages depend on, such as 3.11."""
+    show = "import sys; print(*sys.version_info[:2])"
+    for name in ("python3", *(f"python3.{minor}" for minor in range(14, 10, -1))):
+        if os.path.exists(f"/usr/bin/{name}"):
+            version = subprocess.check_output([f"/usr/bin/{name}", "-c", show], text=True).split()
+            if tuple(map(int, version)) >= OLDEST:
+                return ".".join(version)
+    return ""
+
+
+PYTHON = own_python()
+SITE = f"opt/logshipper/lib/python{PYTHON}/site-packages"
+TAG = f"cpython-{PYTHON.replace('.', '')}"
+RPM_TARGET = RPM_TARGETS.get(PYTHON, "")
 
 
 class Built(NamedTuple):
@@ -76,14 +87,10 @@ def tools(root_user: None) -> None:
             gate.lacking(
                 f"{program} isn't installed; requirements/system.sh does it (Debian: {package})"
             )
-    for path, package in {
-        "/usr/bin/python3.11": "python3.11",
-        "/usr/include/slurm/spank.h": "libslurm-dev",
-    }.items():
-        if not Path(path).exists():
-            gate.lacking(
-                f"there is no {path}; requirements/system.sh installs it (Debian: {package})"
-            )
+    if not Path("/usr/include/slurm/spank.h").exists():
+        gate.lacking("Slurm's headers aren't here; requirements/system.sh installs libslurm-dev")
+    if not PYTHON:
+        gate.lacking("there is no Python 3.11 or newer in /usr/bin (Debian: python3)")
 
 
 def build(
@@ -109,16 +116,29 @@ def built(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
     first, second, wheels = folder / "first", folder / "second-build", folder / "wheels"
     clones = [folder / "clone", folder / "clone-elsewhere"]
     for clone, source in zip(clones, (ROOT, clones[0]), strict=True):
-        shutil.copytree(source, clone, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
+        copy_sources(clone, source)
         (clone / ".venv").symlink_to(ROOT / ".venv")
     odd = {"TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "PYTHONHASHSEED": "7"}
     build("deb", clones[0], first, wheels, 0o022, {})
+    kinds = ("deb", "rpm") if RPM_TARGET else ("deb",)
+    target = {"TARGET": RPM_TARGET}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         rest = [
-            pool.submit(build, "rpm", clones[0], first, wheels, 0o022, {}),
             *(
-                pool.submit(build, kind, clones[1], second, wheels, 0o077, odd)
-                for kind in ("deb", "rpm")
+                pool.submit(build, kind, clones[0], first, wheels, 0o022, target)
+                for kind in kinds[1:]
+            ),
+            *(
+                pool.submit(
+                    build,
+                    kind,
+                    clones[1],
+                    second,
+                    wheels,
+                    0o077,
+                    odd | (target if kind == "rpm" else {}),
+                )
+                for kind in kinds
             ),
         ]
         for done in rest:
@@ -163,11 +183,10 @@ def deb(built: Built) -> dict[str, Entry]:
 def control(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The control files of both Debian packages: folders, by the package's name."""
     folder = tmp_path_factory.mktemp("control")
-    for name in ("logshipper", "logshipper-slurm"):
-        subprocess.run(
-            ["dpkg-deb", "--control", built.package(f"{name}_*.deb"), folder / name], check=True
-        )
-    return {name: folder / name for name in ("logshipper", "logshipper-slurm")}
+    names = {"logshipper": "logshipper_*.deb", "logshipper-slurm": "logshipper-slurm-*.deb"}
+    for name, pattern in names.items():
+        subprocess.run(["dpkg-deb", "--control", built.package(pattern), folder / name], check=True)
+    return {name: folder / name for name in names}
 
 
 @pytest.fixture(scope="session")
@@ -202,17 +221,21 @@ def run_inside(
 def test_a_second_build_is_the_same_to_the_byte(built: Built) -> None:
     names = [sorted(path.name for path in folder.iterdir()) for folder in built.folders]
     assert names[0] == names[1]
+    rpms = {"logshipper.rpm", "logshipper-slurm.src.rpm"} if RPM_TARGET else set()
     assert {re.sub(r"[-_][0-9].*?(\.src)?\.(deb|rpm)$", r"\1.\2", name) for name in names[0]} == {
-        "logshipper.deb", "logshipper-slurm.deb", "logshipper.rpm", "logshipper-slurm.rpm", "logshipper-slurm.src.rpm",
+        "logshipper.deb", "logshipper-slurm.deb", *rpms,
     }  # fmt: skip
     for name in names[0]:
         first, second = (folder / name for folder in built.folders)
         assert first.read_bytes() == second.read_bytes(), name
 
 
-@pytest.mark.parametrize("pattern", ["logshipper_*.deb", "logshipper-slurm_*.deb", "logshipper-0*.x86_64.rpm",
-                                     "logshipper-slurm-*.x86_64.rpm"])  # fmt: skip
+@pytest.mark.parametrize(
+    "pattern", ["logshipper_*.deb", "logshipper-slurm-*.deb", "logshipper-0*.x86_64.rpm"]
+)
 def test_all_is_roots_and_nobody_elses_to_write(built: Built, pattern: str) -> None:
+    if pattern.endswith(".rpm"):
+        need_rpm()
     path = built.package(pattern)
     files = read_deb(path) if path.suffix == ".deb" else read_rpm(path)
     for name, entry in files.items():
@@ -230,11 +253,18 @@ def test_all_is_roots_and_nobody_elses_to_write(built: Built, pattern: str) -> N
         assert set(owners.split()) == {"root:root"}
 
 
+def need_rpm() -> None:
+    if not RPM_TARGET:
+        pytest.skip(f"no Enterprise Linux has Python {PYTHON}, whose byte code is made here")
+
+
 def is_program(name: str) -> bool:
     folder, _, base = name.rpartition("/")
+    if name == LINKING:
+        return True
     if folder == "usr/libexec/logshipper":
         return bool(HOOKS[base].stat().st_mode & 0o100)
-    return name.startswith("opt/logshipper/bin/") or folder.endswith(("/slurm-wlm", "lib64/slurm"))
+    return name.startswith("opt/logshipper/bin/") or "/logshipper/slurm-" in folder
 
 
 def test_nothing_tells_where_it_was_built(
@@ -254,12 +284,13 @@ def test_nothing_tells_where_it_was_built(
 
 
 def test_rpm_and_deb_install_the_same(built: Built, deb: dict[str, Entry]) -> None:
+    need_rpm()
     rpm = read_rpm(built.package("logshipper-0*.x86_64.rpm"))
     as_deb = {
         name.replace("zsh/site-functions", "zsh/vendor-completions"): entry
         for name, entry in rpm.items()
     }
-    assert {name for name in deb if not deb[name].member.isdir()} == {
+    assert {name for name in deb if not deb[name].member.isdir()} - OF_DEBIAN == {
         name for name in as_deb if not as_deb[name].member.isdir()
     }
     for name, entry in as_deb.items():
@@ -290,9 +321,7 @@ def test_its_files_are_the_wheels(deb: dict[str, Entry]) -> None:
     code = {name for name in site_files if "/__pycache__/" in name}
     assert site_files - code == {name for name in records if ".data/" not in name}
     sources = {name for name in site_files if name.endswith(".py")}
-    assert {
-        re.sub(r"/__pycache__/(.+)\.cpython-311\.pyc$", r"/\1.py", name) for name in code
-    } == sources
+    assert {re.sub(rf"/__pycache__/(.+)\.{TAG}\.pyc$", r"/\1.py", name) for name in code} == sources
 
 
 def test_its_packages_are_those_locked_for_run_time(deb: dict[str, Entry]) -> None:
@@ -323,9 +352,9 @@ def test_byte_code_is_found_valid_and_has_the_places_it_is_installed_at(
             checked += 1
     assert checked > 500
     show = "import marshal, sys; sys.stdout.write(marshal.load(sys.stdin.buffer).co_filename)"
-    code = deb[f"{SITE}/logshipper/sidecar/__pycache__/sidecar.cpython-311.pyc"].content[16:]
+    code = deb[f"{SITE}/logshipper/sidecar/__pycache__/sidecar.{TAG}.pyc"].content[16:]
     process = subprocess.run(
-        ["/usr/bin/python3.11", "-c", show], input=code, capture_output=True, check=True
+        [f"/usr/bin/python{PYTHON}", "-c", show], input=code, capture_output=True, check=True
     )
     assert process.stdout.decode() == f"/{SITE}/logshipper/sidecar/sidecar.py"
 
@@ -336,7 +365,7 @@ def test_environment_and_programs(deb: dict[str, Entry]) -> None:
     )
     assert config["home"] == "/usr/bin"
     assert config["include-system-site-packages"] == "false"
-    assert deb["opt/logshipper/bin/python"].content == b"/usr/bin/python3.11"
+    assert deb["opt/logshipper/bin/python"].content.decode() == f"/usr/bin/python{PYTHON}"
     for name in ("logshipper", "logshipper-agent", "logshipper-grafana"):
         first = deb[f"opt/logshipper/bin/{name}"].content.decode().splitlines()[0]
         assert first.split() == ["#!/opt/logshipper/bin/python", "-I"]
@@ -401,7 +430,7 @@ print(sys.version_info[:2], sys.flags.isolated)
         as_nobody=True,
         PYTHONPATH="/nowhere",
     )
-    assert done.stdout.split("\n")[0] == "(3, 11) 1", done.stderr
+    assert done.stdout.split("\n")[0] == f"({PYTHON.replace('.', ', ')}) 1", done.stderr
 
 
 def test_a_users_own_packages_dont_get_in(installed: Path, open_folder: Path) -> None:
@@ -432,6 +461,7 @@ def test_configuration_is_the_admins(
     assert {
         f"/{name}" for name in deb if name.startswith("etc/") and deb[name].member.isreg()
     } == set(conffiles)
+    need_rpm()
     rpm = built.package("logshipper-0*.x86_64.rpm")
     assert (
         subprocess.check_output(["rpm", "-qp", "--configfiles", rpm], text=True).split()
@@ -454,7 +484,7 @@ def test_configuration_says_what_must_be_set(installed: Path) -> None:
 def test_hooks_and_documentation_are_there(deb: dict[str, Entry]) -> None:
     assert {
         name.rpartition("/")[2] for name in deb if name.startswith("usr/libexec/logshipper/")
-    } == set(HOOKS)
+    } == {*HOOKS, Path(LINKING).name}
     pages = {path.name for path in (ROOT / "docs").glob("*.md")}
     assert {
         Path(name).name for name in deb if re.fullmatch(f"{DOC}/docs/[^/]+[.]md", name)
@@ -610,10 +640,14 @@ def test_scripts_are_shell(control: dict[str, Path], built: Built) -> None:
     assert {path.name for path in scripts} == set(SCRIPTS)
     texts = {str(path): path.read_text() for path in scripts}
     for path in built.folders[0].glob("*.x86_64.rpm"):
-        scriptlets = subprocess.check_output(["rpm", "-qp", "--scripts", path], text=True)
-        parts = re.split(r"^\w+ scriptlet \(using /bin/sh\):\n", scriptlets, flags=re.MULTILINE)[1:]
+        scriptlets = subprocess.check_output(
+            ["rpm", "-qp", "--scripts", "--filetriggers", path], text=True
+        )
+        parts = re.split(
+            r"^\w+ scriptlet \(using /bin/sh\)(?:| -- .*):?\n", scriptlets, flags=re.MULTILINE
+        )[1:]
         texts |= {f"{path.name} {number}": part for number, part in enumerate(parts)}
-    assert len(texts) >= 8
+    assert len(texts) == len(SCRIPTS) + 5 * bool(RPM_TARGET)
     for name, text in texts.items():
         for shell in ("sh", "bash"):
             done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True)
@@ -621,28 +655,40 @@ def test_scripts_are_shell(control: dict[str, Path], built: Built) -> None:
         assert "@" not in re.sub(r"'\*@\*'", "", text), f"{name}: something wasn't filled in"
 
 
-def slurm_release() -> tuple[str, str]:
-    """Of the headers here, and the one that would follow."""
+def slurm_release() -> str:
+    """Of the headers here, such as 22.05."""
     text = Path("/usr/include/slurm/slurm_version.h").read_text()
     number = int(re.findall(r"SLURM_VERSION_NUMBER (0x[0-9a-f]+)", text)[0], 16)
-    major, minor = number >> 16, number >> 8 & 255
-    return f"{major}.{minor:02}", f"{major}.{minor + 1:02}"
+    return f"{number >> 16}.{number >> 8 & 255:02}"
 
 
 def test_debian_dependencies(control: dict[str, Path]) -> None:
     fields = {name: email.parser.HeaderParser().parsestr((folder / "control").read_text())
               for name, folder in control.items()}  # fmt: skip
-    assert "python3.11" in fields["logshipper"]["Depends"].split(", ")
+    assert f"python{PYTHON}" in fields["logshipper"]["Depends"].split(", ")
     version = fields["logshipper"]["Version"]
-    release, next_release = slurm_release()
-    assert fields["logshipper-slurm"]["Depends"].split(", ")[:3] == [
-        f"logshipper (= {version})",
-        f"slurm-wlm-basic-plugins (>= {release})",
-        f"slurm-wlm-basic-plugins (<< {next_release})",
+    assert re.fullmatch(r"[0-9.]+-1\+(deb|ubuntu)[0-9.]+", version), (
+        "of this distribution's release"
+    )
+    upstream = version.partition("-")[0]
+    plugin = fields["logshipper-slurm"]
+    assert plugin["Package"] == f"logshipper-slurm-{slurm_release()}"
+    assert plugin["Version"] == version
+    assert plugin["Provides"] == "logshipper-slurm"
+    assert plugin["Depends"].split(", ")[:2] == [
+        f"logshipper (>= {upstream})",
+        f"logshipper (<< {upstream}+)",
     ]
+    for relation in (f"{version} ge {upstream}", f"{version} lt {upstream}+", f"{upstream}.1-1 gt {upstream}+",
+                     f"{upstream}-1+deb13 gt {upstream}-1+deb12", f"{upstream}-2+deb12 gt {upstream}-1+deb13",
+                     f"{upstream}-1+ubuntu24.04 gt {upstream}-1+ubuntu22.04"):  # fmt: skip
+        assert subprocess.run(["dpkg", "--compare-versions", *relation.split()]).returncode == 0, (
+            relation
+        )
+    own_libc = tuple(map(int, (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[1].split(".")))
     for field in fields.values():
         (libc,) = re.findall(r"libc6 \(>= ([0-9.]+)\)", field["Depends"])
-        assert tuple(map(int, libc.split("."))) <= EL9_GLIBC
+        assert tuple(map(int, libc.split("."))) <= own_libc
         assert (
             field["Architecture"]
             == subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()
@@ -650,46 +696,53 @@ def test_debian_dependencies(control: dict[str, Path]) -> None:
 
 
 def test_rpm_dependencies(built: Built) -> None:
-    release, next_release = slurm_release()
-    for pattern, requirements in {
-        "logshipper-0*.x86_64.rpm": {"python3.11"},
-        "logshipper-slurm-*.x86_64.rpm": {f"slurm >= {release}", f"slurm < {next_release}"},
-    }.items():
-        path = built.package(pattern)
-        dependencies = set(
-            subprocess.check_output(["rpm", "-qp", "--requires", path], text=True).splitlines()
-        )
-        assert requirements <= dependencies
-        libc = {
-            tuple(map(int, version.split(".")))
-            for version in re.findall(r"\(GLIBC_([0-9.]+)\)", "\n".join(dependencies))
-        }
-        assert max(libc) <= EL9_GLIBC, "Enterprise Linux 9 has no newer one"
-        provided = subprocess.check_output(["rpm", "-qp", "--provides", path], text=True)
-        assert not re.findall(r"\.so", provided), "what is bundled is nobody else's"
+    need_rpm()
+    path = built.package("logshipper-0*.x86_64.rpm")
+    assert f"-1.{RPM_TARGET}." in path.name
+    listed = subprocess.check_output(["rpm", "-qp", "--requires", path], text=True)
+    assert f"/usr/bin/python{PYTHON}" in listed.splitlines()
+    libc = {
+        tuple(map(int, version.split(".")))
+        for version in re.findall(r"\(GLIBC_([0-9.]+)\)", listed)
+    }
+    assert max(libc) <= GLIBC[RPM_TARGET], f"{RPM_TARGET} has no newer one"
+    provided = subprocess.check_output(["rpm", "-qp", "--provides", path], text=True)
+    assert not re.findall(r"\.so", provided), "what is bundled is nobody else's"
 
 
 def test_the_source_package_builds_the_plugin_for_the_slurm_at_hand(
     built: Built, tmp_path: Path
 ) -> None:
-    defined = ["--define", f"_topdir {tmp_path}", "--define", "slurm_plugins /opt/slurm/lib"]
+    need_rpm()
+    defined = ["--define", f"_topdir {tmp_path}", "--define", "dist .el9"]
     command = ["rpmbuild", "--rebuild", "--nodeps", *defined, str(built.package("*.src.rpm"))]
     done = subprocess.run(
         command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (rebuilt,) = tmp_path.glob("RPMS/*/logshipper-slurm-*.rpm")
-    assert {"opt/slurm/lib/logshipper.so", "opt/slurm/lib/logshipper-keeper"} <= read_rpm(
-        rebuilt
-    ).keys()
+    release = slurm_release()
+    (rebuilt,) = tmp_path.glob("RPMS/*/*.rpm")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert rebuilt.name == f"logshipper-slurm-{release}-{version}-1.el9.x86_64.rpm"
+    folder = f"usr/lib64/logshipper/slurm-{release}"
+    names = {f"{folder}/{name}" for name in PLUGIN}
+    assert names <= read_rpm(rebuilt).keys()
+    listed = subprocess.check_output(["rpm", "-qp", "--provides", "--requires", rebuilt], text=True)
+    assert {f"logshipper-slurm = {version}-1.el9", f"logshipper = {version}"} <= set(
+        listed.splitlines()
+    )
 
 
-def test_the_plugin_goes_where_slurm_looks(built: Built) -> None:
-    files = read_deb(built.package("logshipper-slurm_*.deb"))
+def test_the_plugin_has_a_folder_of_its_releases_own(built: Built) -> None:
+    files = read_deb(built.package("logshipper-slurm-*.deb"))
     multiarch = subprocess.check_output(["gcc", "-print-multiarch"], text=True).strip()
-    for name in ("logshipper.so", "logshipper-keeper"):
-        assert files[f"usr/lib/{multiarch}/slurm-wlm/{name}"].content[:4] == b"\x7fELF"
-    line = files["usr/share/logshipper/plugstack.conf"].content.decode().splitlines()[-1].split()
+    for name in PLUGIN:
+        path = f"usr/lib/{multiarch}/logshipper/slurm-{slurm_release()}/{name}"
+        assert files[path].content[:4] == b"\x7fELF"
+
+
+def test_the_line_in_plugstack_is_the_agents(deb: dict[str, Entry]) -> None:
+    line = deb["usr/share/logshipper/plugstack.conf"].content.decode().splitlines()[-1].split()
     assert line == [
         "optional",
         "logshipper.so",

@@ -59,8 +59,8 @@ def newer(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         tree = folder / "tree"
         subprocess.run(["dpkg-deb", "--raw-extract", path, tree], check=True)
         control = tree / "DEBIAN" / "control"
-        control.write_text(re.sub(r"(Version: \S+|\(= \S+)-1\b", r"\1-2", control.read_text()))
-        name = path.name.replace("-1_", "-2_")
+        control.write_text(re.sub(r"(Version: \S+)-1\b", r"\1-2", control.read_text()))
+        name = path.name.replace("-1+", "-2+")
         subprocess.run(
             ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", tree, folder / name],
             check=True,
@@ -71,7 +71,10 @@ def newer(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(packages: Path, loki: LokiServer) -> Iterator[Site]:
-    root = unless_missing(clean_root)
+    (package,) = packages.glob("logshipper_*.deb")
+    depends = subprocess.check_output(["dpkg-deb", "-f", package, "Depends"], text=True)
+    python = re.findall(r"python3\.[0-9]+", depends)[0]
+    root = unless_missing(lambda: clean_root(python))
     replacements = {
         "http://loki.example.org:3100": loki.url,
         "http://prometheus.example.org:9090": "http://127.0.0.1:9",
@@ -192,7 +195,9 @@ def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
         copy(site, name, newer)
         site.follow("Upgrading", name)
         assert (
-            site.run(name, "dpkg-query -W -f '${Version}' logshipper logshipper-slurm").count("-2")
+            site.run(name, "dpkg-query -W -f '${Version}\n' logshipper 'logshipper-slurm-*'").count(
+                "-2+"
+            )
             == 2
         )
     assert site.run("node", "cat /etc/logshipper/agent.toml").count(site.cluster) == 1, (
@@ -232,6 +237,6 @@ def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:
     site.wait_for(empty, "node", user="")  # what is shipped is taken away a little later
 
     site.stop("agent-node")
-    assert "captures" not in site.run("node", "apt-get -qq purge logshipper-slurm logshipper")
+    assert "captures" not in site.run("node", "apt-get -qq purge logshipper 'logshipper-slurm-*'")
     listing = "ls -d /var/spool/logshipper /var/lib/logshipper /etc/logshipper /opt/logshipper 2>/dev/null || :"
     assert site.run("node", listing) == "", "purged, with all shipped"

@@ -108,16 +108,20 @@ def _lines(path: str, file_budget: list[int]) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
+def plugin_folders(options: Mapping[str, str]) -> list[str]:
+    """Where Slurm looks for plugins: PluginDir, else all that distributions have."""
+    if options.get("plugindir"):
+        return options["plugindir"].split(":")
+    return [*sorted(glob.glob("/usr/lib/*/slurm-wlm")), *sorted(glob.glob("/usr/lib/*/slurm")), "/usr/lib64/slurm",
+            "/usr/lib/slurm", "/usr/local/lib/slurm"]  # fmt: skip
+
+
 def find_plugin(name: str, options: Mapping[str, str]) -> str:
-    """A plugin's file, by PluginDir or where distributions have it; "" where it isn't found."""
+    """A plugin's file; "" where it isn't found."""
     if name.startswith("/"):
         return name if os.path.exists(name) else ""
-    usual = [*sorted(glob.glob("/usr/lib/*/slurm-wlm")), *sorted(glob.glob("/usr/lib/*/slurm")), "/usr/lib64/slurm",
-             "/usr/lib/slurm", "/usr/local/lib/slurm"]  # fmt: skip
-    folders = options["plugindir"].split(":") if options.get("plugindir") else usual
-    return next(
-        (place for folder in folders if os.path.exists(place := os.path.join(folder, name))), ""
-    )
+    places = (os.path.join(folder, name) for folder in plugin_folders(options))
+    return next((place for place in places if os.path.exists(place)), "")
 
 
 def plugin_version(path: str) -> tuple[int, int] | None:
