@@ -7,14 +7,13 @@ from dataclasses import dataclass
 class Release:
     """name: as its archive has it. kernel: package of a kernel for virtual machines. script:
     debootstrap's, by the name of a release that every debootstrap knows. components: of the
-    archive. more: packages that only this one needs."""
+    archive."""
 
     name: str
     distribution: str
     kernel: str
     script: str
     components: str = "main"
-    more: tuple[str, ...] = ()
 
 
 DEBIAN, UBUNTU = "linux-image-cloud-amd64", "linux-image-virtual"

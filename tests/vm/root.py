@@ -1,8 +1,9 @@
-"""The machine's disk: a distribution with Slurm, made once by debootstrap from the mirror that this
-machine's apt uses and kept in the cache; on top of it, in each run, the project from this clone."""
+"""The machine's disk: a distribution with Slurm, made once by debootstrap and kept in the cache; on
+top of it, in each run, packages of this clone's project, built there."""
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -14,23 +15,24 @@ from tests.servers.go import run
 from tests.servers.places import CACHE, ServerMissing, locked, made_whole
 from tests.servers.progress import Progress
 from tests.tools import debootstrap
-from tests.tools.sources import ROOT
+from tests.tools.sources import ROOT, copy_sources
 from tests.vm.releases import PACKAGES, RELEASES, Release
 
-GUEST = ROOT / "tests" / "vm" / "guest"
-LOCK = ROOT / "requirements" / "runtime.lock"
+LOCKS = [ROOT / "requirements" / f"{name}.lock" for name in ("runtime", "dev")]
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
 DISK_MB = 5000
 LAST_USER = 250  # u100 to u250
-VERSION = 1  # of what is made here
+VERSION = 2  # of what is made here
+BUILD_PACKAGES = ("setuptools",)  # of dev.lock
+VENV, WHEELS = "/usr/src/venv", "/usr/src/wheels"  # there
 PLATFORMS = ("manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 37)))
 PROXIES = ("http_proxy", "https_proxy")
 
 
 def base_root(release: Release, mirror: str = "") -> Path:
-    """Folder of the distribution with Slurm and the Python packages that the project needs; never
-    to be written to. Raises ServerMissing."""
-    content = f"{VERSION} {PACKAGES} {release}".encode() + LOCK.read_bytes()
+    """Folder of the distribution with Slurm and the Python packages that our packages are made of
+    and by; never to be written to. Raises ServerMissing."""
+    content = f"{VERSION} {PACKAGES} {release} {_locked()}".encode()
     key = hashlib.sha256(content).hexdigest()[:12]
     place = CACHE.parent / "roots" / f"vm-{release.name}-{key}"
     with locked(f"root-vm-{release.name}"):
@@ -52,7 +54,7 @@ def _make(release: Release, site: str, folder: Path, progress: Progress) -> None
     ]  # fmt: skip
     _run(command, folder, "debootstrap failed")
     progress.doing = "packages"
-    packages = " ".join((*PACKAGES, release.kernel, *release.more))
+    packages = " ".join((*PACKAGES, release.kernel))
     # not by debootstrap itself, which unpacks all of them before it configures one; a mirror's copy of
     # testing may be weeks old
     update = "apt-get -qq -o Acquire::Check-Valid-Until=false update"
@@ -61,35 +63,34 @@ def _make(release: Release, site: str, folder: Path, progress: Progress) -> None
     _run(["unshare", "--mount", "sh", "-ec", script], folder, "packages couldn't be installed")
     progress.doing = "Python packages"
     chroot = ["chroot", str(folder)]
-    _run([*chroot, "python3", "-m", "venv", "/opt/logshipper"], folder, "no venv could be made")
-    (python,) = (folder / "opt/logshipper/lib").glob("python3.*")
-    wheels = folder / "root" / "wheels"
-    _run(_download(python.name.removeprefix("python"), wheels), folder, "pip download failed")
-    pip = [
-        "/opt/logshipper/bin/python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-    ]
-    _run(
-        [*chroot, "sh", "-c", f"{' '.join(pip)} /root/wheels/*.whl && rm -r /root/wheels"],
-        folder,
-        "the Python packages couldn't be installed",
-    )
+    _run([*chroot, "python3", "-m", "venv", VENV], folder, "no venv could be made")
+    (python,) = (folder / VENV[1:] / "lib").glob("python3.*")
+    lock = folder / "root" / "lock"
+    lock.write_text(_locked())
+    wheels = folder / WHEELS[1:]
+    _run(_download(python.name.removeprefix("python"), lock, wheels), folder, "pip download failed")
+    install = f"{VENV}/bin/python -m pip install --quiet --no-index --no-deps {WHEELS}/*.whl"
+    _run([*chroot, "sh", "-c", install], folder, "the Python packages couldn't be installed")
     shutil.rmtree(folder / "var/cache/apt/archives", ignore_errors=True)
 
 
-def _download(version: str, wheels: Path) -> list[str]:
+def _locked() -> str:
+    """The locks of what packages are made of and by."""
+    runtime, dev = (lock.read_text() for lock in LOCKS)
+    blocks = re.findall(r"^[\w.-]+==.*\\\n(?:    .*\n)+", dev, re.MULTILINE)
+    return runtime + "".join(
+        block for block in blocks if block.partition("==")[0] in BUILD_PACKAGES
+    )
+
+
+def _download(version: str, lock: Path, wheels: Path) -> list[str]:
     """Wheels for a Python that isn't the one that runs this."""
     abi = f"cp{version.replace('.', '')}"
     platforms = [f"--platform={name}_x86_64" for name in PLATFORMS]
     return [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--require-hashes",
         "--only-binary", ":all:", *platforms, "--implementation=cp", f"--python-version={version}",
-        f"--abi={abi}", "--abi=abi3", "--abi=none", "--dest", str(wheels), "-r", str(LOCK),
+        f"--abi={abi}", "--abi=abi3", "--abi=none", "--dest", str(wheels), "-r", str(lock),
     ]  # fmt: skip
 
 
@@ -124,19 +125,20 @@ def disk(root: Path, place: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="logshipper-vm-") as name:
         work = Path(name)
         source = work / "source"
-        _sources(source)
+        copy_sources(source)
         script = f"""
             mount -t tmpfs -o mode=755 none {work}/mnt
             mkdir {work}/mnt/upper {work}/mnt/work {work}/mnt/root
             at={work}/mnt/root
             mount -t overlay -o lowerdir={root},upperdir={work}/mnt/upper,workdir={work}/mnt/work overlay $at
-            mkdir -p $at/usr/src/logshipper
-            cp -R {source}/. $at/usr/src/logshipper
+            mkdir $at/usr/src/logshipper
+            mount --bind {source} $at/usr/src/logshipper
             install -m 755 {LOKI.path()} $at/usr/local/bin/loki
-            install -m 644 {ROOT}/deploy/compose/loki/loki.yaml $at/etc/loki.yaml
             mount --bind /dev/null $at/dev/null
-            chroot $at /usr/src/logshipper/guest/install.sh {LAST_USER}
-            umount $at/dev/null
+            mount -t proc proc $at/proc
+            chroot $at /usr/src/logshipper/tests/vm/guest/packages.sh {VENV} {WHEELS}
+            chroot $at /usr/src/logshipper/tests/vm/guest/install.sh {LAST_USER}
+            umount $at/proc $at/dev/null $at/usr/src/logshipper
             mke2fs -q -t ext4 -F -m 0 -d $at {place} {DISK_MB}M
         """
         (work / "mnt").mkdir()
@@ -145,33 +147,6 @@ def disk(root: Path, place: Path) -> None:
             work,
             "the machine's disk couldn't be made",
         )
-
-
-def _sources(folder: Path) -> None:
-    """What the machine gets of this clone."""
-    deploy = ROOT / "deploy"
-    shutil.copytree(
-        deploy / "slurm/spank", folder / "spank", ignore=shutil.ignore_patterns("build")
-    )
-    shutil.copytree(deploy / "slurm/hooks", folder / "hooks")
-    shutil.copytree(deploy / "systemd", folder / "systemd")
-    shutil.copytree(GUEST, folder / "guest")
-    for name in ("tests/vm/driver.py", "tests/slurm/fuse_home.py"):
-        shutil.copy(ROOT / name, folder / "guest")
-    packages = folder / "wheel"
-    packages.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, packages)
-    for name in ("logshipper", "ingest", "observe", "grafana"):
-        shutil.copytree(
-            ROOT / name, packages / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-        )
-    pip = [
-        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
-        "--wheel-dir", str(folder), str(packages),
-    ]  # fmt: skip
-    _run(pip, folder, "the wheel couldn't be built")
-    shutil.rmtree(packages)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from tests.servers.places import ServerMissing
 from tests.servers.progress import Progress
 from tests.slurm.cases import Case, Run, compare_logs, difference
 from tests.tools.sources import ROOT
-from tests.vm import leftovers
+from tests.vm import guide, leftovers
 from tests.vm.answers import Account, Result, event_words, ledger_faults, summary
 from tests.vm.cases import Fault, faults, table
 from tests.vm.cluster import GuestCluster
@@ -162,7 +162,11 @@ def try_cases(machine: Machine, chosen: Callable[[str], bool]) -> list[Result]:
     cluster = GuestCluster(machine)
     cluster.wait_up()
     together = [Trial(case) for case in table() if chosen(case.name)]
-    alone = [Trial(fault.case, fault) for fault in faults(machine) if chosen(fault.case.name)]
+    alone = [
+        Trial(fault.case, fault)
+        for fault in (*faults(machine), *guide.faults(machine))
+        if chosen(fault.case.name)
+    ]
     trials = [*together, *alone]
     plain = [trial for trial in trials if trial.fault.to != "both"]
     run_together(cluster, plain, opted_in=False)
@@ -176,7 +180,11 @@ def try_cases(machine: Machine, chosen: Callable[[str], bool]) -> list[Result]:
         secs = time.monotonic() - begin
     results = [trial.result(cluster, accounts) for trial in trials]
     problems += leftovers.find(machine)
-    return [*results, Result("nothing_left", secs, problems)]
+    results.append(Result("nothing_left", secs, problems))
+    if chosen("seven_steps"):
+        with Progress("Installing it by deploy/slurm/README.md"):
+            results.append(guide.seven_steps(cluster))
+    return results
 
 
 def _shipped(cluster: GuestCluster) -> list[str]:

@@ -1,27 +1,23 @@
 #!/bin/sh
-# In the machine's root, by chroot, without a network: the project from /usr/src/logshipper, as deploy/slurm/README.md has it
-# without packages, and what the tests need around it.
+# In the machine's root, by chroot, without a network: our packages, and what the tests need around them.
 set -eu
 src=/usr/src/logshipper
-plugins=$(dirname "$(find /usr/lib -name auth_munge.so | head -n 1)")
+guest=$src/tests/vm/guest
 
-/opt/logshipper/bin/python -m pip install --quiet --no-index --no-deps "$src"/*.whl
-/opt/logshipper/bin/python -m compileall -q /opt/logshipper/lib || :
-make -s -C "$src/spank" install PLUGINS="$plugins"
-install -D -m 755 -t /usr/libexec/logshipper "$src"/hooks/*
-install -m 644 -t /etc/systemd/system "$src/systemd/logshipper-agent.service" "$src"/guest/*.service
-install -m 644 "$src/systemd/logshipper.tmpfiles" /etc/tmpfiles.d/logshipper.conf
-install -D -m 644 "$src/guest/agent.toml" /etc/logshipper/agent.toml
+dpkg -i /root/packages/*.deb
+install -m 644 -t /etc/systemd/system "$guest"/*.service
+install -m 644 "$guest/agent.toml" /etc/logshipper/agent.toml
+install -m 644 "$src/deploy/compose/loki/loki.yaml" /etc/loki.yaml
 # the second node has a slurmd, a spool and an agent of its own
 for unit in slurmd logshipper-agent; do
     cp "$(find /usr/lib/systemd/system /etc/systemd/system -name $unit.service | head -n 1)" /etc/systemd/system/$unit-n2.service
-    install -D -m 644 "$src/guest/$unit-n2.conf" /etc/systemd/system/$unit-n2.service.d/n2.conf
+    install -D -m 644 "$guest/$unit-n2.conf" /etc/systemd/system/$unit-n2.service.d/n2.conf
 done
-install -m 644 "$src/guest/agent-n2.toml" /etc/logshipper/agent-n2.toml
+install -m 644 "$guest/agent-n2.toml" /etc/logshipper/agent-n2.toml
 install -d -m 711 /var/spool/logshipper-n2
 echo 'SLURMD_OPTIONS="-N n1"' >/etc/default/slurmd
-install -D -m 644 -t /etc/slurm "$src/guest/slurm.conf" "$src/guest/cgroup.conf"
-install -D -m 644 -t /usr/local/lib/vm "$src"/guest/*.py
+install -D -m 644 -t /etc/slurm "$guest/slurm.conf" "$guest/cgroup.conf"
+install -D -m 644 -t /usr/local/lib/vm "$guest"/*.py "$src/tests/vm/driver.py" "$src/tests/slurm/fuse_home.py"
 
 echo n1 >/etc/hostname
 printf '127.0.0.1 localhost\n10.11.12.1 n1\n' >/etc/hosts
