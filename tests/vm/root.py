@@ -61,7 +61,13 @@ def _make(release: Release, site: str, folder: Path, progress: Progress) -> None
     install = f"{update}; apt-get -qq --yes install --no-install-recommends {packages}"
     script = f"mount -t proc proc {folder}/proc; chroot {folder} sh -ec '{install}'"
     _run(["unshare", "--mount", "sh", "-ec", script], folder, "packages couldn't be installed")
+    shutil.rmtree(folder / "var/cache/apt/archives", ignore_errors=True)
     progress.doing = "Python packages"
+    _add_python_packages(folder)
+
+
+def _add_python_packages(folder: Path) -> None:
+    """What ours are made of, as wheels, and a Python that makes them."""
     chroot = ["chroot", str(folder)]
     _run([*chroot, "python3", "-m", "venv", VENV], folder, "no venv could be made")
     (python,) = (folder / VENV[1:] / "lib").glob("python3.*")
@@ -71,7 +77,6 @@ def _make(release: Release, site: str, folder: Path, progress: Progress) -> None
     _run(_download(python.name.removeprefix("python"), lock, wheels), folder, "pip download failed")
     install = f"{VENV}/bin/python -m pip install --quiet --no-index --no-deps {WHEELS}/*.whl"
     _run([*chroot, "sh", "-c", install], folder, "the Python packages couldn't be installed")
-    shutil.rmtree(folder / "var/cache/apt/archives", ignore_errors=True)
 
 
 def _locked() -> str:
