@@ -14,7 +14,7 @@ import pytest
 from tests.slurm import gate
 from tests.tools.captured_runs import wait_until
 from tests.tools.other_users import needs_root
-from tests.tools.slurm_player import KEEPER, Node, hung_folder, node, python
+from tests.tools.slurm_player import KEEPER, RELAY, SIDECAR, Node, hung_folder, node, python
 from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture
@@ -96,16 +96,27 @@ def until(path: Path) -> str:
 @pytest.fixture
 def job_cgroup() -> Iterator[Path]:
     """A job's cgroup as Slurm has it. Skips where none can be made."""
+    yield from made_group("freezer", "cgroup2", job="job_1")
+
+
+@pytest.fixture
+def sluid_cgroup() -> Iterator[Path]:
+    """As Slurm 26.05 has it, which calls it by the job's SLUID under cgroup v2."""
+    yield from made_group("cgroup2", job="sEKNKTV3WPV500")
+
+
+def made_group(*kinds: str, job: str) -> Iterator[Path]:
+    """kinds: a controller of version 1, or cgroup2; in the first hierarchy that is one of them."""
     lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     mounts = [
         Path(words[4])
         for words in lines
-        if "freezer" in words[-1].split(",") or "cgroup2" in words[-3:]
+        if not {*words[-1].split(","), *words[-3:]}.isdisjoint(kinds)
     ]
     if not mounts:
         gate.lacking("there is no cgroup hierarchy here")
     base = mounts[0] / f"logshipper-test-{os.getpid()}"
-    folders = [base, base / "job_1", base / "job_1" / "step_0"]
+    folders = [base, base / job, base / job / "step_0"]
     try:
         for folder in folders:
             folder.mkdir()
@@ -164,6 +175,28 @@ def test_look_that_hangs_is_taken_out_of_the_job(node: Node, job_cgroup: Path) -
             0.5,
         )
         wait_until(lambda: not lookers(node), "the looker ends though the home hangs on")
+
+
+@needs_root
+def test_what_captures_is_next_to_a_job_that_is_called_by_its_sluid(
+    node: Node, sluid_cgroup: Path
+) -> None:
+    end = node.folder / "end"
+    played = node.start(
+        "sh",
+        "-c",
+        until(end),
+        preexec_fn=lambda: (sluid_cgroup / "cgroup.procs").write_text(str(os.getpid())),
+    )
+    place = f"/{sluid_cgroup.parents[1].name}/logshipper\n"
+    try:
+        for name in (KEEPER, RELAY, SIDECAR):
+            (pid,) = node.process(name)
+            group = Path(f"/proc/{pid}/cgroup")
+            wait_until(lambda group=group: place in group.read_text(), f"{name} is there")  # type: ignore[misc]  # as above
+    finally:
+        end.touch()
+    assert (played.finish().code, played.captured()) == (0, [True])
 
 
 @needs_root
