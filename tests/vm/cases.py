@@ -27,9 +27,11 @@ group=/sys/fs/cgroup$(sed -n 's/^0:://; s|/step_.*||p' /proc/self/cgroup)
 cat $group/memory.current $group/memory.peak >memory.txt 2>/dev/null
 cat $group/cpu.stat >cpu.txt
 """
+# a job's cgroup is called by its number, from 26.05 on otherwise: the one of its script's process, without the step
 COMMANDS = """cd /sys/fs/cgroup
 names() {{ cat $(find "$@" -name cgroup.procs) /dev/null | while read pid; do cat /proc/$pid/comm; done; }}
-names $(find . -type d -name job_{job}); echo --; names system.slice/*slurmstepd.scope/logshipper 2>/dev/null || :
+names .$(sed -n 's/^0:://; s|/step_.*||p' /proc/$(pgrep -o -u {user} slurm_script)/cgroup); echo --
+names system.slice/*slurmstepd.scope/logshipper 2>/dev/null || :
 """
 # slurmctld finds out that a job is gone when slurmd registers, some time after the job's start
 NOTICE = "for n in $(seq 12); do squeue -h | grep -q . || break; sleep 15; systemctl restart slurmd; done"
@@ -119,9 +121,9 @@ def faults(machine: Machine) -> list[Fault]:
     active = f"until systemctl is-active -q {unit}; do sleep 1; done"
     stopped = f"systemctl stop {SCOPE}; systemctl restart slurmd"
 
-    def look(_: object, user: JobUser, job_id: str) -> None:
+    def look(_: object, user: JobUser, __: str) -> None:
         """Who is in the job's cgroup, and who next to it."""
-        inside, _, outside = machine.output(COMMANDS.format(job=job_id)).partition("--\n")
+        inside, _, outside = machine.output(COMMANDS.format(user=user.name)).partition("--\n")
         machine.output(f"touch {user.home}/go")
         captured = machine.run(f"test -e {user.home}/.logoptin").code == 0
         helpers = [name for name in outside.split() if name.startswith("logship")]
