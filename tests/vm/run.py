@@ -32,6 +32,7 @@ from tests.vm.machine import Machine, MachineFailed, accelerator
 from tests.vm.releases import RELEASES
 from tests.vm.root import base_root, disk, kernel
 
+SCRIPT_SECS = 600.0  # of a script around a run
 AT_ONCE = 4  # cases: each starts some processes, and a processor is emulated
 STATE = "sinfo -R; sinfo; squeue; tail -n 25 /var/log/slurm/slurmctld.log; tail -n 15 /var/log/slurm/slurmd-*.log"
 LOGS = ROOT / "build" / "vm"
@@ -53,13 +54,13 @@ class Trial:
         self.runs.append(run)
         with self._noted(cluster, "captured" if opted_in else "plain"):
             if opted_in:
-                cluster.machine.output(self.fault.before)
+                cluster.machine.output(self.fault.before, secs=SCRIPT_SECS)
             cluster.begin(self.case, run, opted_in=opted_in)
             if acts:
                 cluster.act(self.case, run)
             cluster.finish(run)
             if opted_in:
-                cluster.machine.output(self.fault.after)
+                cluster.machine.output(self.fault.after, secs=SCRIPT_SECS)
 
     def run_both(self, cluster: GuestCluster) -> None:
         """Both runs, one begun without and one with the plugin, side by side; what the case wants is
