@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers check test test-all test-vm lint fuzz model soak order-stress bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -56,6 +56,11 @@ test-vm: venv-dev ## the Slurm parts in a virtual machine with systemd and cgrou
 	@[ "$$(id -u)" -eq 0 ] || { echo 'make test-vm: debootstrap needs root' >&2; exit 2; }
 	@LOGSHIPPER_TEST_PACKAGES='$(if $(filter no,$(LOGSHIPPER_TEST_PACKAGES)),no,$(VM_PACKAGES))' requirements/system.sh
 	@$(PY) -m tests.vm.$(if $(filter 2,$(MACHINES)),pair_run,run) --release $(or $(RELEASE),trixie) --mirror '$(MIRROR)' $(CASES)
+
+test-packages: venv-dev ## packages built, checked and tried in a root of each Debian and Ubuntu release (root on Debian; RELEASE=trixie)
+	@[ "$$(id -u)" -eq 0 ] || { echo 'make test-packages: debootstrap needs root' >&2; exit 2; }
+	@LOGSHIPPER_TEST_PACKAGES='$(if $(filter no,$(LOGSHIPPER_TEST_PACKAGES)),no,debootstrap)' requirements/system.sh
+	@$(PY) -m tests.distributions.run --mirror '$(MIRROR)' $(RELEASE)
 
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .

@@ -17,8 +17,10 @@ POLICY=/usr/sbin/policy-rc.d
 programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd parallel openssh-client=ssh openssh-server=sshd
     openmpi-bin=mpirun.openmpi"
 browser=chromium
+python=python3=/usr/bin/python3 # that packages are for; Ubuntu 22.04's is too old
+! grep -q '^VERSION_ID="22.04"' /etc/os-release || python=python3.11=/usr/bin/python3.11
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
-    make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11
+    make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap $python
     libpam-slurm-adopt=/lib/security/pam_slurm_adopt.so
     systemd=systemd-analyze gridengine-master=sge_qmaster gridengine-exec=sge_execd gridengine-client=qsub"
 [ "${LOGSHIPPER_TEST_SLURM-}" = required ] || slurm=

@@ -1,6 +1,7 @@
 #!/bin/sh
 # deploy/packages/build.sh deb|rpm [FOLDER]: builds the packages logshipper and logshipper-slurm-RELEASE into FOLDER (dist).
-# deb: for the Debian or Ubuntu that it runs on, and the Slurm whose headers are here. rpm: for Enterprise Linux
+# deb: for the Debian or Ubuntu that it runs on, and each Slurm whose headers are below a folder of SLURM_INCLUDE
+# (/usr/include; a list, with blanks between). rpm: for Enterprise Linux
 # (TARGET=el8, el9, el10 or all; el9), without a running one; of the plugin a source RPM.
 # Needs .venv (`make` makes it), the target's Python, and dpkg-deb, gcc, make and Slurm's headers, or rpmbuild.
 #
@@ -51,6 +52,8 @@ distribution() (
 
 # number of a release of Slurm's headers: 0x160508 is 22.05.8; before 21.08 slurm.h says so
 slurm_of() {
+    [ -r "$1/slurm/spank.h" ] ||
+        die "there are no headers of Slurm in $1/slurm; Debian: apt install libslurm-dev (SLURM_INCLUDE= names another place)"
     number=$(cat "$1/slurm/slurm.h" "$1/slurm/slurm_version.h" 2>/dev/null |
         sed -n 's/^#define SLURM_VERSION_NUMBER 0x\(..\)\(..\).*/0x\1 0x\2/p')
     [ -n "$number" ] || die "the headers in $1/slurm don't say which release they are of"
@@ -63,12 +66,10 @@ case $kind in
         need dpkg-deb dpkg
         need gcc gcc
         need make make
-        headers=${SLURM_INCLUDE-/usr/include}
-        [ -r "$headers/slurm/spank.h" ] ||
-            die "there are no headers of Slurm in $headers/slurm; Debian: apt install libslurm-dev (SLURM_INCLUDE= names another place)"
         echo '#include <stdio.h>' | gcc -E - >/dev/null 2>&1 ||
             die "gcc finds no headers of the C library; Debian: apt install libc6-dev"
-        slurm=$(slurm_of "$headers")
+        includes=${SLURM_INCLUDE-/usr/include}
+        for headers in $includes; do slurm_of "$headers" >/dev/null; done
         target=${TARGET-$(distribution)}
         python=$(python_here)
         libc_limit=$(getconf GNU_LIBC_VERSION | sed 's/.*\.//')
@@ -142,14 +143,19 @@ compile_python() {
         -s "$scratch/tree" -p / "$scratch/tree/opt/logshipper/lib/python$python/site-packages"
 }
 
+# build_plugin HEADERS: into a tree of its own
 build_plugin() {
-    cp -R deploy/slurm/spank "$scratch/spank" &&
+    slurm=$(slurm_of "$1") || return
+    plugins=/usr/lib/$multiarch/logshipper/slurm-$slurm
+    tree=$scratch/slurm-$slurm
+    rm -rf "$scratch/spank" &&
+        cp -R deploy/slurm/spank "$scratch/spank" &&
         rm -rf "$scratch/spank/build" &&
-        make -C "$scratch/spank" ${SLURM_INCLUDE:+SLURM_INCLUDE="$SLURM_INCLUDE"} \
+        make -C "$scratch/spank" SLURM_INCLUDE="${1#/usr/include}" \
             CC="${CC-gcc} -ffile-prefix-map=$scratch/spank=/usr/src/logshipper" \
-            install DESTDIR="$scratch/slurm" PLUGINS="$plugins" &&
-        strip --strip-unneeded "$scratch/slurm$plugins"/logshipper* &&
-        install -D -m 0644 "$here/copyright" "$scratch/slurm/usr/share/doc/logshipper-slurm-$slurm/copyright"
+            install DESTDIR="$tree" PLUGINS="$plugins" &&
+        strip --strip-unneeded "$tree$plugins"/logshipper* &&
+        install -D -m 0644 "$here/copyright" "$tree/usr/share/doc/logshipper-slurm-$slurm/copyright"
 }
 
 # the newest symbol version of the C library that ELF files below a folder ask for
@@ -162,7 +168,8 @@ set_times() { find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +; }
 
 fill() {
     sed -e "s|@VERSION@|$version|g" -e "s|@RELEASE@|$suffix|g" -e "s|@ARCH@|${arch-}|g" -e "s|@LIBC@|${libc-}|g" \
-        -e "s|@SIZE@|${size-}|g" -e "s|@SLURM@|$slurm|g" -e "s|@MULTIARCH@|${multiarch-}|g" -e "s|@PYTHON@|$python|g" "$1"
+        -e "s|@SIZE@|${size-}|g" -e "s|@SLURM@|$slurm|g" -e "s|@MULTIARCH@|${multiarch-}|g" -e "s|@PYTHON@|$python|g" \
+        -e "s|@DATE@|$(date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')|g" "$1"
 }
 
 # make_deb NAME TREE CONTROL: folder of control files
@@ -192,8 +199,11 @@ add_changelog() {
 
 build_debs() {
     install -D -m 0644 "$here/deb/lintian-overrides" "$scratch/tree/usr/share/lintian/overrides/logshipper" &&
-        make_deb logshipper "$scratch/tree" "$here/deb/logshipper" &&
-        make_deb "logshipper-slurm-$slurm" "$scratch/slurm" "$here/deb/logshipper-slurm"
+        make_deb logshipper "$scratch/tree" "$here/deb/logshipper" || return
+    for tree in "$scratch"/slurm-*; do
+        slurm=${tree##*-}
+        make_deb "logshipper-slurm-$slurm" "$tree" "$here/deb/logshipper-slurm" || return
+    done
 }
 
 # run_rpmbuild MODE NAME RELEASE: the spec's folders are all in the scratch folder, and nothing of ~/.rpmmacros counts
@@ -231,12 +241,13 @@ build_rpms() {
 if [ "$kind" = deb ]; then
     arch=$(dpkg --print-architecture)
     multiarch=$(gcc -print-multiarch)
-    plugins=/usr/lib/$multiarch/logshipper/slurm-$slurm
 fi
 step "Getting the wheels of what the package bundles (hashes checked)" get_wheels
 step "Building logshipper's own" make_wheel
 step "Laying out /opt/logshipper" lay_out
 step "Compiling it for Python $python by $compiler" compile_python
-[ "$kind" = rpm ] || step "Building the plugin for Slurm $slurm" build_plugin
+if [ "$kind" = deb ]; then
+    for headers in $includes; do step "Building the plugin for Slurm $(slurm_of "$headers")" build_plugin "$headers"; done
+fi
 step "Building the ${kind}s for $target" "build_${kind}s"
 ls "$out"/*"$version"*."$kind"

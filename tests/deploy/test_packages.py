@@ -298,6 +298,33 @@ def test_rpm_and_deb_install_the_same(built: Built, deb: dict[str, Entry]) -> No
             assert entry.content == deb[name].content, name
 
 
+def refusal(kind: str, **environment: str) -> str:
+    """What build.sh says when it doesn't begin."""
+    done = subprocess.run(
+        [PACKAGES / "build.sh", kind, "/nowhere"],
+        env={**os.environ, "PATH": "/usr/bin:/bin", **environment},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=scaled(RUN_SECS),
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_what_cant_be_built_is_refused_with_the_fix(tools: None, tmp_path: Path) -> None:
+    assert "usage: deploy/packages/build.sh deb|rpm" in refusal("tar")
+    assert "there are el8, el9, el10 and all" in refusal("rpm", TARGET="el7")
+    for target, python in {"el9": "3.11", "el10": "3.12"}.items():
+        if python != PYTHON and not os.path.exists(f"/usr/bin/python{python}"):
+            told = refusal("rpm", TARGET=target)
+            assert f"byte code for {target} needs Python {python}" in told
+            assert "pyenv" in told
+    assert "apt install libslurm-dev" in refusal("deb", SLURM_INCLUDE=str(tmp_path))
+    (tmp_path / "slurm").mkdir()
+    for name in ("spank.h", "slurm.h"):
+        (tmp_path / "slurm" / name).write_text("")
+    assert "don't say which release they are of" in refusal("deb", SLURM_INCLUDE=str(tmp_path))
+
+
 # ---- the environment
 
 
@@ -725,20 +752,31 @@ def test_the_source_package_builds_the_plugin_for_the_slurm_at_hand(
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert rebuilt.name == f"logshipper-slurm-{release}-{version}-1.el9.x86_64.rpm"
     folder = f"usr/lib64/logshipper/slurm-{release}"
-    names = {f"{folder}/{name}" for name in PLUGIN}
-    assert names <= read_rpm(rebuilt).keys()
+    assert own_files(read_rpm(rebuilt), release) == {f"{folder}/{name}" for name in PLUGIN}
     listed = subprocess.check_output(["rpm", "-qp", "--provides", "--requires", rebuilt], text=True)
     assert {f"logshipper-slurm = {version}-1.el9", f"logshipper = {version}"} <= set(
         listed.splitlines()
     )
 
 
+def own_files(files: Mapping[str, Entry], release: str) -> set[str]:
+    """Of a plugin's package, but for its documentation. Another release's has no path of them, so
+    that both can be installed."""
+    documentation = f"usr/share/doc/logshipper-slurm-{release}/"
+    own = {
+        name for name, entry in files.items() if entry.member.isreg() and not name.startswith(documentation)
+    }  # fmt: skip
+    assert all(f"/logshipper/slurm-{release}/" in name for name in own), own
+    return own
+
+
 def test_the_plugin_has_a_folder_of_its_releases_own(built: Built) -> None:
     files = read_deb(built.package("logshipper-slurm-*.deb"))
     multiarch = subprocess.check_output(["gcc", "-print-multiarch"], text=True).strip()
-    for name in PLUGIN:
-        path = f"usr/lib/{multiarch}/logshipper/slurm-{slurm_release()}/{name}"
-        assert files[path].content[:4] == b"\x7fELF"
+    release = slurm_release()
+    folder = f"usr/lib/{multiarch}/logshipper/slurm-{release}"
+    assert own_files(files, release) == {f"{folder}/{name}" for name in PLUGIN}
+    assert all(files[f"{folder}/{name}"].content[:4] == b"\x7fELF" for name in PLUGIN)
 
 
 def test_the_line_in_plugstack_is_the_agents(deb: dict[str, Entry]) -> None:

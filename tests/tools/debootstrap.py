@@ -169,6 +169,8 @@ def _bootstrap(
         'Acquire::Check-Valid-Until "false";\nAPT::Get::Assume-Yes "true";\n'
         'APT::Install-Recommends "false";\n'
     )
+    # synced by nobody: what isn't whole is made again
+    (folder / "etc/dpkg/dpkg.cfg.d/90-tests").write_text("force-unsafe-io\n")
     policy = folder / "usr/sbin/policy-rc.d"  # no service is started in it
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
@@ -183,8 +185,8 @@ def environment() -> dict[str, str]:
 
 
 def inside(folder: Path, *command: str) -> list[str]:
-    """A command with a root as /, in a mount namespace of its own; names are resolved, and
-    certificates trusted, as on this machine."""
+    """A command with a root as /, in a mount namespace of its own; names are resolved as
+    on this machine, and where it has the package ca-certificates, servers are trusted likewise."""
     script = """
         at=$0
         mount -t proc proc "$at/proc"
@@ -192,9 +194,7 @@ def inside(folder: Path, *command: str) -> list[str]:
         mount -t tmpfs -o mode=1777 none "$at/tmp"
         touch "$at/etc/resolv.conf"
         mount --bind /etc/resolv.conf "$at/etc/resolv.conf"
-        if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
-            mkdir -p "$at/etc/ssl/certs"
-            touch "$at/etc/ssl/certs/ca-certificates.crt"
+        if [ -e /etc/ssl/certs/ca-certificates.crt ] && [ -e "$at/etc/ssl/certs/ca-certificates.crt" ]; then
             mount --bind /etc/ssl/certs/ca-certificates.crt "$at/etc/ssl/certs/ca-certificates.crt"
         fi
         exec chroot "$at" "$@"
