@@ -15,7 +15,7 @@ POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
 programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd parallel openssh-client=ssh openssh-server=sshd
-    openmpi-bin=mpirun.openmpi"
+    openmpi-bin=mpirun.openmpi python3-apt=/usr/lib/python3/dist-packages/apt"
 browser=chromium
 slurm="slurmctld slurmd slurm-client=srun munge=munged libslurm-dev=/usr/include/slurm/spank.h
     make gcc libc6-dev=/usr/include/stdio.h valgrind rpm=rpmbuild debootstrap python3.11=/usr/bin/python3.11
