@@ -47,6 +47,7 @@ test-all: ## `make test`; real servers and schedulers, what root must do (half a
 	@$(PY) -m tests.servers.meanwhile $(MAKE) test
 	@requirements/tool.sh qcg
 	@requirements/tool.sh kubernetes
+	@requirements/tool.sh ansible
 	@requirements/tool.sh balsam
 	@requirements/tool.sh xtlib
 	@requirements/telegraf.sh

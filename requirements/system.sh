@@ -15,7 +15,7 @@ POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
 programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd parallel openssh-client=ssh openssh-server=sshd
-    openmpi-bin=mpirun.openmpi"
+    openmpi-bin=mpirun.openmpi python3-apt=/usr/lib/python3/dist-packages/apt"
 browser=chromium
 python=python3=/usr/bin/python3 # that packages are for; Ubuntu 22.04's is too old
 ! grep -q '^VERSION_ID="22.04"' /etc/os-release || python=python3.11=/usr/bin/python3.11
