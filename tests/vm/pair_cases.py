@@ -223,7 +223,7 @@ def upgrade(scene: Scene) -> None:
     node = scene.cluster.node
     version = node.output(INSTALLED).strip()
     for target in (NEXT, version):
-        node.output(f"python3 -I /usr/local/lib/vm/upgrade.py {target}; {RESTART}", secs=300)
+        node.output(f"python3 -I /usr/local/lib/vm/upgrade.py {target}; {RESTART}", secs=600)
         if node.output(INSTALLED).strip() != target:
             raise MachineFailed(f"version {target} isn't what is installed")
         scene.more_lines(2, 400)

@@ -38,13 +38,15 @@ class Figures(NamedTuple):
         return f"{words}, {self.more} more in the log than in own files" if self.more else words
 
 
-def own_lines(files: Mapping[str, bytes]) -> dict[str, dict[str, list[str]]]:
+def own_lines(files: Mapping[str, bytes], log: Log) -> dict[str, dict[str, list[str]]]:
     """By job id and stream. files: content of `JOB.out` and `JOB.err`, by name."""
     jobs: dict[str, dict[str, list[str]]] = {}
     for name, content in files.items():
         job_id, _, kind = name.rpartition(".")
         if kind in STREAMS:
-            lines = content.decode(errors="replace").split("\n")
+            # a reset leaves null bytes for what wasn't on the disk
+            end = content.partition(b"\0")[0].rfind(b"\n") + 1 if log is Log.AHEAD else None
+            lines = content[:end].decode(errors="replace").split("\n")
             # slurmstepd writes into the file itself
             own = [line for line in lines if line and not line.startswith("slurmstepd")]
             jobs.setdefault(job_id, {})[STREAMS[kind]] = own

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.servers import build
@@ -95,7 +96,7 @@ class Trial:
                 f"captured without the plugin: {job}" for job in plain.job_ids if job in accounts
             ]
             for user in self.scene.users:
-                jobs = own_lines(self.files.get(user.name, {}))
+                jobs = own_lines(self.files.get(user.name, {}), self.fault.log)
                 for job_id, lines in jobs.items():
                     problems += sequence_faults(job_id, lines, whole=not self.fault.ends)
                     if user is self.scene.captured:
@@ -123,42 +124,43 @@ def _states(account: Account) -> list[str | None]:
     return [event["state"] for event in account.events if event["event"] == "job_ended"]
 
 
-def _read(cluster: PairCluster, trials: Sequence[Trial]) -> dict[str, Account]:
+def _read(cluster: PairCluster, trial: Trial) -> dict[str, Account]:
     """What Loki has, when it is told how the jobs ended: which is when their captures are closed."""
     deadline = time.monotonic() + TOLD_SECS
     while True:
         accounts = cluster.accounts()
-        untold = any(_told(trial.runs[1], accounts) for trial in trials if trial.runs)
+        untold = trial.runs and _told(trial.runs[1], accounts)
         if not untold or time.monotonic() > deadline:
             return accounts
         cluster.machine.output("sleep 10")
 
 
-def try_faults(pair: Pair, names: Sequence[str]) -> list[Result]:
-    """Those of the names, or all; one after another."""
+def try_faults(pair: Pair, faults: Sequence[Fault]) -> list[Result]:
+    """One after another; says of each how it went."""
     cluster = PairCluster(pair)
     with Progress("Waiting until Slurm, Loki and agents are up"):
         cluster.wait_up()
-    trials = []
-    for fault in FAULTS:
-        if not names or fault.name in names:
-            trials.append(Trial(cluster, fault))
-            with Progress(
-                f"{fault.name}: {fault.jobs} captured jobs, {fault.plain_jobs} without"
-            ) as progress:
-                trials[-1].run(progress)
-    with Progress("Reading it from Loki"):
-        begin = time.monotonic()
-        accounts = _read(cluster, trials)
-        secs = time.monotonic() - begin
-    problems: list[str] = []
-    for machine in (pair.node, pair.controller):
-        problems += leftovers.find(machine)
-    results = [trial.result(accounts) for trial in trials]
-    return [*results, Result("nothing_left", secs, problems)]
+    results: list[Result] = []
+
+    def add(result: Result) -> None:
+        results.append(result)
+        print(result.line(len(results), len(faults) + 1), flush=True)
+
+    for fault in faults:
+        trial = Trial(cluster, fault)
+        title = f"{fault.name}: {fault.jobs} captured jobs, {fault.plain_jobs} without the plugin"
+        with Progress(title) as progress:
+            trial.run(progress)
+            progress.doing = "reading Loki"
+            accounts = _read(cluster, trial)
+        add(trial.result(accounts))
+    begin = time.monotonic()
+    problems = [*leftovers.find(pair.node), *leftovers.find(pair.controller)]
+    add(Result("nothing_left", time.monotonic() - begin, problems))
+    return results
 
 
-def run(release_name: str, mirror: str, names: Sequence[str]) -> int:
+def run(release_name: str, mirror: str, faults: Sequence[Fault]) -> int:
     """The exit code."""
     begin = time.monotonic()
     release = RELEASES[release_name]
@@ -180,9 +182,7 @@ def run(release_name: str, mirror: str, names: Sequence[str]) -> int:
         facts = {name: f"boot {time.monotonic() - boot:.0f} s"}
         try:
             print(leftovers.about(pair.node), flush=True)
-            results = try_faults(pair, names)
-            for number, result in enumerate(results, 1):
-                print(result.line(number, len(results)), flush=True)
+            results = try_faults(pair, faults)
             for role, machine in (("controller", pair.controller), ("node", pair.node)):
                 text = machine.run(leftovers.LOGS, secs=120).output
                 (folder / f"{role}-journal.log").write_text(text)
@@ -199,12 +199,20 @@ def main() -> int:
     )
     parser.add_argument("--release", choices=RELEASES, default="trixie")
     parser.add_argument("--mirror", default="", help="of the distribution (default: apt's here)")
-    parser.add_argument("case", nargs="*", help="some faults only, by name")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=0,
+        help="captured ones, at most",
+    )
+    parser.add_argument("case", nargs="*", help="some faults only, by name, in this order")
     options = parser.parse_args()
-    unknown = set(options.case) - {fault.name for fault in FAULTS}
-    if unknown:
-        names = ", ".join(fault.name for fault in FAULTS)
-        parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {names}")
+    by_name = {fault.name: fault for fault in FAULTS}
+    if unknown := set(options.case) - set(by_name):
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(by_name)}")
+    faults = [by_name[name] for name in options.case or by_name]
+    if options.jobs:
+        faults = [replace(fault, jobs=min(fault.jobs, options.jobs)) for fault in faults]
     if os.geteuid() != 0:
         print(
             "make test-vm: a machine's root is made by debootstrap, which needs root",
@@ -212,7 +220,7 @@ def main() -> int:
         )
         return 2
     try:
-        return run(options.release, options.mirror, options.case)
+        return run(options.release, options.mirror, faults)
     except (ServerMissing, MachineFailed) as error:
         print(f"make test-vm: {error}", file=sys.stderr)
         return 2

@@ -50,10 +50,16 @@ def test_own_files() -> None:
         "8.out": b"",
         "notes.txt": b"x\n",
     }
-    assert own_lines(files) == {
+    assert own_lines(files, Log.WHOLE) == {
         "7": {"stdout": ["out 1", "out 2"], "stderr": ["err 1"]},
         "8": {"stdout": []},
     }
+
+
+def test_own_files_after_a_reset() -> None:
+    files = {"7.out": b"out 1\nout 2\nou\0\0\0\0", "7.err": b"\0\0\0"}
+    assert own_lines(files, Log.AHEAD) == {"7": {"stdout": ["out 1", "out 2"], "stderr": []}}
+    assert len(own_lines(files, Log.WHOLE)["7"]["stdout"]) == 3
 
 
 def test_what_the_script_prints() -> None:

@@ -63,7 +63,7 @@ def main(version: str) -> None:
     (site,) = Path("/opt/logshipper/lib").glob("python3.*/site-packages")
     (wheel,) = Path(WHEEL).glob("logshipper-*.whl")
     replace(site, wheel, version)
-    for name in ("logshipper", "logshipper_ingest", "logshipper_observe", "logshipper_grafana"):
+    for name in ("logshipper", "logshipper_ingest"):  # what runs on a node
         compileall.compile_dir(site / name, quiet=2)
     for pattern in ("logshipper*.so", "logshipper-keeper"):
         for place in Path("/usr/lib").rglob(pattern):
