@@ -142,7 +142,7 @@ def normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) ->
         text = OF_SLURM.sub(
             lambda match: b"".join(sorted(match[0].splitlines(keepends=True))), text
         )
-        return re.sub(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", b"TIME", text)
+        return re.sub(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?", b"TIME", text)
 
     return {replaced(name.encode()).decode(): replaced(content) for name, content in files.items()}
 

@@ -382,7 +382,7 @@ class SlurmCluster:
         return [
             dict(re.findall(r"(\S+?)=(\S*)", line))
             for line in result.stdout.splitlines()
-            if line.strip()
+            if line.startswith("JobId=")  # a command has more lines
         ]
 
     def wait(self, job_id: str, timeout_secs: float = JOB_SECS) -> JobEnd:
