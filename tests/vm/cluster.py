@@ -15,7 +15,10 @@ from tests.vm.root import LAST_USER
 
 JOB_SECS = 400.0
 SHIPPED_SECS = 240.0
-NODES_UP = "[ $(sinfo -h -N -o %T | grep -cx -e idle -e mixed -e allocated) = 2 ]"
+# all of them
+NODES_UP = (
+    "sinfo -h -N -o %T | grep -q . && ! sinfo -h -N -o %T | grep -qvx -e idle -e mixed -e allocated"
+)
 LOOK_SECS = 2.0  # scontrol takes a while where a processor is emulated
 PLUGSTACK = "/etc/slurm/plugstack.conf.d/10-logshipper.conf"
 # a Python takes seconds to start where a processor is emulated
@@ -26,6 +29,8 @@ FILES = """cd /home; for user in {users}; do for file in $user/*.out $user/*.err
 
 class GuestCluster:
     """Methods may be called by several threads, but for those that do something to all of it."""
+
+    agents = "logshipper-agent logshipper-agent-n2"  # units
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -41,7 +46,7 @@ class GuestCluster:
         """Until Slurm takes jobs, and Loki and the agent answer."""
         self.machine.until(NODES_UP, 300)
         self.machine.until(
-            "systemctl is-active --quiet logshipper-agent logshipper-agent-n2 && (exec 3<>/dev/tcp/127.0.0.1/3100)",
+            f"systemctl is-active --quiet {self.agents} && (exec 3<>/dev/tcp/127.0.0.1/3100)",
             200,
         )
 

@@ -18,10 +18,12 @@ from tests.vm.root import kernel
 
 LINK = "link"
 CONTROLLER_MB, NODE_MB = 2048, 4096
+SECOND_NODE = "systemd.mask=slurmd-n2.service systemd.mask=logshipper-agent-n2.service"
 WORDS = {
-    "controller": "vm.role=controller systemd.wants=vm-pair.service systemd.mask=slurmd.service",
+    "controller": f"vm.role=controller systemd.wants=vm-pair.service systemd.mask=slurmd.service {SECOND_NODE}",
     "node": (
-        "vm.role=node systemd.wants=vm-pair.service systemd.mask=slurmctld.service systemd.mask=loki.service"
+        "vm.role=node systemd.wants=vm-pair.service systemd.mask=slurmctld.service systemd.mask=loki.service "
+        f"{SECOND_NODE}"
     ),
 }  # fmt: skip
 START_SECS = 400.0
@@ -82,6 +84,8 @@ class Pair:
 
 class PairCluster(GuestCluster):
     """Slurm of both: users and jobs are the controller's, what jobs write and spool the node's."""
+
+    agents = "logshipper-agent"
 
     def __init__(self, pair: Pair) -> None:
         super().__init__(pair.controller)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -132,12 +131,15 @@ def test_a_version_becomes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     mixed, site = tmp_path / "mixed", tmp_path / "site"
     mixed.mkdir()
     monkeypatch.setattr(upgrade, "MIXED", mixed)
-    wheel = tmp_path / "logshipper-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("logshipper/__init__.py", '__version__ = "1.0"\n')
-        archive.writestr("logshipper/late.py", "x = 1\n")
-        archive.writestr("logshipper-1.0.dist-info/METADATA", "Name: x\nVersion: 1.0\n")
-    upgrade.replace(site, wheel, "1.0")
+    source = tmp_path / "source"
+    for name, text in {
+        "logshipper/__init__.py": '__version__ = "1.0"\n',
+        "logshipper/late.py": "x = 1\n",
+        "logshipper-1.0.dist-info/METADATA": "Name: x\nVersion: 1.0\n",
+    }.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+    upgrade.replace(site, source, "1.0")
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import logshipper; print(logshipper.__version__)"
         "; input(); from logshipper import late"
@@ -146,7 +148,7 @@ def test_a_version_becomes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as old:
         assert old.stdout is not None
         assert old.stdout.readline() == b"1.0\n"
-        upgrade.replace(site, wheel, "2.0")
+        upgrade.replace(site, source, "2.0")
         old.communicate(b"\n", timeout=60)
         assert old.returncode == 0
     assert [place.name for place in mixed.iterdir()] == ["logshipper.late"]

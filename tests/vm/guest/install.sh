@@ -18,6 +18,7 @@ install -d -m 711 /var/spool/logshipper-n2
 echo 'SLURMD_OPTIONS="-N n1"' >/etc/default/slurmd
 install -D -m 644 -t /etc/slurm "$guest/slurm.conf" "$guest/cgroup.conf"
 install -D -m 644 -t /usr/local/lib/vm "$guest"/*.py "$src/tests/vm/driver.py" "$src/tests/slurm/fuse_home.py"
+install -m 755 -t /usr/local/lib/vm "$guest/pair.sh"
 
 echo n1 >/etc/hostname
 printf '127.0.0.1 localhost\n10.11.12.1 n1\n' >/etc/hosts

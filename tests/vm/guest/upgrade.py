@@ -8,11 +8,12 @@ must have loaded all that it needs.
 import compileall
 import os
 import re
+import subprocess
 import sys
-import zipfile
+import tempfile
 from pathlib import Path
 
-WHEEL, SUFFIX = "/usr/src/logshipper", ".dpkg-new"
+PACKAGE, SUFFIX = "logshipper_*.deb", ".dpkg-new"
 MIXED = Path("/run/vm-mixed")
 TRAP = """
 import sys as _sys
@@ -26,7 +27,7 @@ if getattr(_sys.modules.get("logshipper"), "__version__", {version!r}) != {versi
 
 
 def content_of(name: str, content: bytes, version: str) -> bytes:
-    """A file of the wheel, as the version has it."""
+    """A file of the package, as the version has it."""
     if name == "logshipper/__init__.py":
         return re.sub(rb'__version__ = ".*"', f'__version__ = "{version}"'.encode(), content)
     if name.endswith(".dist-info/METADATA"):
@@ -36,19 +37,21 @@ def content_of(name: str, content: bytes, version: str) -> bytes:
     return content
 
 
-def replace(site: Path, wheel: Path, version: str) -> None:
-    """Of what is installed in site."""
+def replace(site: Path, source: Path, version: str) -> None:
+    """Of what is installed in site; source: what the package has there."""
     old = set(site.glob("logshipper-*.dist-info/*"))
     places = []
-    with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            own = re.sub(r"^logshipper-[^/]*(\.dist-info/)", rf"logshipper-{version}\1", name)
-            place = site / own
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.with_name(place.name + SUFFIX).write_bytes(
-                content_of(name, archive.read(name), version)
-            )
-            places.append(place)
+    for path in source.glob("logshipper*/**/*"):
+        name = str(path.relative_to(source))
+        if path.is_dir() or path.suffix == ".pyc":
+            continue
+        own = re.sub(r"^logshipper-[^/]*(\.dist-info/)", rf"logshipper-{version}\1", name)
+        place = site / own
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.with_name(place.name + SUFFIX).write_bytes(
+            content_of(name, path.read_bytes(), version)
+        )
+        places.append(place)
     for place in places:
         place.with_name(place.name + SUFFIX).rename(place)
     for place in old - set(places):
@@ -61,8 +64,10 @@ def main(version: str) -> None:
     MIXED.mkdir(exist_ok=True)
     MIXED.chmod(0o1777)
     (site,) = Path("/opt/logshipper/lib").glob("python3.*/site-packages")
-    (wheel,) = Path(WHEEL).glob("logshipper-*.whl")
-    replace(site, wheel, version)
+    (package,) = Path("/root/packages").glob(PACKAGE)
+    with tempfile.TemporaryDirectory() as tree:
+        subprocess.run(["dpkg-deb", "--extract", str(package), tree], check=True)
+        replace(site, Path(tree, *site.parts[1:]), version)
     for name in ("logshipper", "logshipper_ingest"):  # what runs on a node
         compileall.compile_dir(site / name, quiet=2)
     for pattern in ("logshipper*.so", "logshipper-keeper"):
