@@ -4,6 +4,7 @@ in systemd-journald itself."""
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -202,6 +203,11 @@ def test_in_systemd_journald(tmp_path: Path) -> None:
             wait_until(agent.socket.exists, f"the agent is ready: {agent.log.read_text()}")
             agent.run("echo", "one")
             wait_until(lambda: away_of(tmp_path), "the log says that Loki is away")
+            (capture,) = agent.captures()
+            identity = json.loads((capture / "identity.json").read_text())
+            shutil.rmtree(capture)
+            of_capture = f"LOGSHIPPER_CAPTURE={capture.name}"
+            wait_until(lambda: messages(tmp_path, of_capture), "the log says that it was removed")
             assert agent.stop() == 0
         wait_until(lambda: messages(tmp_path, "MESSAGE=stopped"), "its last words are there")
     finally:
@@ -211,6 +217,9 @@ def test_in_systemd_journald(tmp_path: Path) -> None:
     assert (ready["PRIORITY"], ready["_TRANSPORT"]) == ("6", "journal")
     away = away_of(tmp_path)[0]
     assert (away["PRIORITY"], away["LOGSHIPPER_SINK"]) == ("4", "loki")
+    (removed,) = messages(tmp_path, of_capture)
+    assert removed["MESSAGE"].endswith("somebody removed it from the spool")
+    assert removed["LOGSHIPPER_JOB"] == identity["job_id"]
     (stopped,) = messages(tmp_path, "MESSAGE=stopped")
     assert (stopped["PRIORITY"], stopped["_TRANSPORT"]) == ("6", "stdout")
     assert stopped["_PID"] == ready["_PID"]
