@@ -112,7 +112,7 @@ class PairCluster(GuestCluster):
         """Jobs that print by `pace` until `stop`; returns when all print, and are captured."""
         if opted_in:
             self.node.output("touch .logoptin", user=user.name)
-        out = f"{user.home}/*.out"
+        out = f"{user.home}/[0-9]*.out"
         before = int(self.node.output(f"cat {out} 2>/dev/null | grep -cx 'out 1' || :"))
         captures = f"ls {SPOOL}/*@*/segments/*.seg 2>/dev/null | wc -l"
         spooled = int(self.node.output(captures))
@@ -126,12 +126,13 @@ class PairCluster(GuestCluster):
         if opted_in:
             self.node.until(f"[ $({captures}) -ge {spooled + jobs} ]", START_SECS)
 
-    def more_lines(self, users: Sequence[JobUser], lines: int = 3, secs: float = 120.0) -> None:
+    def more_lines(self, users: Sequence[JobUser], lines: int = 3, secs: float = 300.0) -> None:
         """Waits until each of the users' jobs has printed so many more."""
         for user in users:
+            files = f"{user.home}/[0-9]*.out"
             self.node.output(
-                f"""declare -A n; for file in {user.home}/*.out; do n[$file]=$(wc -l <$file); done
-                for file in {user.home}/*.out; do
+                f"""declare -A n; for file in {files}; do n[$file]=$(wc -l <$file); done
+                for file in {files}; do
                     until [ $(wc -l <$file) -ge $((n[$file] + {lines})) ]; do sleep 0.5; done
                 done""",
                 secs=secs,

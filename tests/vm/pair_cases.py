@@ -38,7 +38,7 @@ class Scene:
     def users(self) -> tuple[JobUser, JobUser]:
         return self.plain, self.captured
 
-    def more_lines(self, lines: int = 3, secs: float = 120.0) -> None:
+    def more_lines(self, lines: int = 3, secs: float = 300.0) -> None:
         self.cluster.more_lines(self.users, lines, secs)
 
 
@@ -228,7 +228,7 @@ def upgrade(scene: Scene) -> None:
             raise MachineFailed(f"version {target} isn't what is installed")
         scene.more_lines(2, 400)
         scene.cluster.submit(scene.captured, 1, pace=5.0, opted_in=True)
-    mixed = node.output("cd /run/vm-mixed && grep -H . * || :").strip()
+    mixed = node.output("grep -rsH . /run/vm-mixed || :").strip()
     if mixed:
         raise MachineFailed(f"loaded by processes of another version: {mixed[:2000]}")
 
