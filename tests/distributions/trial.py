@@ -20,11 +20,12 @@ PartitionName=all Nodes=ALL Default=YES
 END
 echo 'optional logshipper.so spool=/var/spool/logshipper cluster=local' > /etc/slurm/plugstack.conf
 """
+# /etc/hosts: netbase makes it, which Ubuntu 24.04's Python brings
 FILES = "find / -xdev " + " ".join(
     f"-path {place} -prune -o"
     for place in (
-        "/proc /dev /tmp /root /debs /etc/slurm /etc/resolv.conf /var/lib/dpkg /var/lib/apt /var/log /var/cache "
-        "/etc/ssl/certs"
+        "/proc /dev /tmp /root /debs /etc/slurm /etc/resolv.conf /etc/hosts /etc/ssl/certs "
+        "/var/lib/dpkg /var/lib/apt /var/log /var/cache"
     ).split()
 )
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -64,14 +63,6 @@ class PrivateCluster(CapturingCluster):
             )
         login = self.node_folder("login") / "job_container.conf"
         login.write_text((self.node_folder("n1") / login.name).read_text())
-
-    def start(self) -> Self:
-        """With one job first: with its first one a node mounts the folder of all, and Slurm
-        24.11 fails where two begin then."""
-        super().start()
-        job_id = self.sbatch(self.add_user(), "true", "--nodes=2", "--output=/dev/null")
-        assert self.wait(job_id) == COMPLETED
-        return self
 
     def containers(self, node: str) -> Path:
         return self.node_folder(node) / "containers"

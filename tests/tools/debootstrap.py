@@ -161,6 +161,8 @@ def _bootstrap(
         f"/usr/share/debootstrap/scripts/{SCRIPTS[distribution]}",
     ]  # fmt: skip
     run(command, folder, environment(), None, f"debootstrap of {distribution} {suite} failed")
+    for archive in (folder / "var/cache/apt/archives").glob("*.deb"):
+        archive.unlink()
     sources = folder / "etc/apt/sources.list"
     lines = [f"deb {site} {pocket} {components}\n" for pocket in (suite, f"{suite}-updates")]
     sources.write_text("".join(lines))
