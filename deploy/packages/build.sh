@@ -24,8 +24,6 @@ need() { command -v "$1" >/dev/null 2>&1 || die "$1 isn't installed; Debian: apt
 
 kind=${1-}
 out=${2-dist}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
 machine=$(uname -m)
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 
@@ -101,6 +99,9 @@ for candidate in "/usr/bin/python$python" "$(command -v "python$python" || :)" "
 done
 [ -n "$compiler" ] || die "byte code for $target needs Python $python, and no python$python that runs is in /usr/bin or on the PATH" \
     "3.11 is in Debian 12 (apt install python3.11), 3.12 in Ubuntu 24.04; pyenv has all: PATH=~/.pyenv/versions/$python.X/bin:\$PATH"
+
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
 
 # of a clone the last commit's time, of an unpacked archive its files'
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y pyproject.toml)}
