@@ -18,7 +18,7 @@
 
 /* Python's start may wait: many at once, as of 64 tasks, mustn't keep relays and tasks from the
  * processor */
-enum { START_NICE = 10, START_SECS = 120 };
+enum { START_NICE = 10, START_SECS = 600 };
 /* once the job has ended: as much more may wait, as the job left in its terminals; then who takes
  * nothing is given up */
 enum { HURRY_BYTES = 64 << 10, HURRY_SECS = 2 };
