@@ -196,7 +196,7 @@ class Checkpoints(StateFile):
         keep = set(present)
         with self._transaction() as connection:
             old = connection.execute(
-                "SELECT folder FROM shipped WHERE changed_ns < ?1 UNION"
+                "SELECT folder FROM shipped WHERE changed_ns < ? UNION"
                 " SELECT folder FROM learnt WHERE folder NOT IN (SELECT folder FROM shipped)",
                 (before_ns,),
             ).fetchall()
@@ -225,8 +225,8 @@ def read_shipped(
     """Raises DamagedError and SQLite's own."""
     rows = connection.execute(
         "SELECT folder, identity, segment, offset, done, account, counts, changed_ns FROM shipped"
-        " WHERE ?1 IS NULL OR folder = ?1 ORDER BY changed_ns, folder",
-        (folder,),
+        " WHERE :folder IS NULL OR folder = :folder ORDER BY changed_ns, folder",
+        {"folder": folder},
     )
     try:
         return [

@@ -142,9 +142,13 @@ class ImportedJobWriter(JobWriter):
 
     def _replace(self, capture: CaptureRow) -> None:
         self._connection.execute(
-            "UPDATE capture SET done = 1, account = ?1, x_axis = ?2 WHERE id = ?3"
-            " AND NOT (done AND account = ?1 AND x_axis = ?2)",
-            (capture.account.to_json().decode(), capture.axis.to_json(), capture.id),
+            "UPDATE capture SET done = 1, account = :account, x_axis = :x_axis WHERE id = :id"
+            " AND NOT (done AND account = :account AND x_axis = :x_axis)",
+            {
+                "account": capture.account.to_json().decode(),
+                "x_axis": capture.axis.to_json(),
+                "id": capture.id,
+            },
         )
 
     def _put_changes(self, capture: int, changes: Sequence[tuple[int, Json]]) -> None:

@@ -232,8 +232,8 @@ def read_captures(
     and SQLite's own."""
     rows = connection.execute(
         "SELECT id, folder, attempt, step, task, segment, offset, done, account, x_axis FROM capture"
-        " WHERE ?1 IS NULL OR folder = ?1 ORDER BY id",
-        (folder,),
+        " WHERE :folder IS NULL OR folder = :folder ORDER BY id",
+        {"folder": folder},
     )
     try:
         return [
