@@ -8,6 +8,7 @@ from tests.distributions.building import Packages
 from tests.distributions.machine import SET_URL, Failed, Machine
 from tests.distributions.releases import Release
 
+UNIT = "/etc/systemd/system/logshipper-agent.service"  # a removal masks it
 INSTALL = "apt-get -qq install"
 NAMES = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")
 SLURM_CONF = """
@@ -122,6 +123,7 @@ class Trial:
         )
         self.machine.run(f"{INSTALL} /debs/first/*.deb")  # once more, over what was left
         self.versions(1)
+        self.expect(f"readlink {UNIT} || :", absent="/dev/null")
         self.machine.run(
             "apt-get -qq purge logshipper 'logshipper-slurm-*' && apt-get -qq autoremove --purge"
         )
