@@ -531,7 +531,7 @@ class LogScreen(Screen):
             return False
         row = self.rows[self.y]
         return (
-            not (row.wrapped or row.edited or row.head is not None)
+            not (row.wrapped or row.edited or row.ended or row.head is not None)
             and self.x == len(row.cells)
             and not_own_cells(self.open_line()) is None
             and all((row.clean or self.holds()) and not row.wrapped for row in self.rows[: self.y])

@@ -24,6 +24,9 @@ FAULTS = {
     "no autowrap: cells drawn over": Case(
         10, 3, [(b"\x1b[?7lb@xxxxxxx\xbd\x1b[2JHa\n", 0.0)], [3, 21]
     ),
+    "an ended blank line that the cursor comes back to": Case(
+        20, 5, [(b"\rm\n\x0b\x1b[u\n\x1b", 0.0)], [3, 8]
+    ),
 }
 
 
