@@ -151,7 +151,11 @@ def run_alone(cluster: GuestCluster, trials: Sequence[Trial]) -> None:
             else:
                 cluster.set_plugin(loaded=True)
                 trial.run(cluster, opted_in=True)
-            cluster.machine.until("! squeue -h | grep -q .", 120)
+            try:
+                cluster.machine.until("! squeue -h | grep -q .", 120)
+            except MachineFailed as error:
+                trial.problems.append(str(error))
+                cluster.machine.output("squeue -h -o %A | xargs -r scancel")
 
 
 def _title(opted_in: bool) -> str:
