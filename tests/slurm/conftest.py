@@ -64,7 +64,11 @@ def case_runs(
 ) -> dict[str, tuple[cases.Run, cases.Run]]:
     """Of each case of the table, the plain and the captured run: all that are to be tested run next
     to each other."""
-    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    params = [
+        item.callspec.params
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "case_runs" in item.fixturenames
+    ]
     case_of = {
         case.name: case for param in params if isinstance(case := param.get("case"), cases.Case)
     }
