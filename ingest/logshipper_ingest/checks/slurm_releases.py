@@ -11,7 +11,7 @@ RELEASES: Mapping[tuple[int, int], str] = {
     (21, 8): BUILT,
     (22, 5): RUN,
     (23, 2): BUILT,
-    (23, 11): BUILT,
+    (23, 11): RUN,
     (24, 5): BUILT,
     (24, 11): RUN,
     (25, 5): BUILT,
