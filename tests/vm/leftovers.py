@@ -10,8 +10,8 @@ LEFT = {
     "processes of ours": "pgrep -a '^logshipper' | grep -v 'logshipper-agent\\|bin/logshipper-agent run' || :",
     "processes of users": "ps -eo user:20,pid,args | grep -E '^u[0-9]{3} ' || :",
     "captures in the spool": "ls /var/spool/logshipper /var/spool/logshipper-n2 | grep @ || :",
-    "cgroups of jobs": "find /sys/fs/cgroup/system.slice/*slurmstepd.scope -mindepth 1 -maxdepth 1 -type d "
-    "! -name system ! -name logshipper || :",
+    "cgroups of jobs": "find /sys/fs/cgroup/system.slice -mindepth 2 -maxdepth 2 -path '*slurmstepd.scope/*' -type d "
+    "! -name system ! -name logshipper",
     "units that failed": "systemctl list-units --failed --plain --no-legend | grep -v n[12]_slurmstepd.scope || :",
     "processes of ours that a job's limit killed": "dmesg | grep -i 'killed process.*(logship' || :",
     "faults in the agent's log": "journalctl -q -u 'logshipper-agent*' | grep -E 'Traceback|fault of logshipper' || :",
