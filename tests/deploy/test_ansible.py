@@ -2,6 +2,7 @@
 out. The host is this machine's own root with an overlay over it, without a running systemd; tiny
 packages of the same names stand for ours."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -28,6 +29,7 @@ CONTROL = """Package: {name}
 Version: 0.1.0-1
 Architecture: all
 Depends: {depends}
+Provides: {provides}
 Maintainer: nobody <nobody@localhost>
 Description: stands for the package of that name
 """
@@ -48,6 +50,8 @@ rm -rf "$folder/root/etc/slurm" "$folder/root/etc/logshipper"
 touch "$folder/ready"
 exec sleep infinity
 """
+PLUGIN = "logshipper-slurm-22.05"
+OTHER_PLUGIN = "logshipper-slurm-24.11"
 SLURM_CONF = "ClusterName=hpc\nJobCompType=jobcomp/none\nNodeName=n1\n"
 LINE = "optional logshipper.so spool=/var/spool/logshipper cluster=hpc\n"
 CONFIG = {
@@ -124,16 +128,41 @@ class Host:
         return done.stdout
 
     def packages(self) -> list[str]:
-        names = ("logshipper", "logshipper-slurm")
+        names = ("logshipper", "logshipper-slurm-*")
         text = self.call("dpkg-query", "-W", "-f", "${Package} ${Status}\n", *names)
         return [line.split()[0] for line in text.splitlines() if line.endswith(" installed")]
+
+    def has_repository(self, packages: list[Path]) -> None:
+        """The only one that its apt knows."""
+        index = self.path("srv/packages")
+        index.mkdir(parents=True)
+        (index / "Packages").write_text("".join(map(entry_of, packages)))
+        for package in packages:
+            shutil.copy(package, index)
+        for place in self.path("etc/apt").glob("sources.list*"):
+            place.unlink() if place.is_file() else shutil.rmtree(place)
+        self.path("etc/apt/sources.list").write_text("deb [trusted=yes] file:/srv/packages ./\n")
+        told = self.call("apt-get", "update", "--error-on=any")
+        assert "E: " not in told, told
+
+
+def entry_of(package: Path) -> str:
+    """In a repository's list of packages."""
+    content = package.read_bytes()
+    control = subprocess.run(
+        ["dpkg-deb", "--field", package], check=True, capture_output=True, text=True
+    ).stdout
+    digest = hashlib.sha256(content).hexdigest()
+    return f"{control}Filename: ./{package.name}\nSize: {len(content)}\nSHA256: {digest}\n\n"
 
 
 def make_package(folder: Path, name: str, depends: str, files: dict[str, str]) -> Path:
     tree = folder / name
     for place, text in {
         **files,
-        "DEBIAN/control": CONTROL.format(name=name, depends=depends),
+        "DEBIAN/control": CONTROL.format(
+            name=name, depends=depends, provides=name.rpartition("-")[0] or "logshipping"
+        ),
     }.items():
         path = tree / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +189,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     second = {"usr/lib/slurm/logshipper.so": ""}
     return [
         make_package(folder, "logshipper", "libc6", first),
-        make_package(folder, "logshipper-slurm", "logshipper", second),
+        make_package(folder, PLUGIN, "logshipper", second),
     ]
 
 
@@ -207,7 +236,7 @@ def test_a_node(host: Host, tmp_path: Path) -> None:
     assert not host.path("etc/logshipper").exists()
 
     first = host.apply(**node)
-    assert (first.failed, host.packages()) == (0, ["logshipper", "logshipper-slurm"]), first.output
+    assert (first.failed, host.packages()) == (0, ["logshipper", PLUGIN]), first.output
     assert "s3cret" not in first.output
     assert host.path("etc/logshipper/national.token").stat().st_mode & 0o777 == 0o600
     config, problems = agent_config.read(str(host.path("etc/logshipper/agent.toml")))
@@ -233,6 +262,27 @@ def test_a_node(host: Host, tmp_path: Path) -> None:
     assert (again.failed, again.changed) == (0, 0), again.output
 
 
+def test_the_plugin_of_a_repository_is_that_of_its_slurm(
+    host: Host, packages: list[Path], tmp_path: Path
+) -> None:
+    files = {"usr/lib/slurm/logshipper-24.11.so": ""}
+    host.has_repository([*packages, make_package(tmp_path, OTHER_PLUGIN, "logshipper", files)])
+    host.path("usr/sbin/slurmd").unlink(missing_ok=True)
+    host.path("usr/sbin/slurmd").write_text("#!/bin/sh\necho slurm-wlm 24.11.5\n")
+    host.path("usr/sbin/slurmd").chmod(0o755)
+    node = {"logshipper_plugin": True, "logshipper_package_files": []}
+    trial = host.apply("--check", **node)
+    assert (trial.failed, host.packages()) == (0, []), trial.output
+    for more in ({}, {"logshipper_slurm_release": "22.05"}):
+        installed = host.apply(**node, **more)
+        assert installed.failed == 0, installed.output
+    assert host.packages() == ["logshipper", PLUGIN, OTHER_PLUGIN]
+    again = host.apply(**node)
+    assert (again.failed, again.changed) == (0, 0), again.output
+    out = host.apply(logshipper_state="absent", **node)
+    assert (out.failed, host.packages()) == (0, []), out.output
+
+
 def test_the_controller(host: Host) -> None:
     host.path("etc/slurm").mkdir()
     host.path("etc/slurm/slurm.conf").write_text(SLURM_CONF)
@@ -250,7 +300,7 @@ def test_the_controller(host: Host) -> None:
     out = host.apply(logshipper_state="absent")
     assert out.failed == 0, out.output
     assert host.text("etc/slurm/slurm.conf") == "ClusterName=hpc\nNodeName=n1\n"
-    assert host.packages() == ["logshipper", "logshipper-slurm"], "slurmctld calls its hook still"
+    assert host.packages() == ["logshipper", PLUGIN], "slurmctld calls its hook still"
     out = host.apply(logshipper_state="absent", logshipper_purge=True)
     assert (out.failed, host.packages()) == (0, []), out.output
     assert not host.path("etc/logshipper").exists()
