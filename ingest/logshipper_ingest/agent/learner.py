@@ -106,7 +106,7 @@ class Learner:
 
     def _put_off(self, capture: FollowedCapture, words: str, secs: float) -> None:
         if words != capture.blocked:
-            self._say(LogLine(f"{capture.folder.path}: {words}; tried again", **capture.about))
+            self._say(capture.line(f"{words}; tried again"))
         capture.blocked = words
         capture.pause_secs = QUIET_SECS
         capture.next_look = time.monotonic() + secs
@@ -135,8 +135,7 @@ class Learner:
         )
         self._count(capture.identity.user, before, _PrintedCounts.of(knowledge.account))
         if learnt.blocked and learnt.blocked != capture.blocked:
-            line = f"{capture.folder.path}: waits in the spool: {learnt.blocked}"
-            self._say(LogLine(line, **capture.about))
+            self._say(capture.line(f"waits in the spool: {learnt.blocked}"))
         capture.blocked = learnt.blocked
         self._log_damages(capture, learnt.damages)
         self._agent_metrics.damages.inc(len(learnt.damages))
@@ -184,8 +183,7 @@ class Learner:
             self._damage_lines[uid] += 1
         if logged_count < MAX_USERS_DAMAGES_TOLD:
             if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
-                words = f"{capture.folder.path}: more damages of it are only counted"
-                self._say(LogLine(words, **capture.about))
+                self._say(capture.line("more damages of it are only counted"))
             if self._damage_lines[uid] == MAX_USERS_DAMAGES_TOLD:
                 self._say(
                     f"uid {uid}: more damages of this user's captures are only counted, for an hour at most"

@@ -325,9 +325,7 @@ class NodeAgent:
         present = set(names)
         self._retries = {name: retry for name, retry in self._retries.items() if name in present}
         for name in [name for name in self._captures if name not in present]:
-            capture = self._captures[name]
-            words = f"{capture.folder.path}: somebody removed it from the spool"
-            self._say(LogLine(words, **capture.about))
+            self._say(self._captures[name].line("somebody removed it from the spool"))
             self._drop(name)
         self._has_looked = True
 

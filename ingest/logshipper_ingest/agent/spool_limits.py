@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from logshipper.errors import os_words
 from logshipper.spool.spool_room import SpoolMarks
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.console.service_log import LogLine
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 
@@ -82,11 +81,8 @@ class SpoolLimits:
             words = os_words(error)
             if self._failed != words:
                 self._failed = words
-                line = (
-                    f"{capture.folder.path}: how much may be spooled can't be written: {words}; "
-                    "tried again"
-                )
-                self._say(LogLine(line, **capture.about))
+                line = f"how much may be spooled can't be written: {words}; tried again"
+                self._say(capture.line(line))
             return
         self._failed = ""
         self._written_marks[capture.folder.key] = marks

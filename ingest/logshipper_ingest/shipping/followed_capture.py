@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from logshipper.errors import SpoolError
 from logshipper.fault_points import fault_point
+from logshipper_ingest.console.service_log import LogLine
 from logshipper_ingest.model.capture_account import ReportRow
 from logshipper_ingest.model.key_reports import documents
 from logshipper_ingest.model.x_axis import XAxis
@@ -80,6 +81,10 @@ class FollowedCapture:
     def about(self) -> dict[str, str]:
         """Of a line of the log."""
         return self.identity.about(self.folder.name)
+
+    def line(self, words: str) -> LogLine:
+        """Of the log: where the capture is, and what is wrong with it."""
+        return LogLine(f"{self.folder.path}: {words}", **self.about)
 
     @property
     def first(self) -> ShippedCapture:

@@ -254,18 +254,16 @@ class Shipper:
             progress.counts.ahead_ns, progress.changed_ns = ahead_ns, time.time_ns()
             self._checkpoints.commit([progress], {})
             self._say(
-                LogLine(
-                    f"{capture.folder.path}: this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which "
-                    "would refuse its times: they are set back; set the clock",
-                    **capture.capture.about,
+                capture.capture.line(
+                    f"this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which would "
+                    "refuse its times: they are set back; set the clock"
                 )
             )
 
     def _log_once(self, capture: ShippedCapture, words: str) -> None:
         if capture.trouble != words:
             capture.trouble = words
-            line = f"{capture.folder.path}: can't be read: {words}; tried again"
-            self._say(LogLine(line, **capture.capture.about))
+            self._say(capture.capture.line(f"can't be read: {words}; tried again"))
 
     def _guarded_piece(
         self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool
