@@ -109,19 +109,19 @@ def faults(machine: Machine) -> list[Fault]:
     up = f"until {NODES_UP}; do sleep 1; done"
     drop_in = f"/run/systemd/system/{unit}.service.d"
 
-    def reboot(*_: object) -> None:
+    def begin_anew(script: str) -> None:
         count = machine.boots
-        machine.start("systemctl reboot")
+        machine.start(script)
         machine.wait_boots(count + 1)
         machine.output(f"{up}; {NOTICE}", secs=300)
 
+    def reboot(*_: object) -> None:
+        begin_anew("systemctl reboot")
+
     def reset(*_: object) -> None:
         """At once, with what is on the disk by then: also that the jobs run."""
-        count = machine.boots
         machine.output(SAVED, secs=120)
-        machine.start("sync; echo b >/proc/sysrq-trigger")
-        machine.wait_boots(count + 1)
-        machine.output(f"{up}; {NOTICE}", secs=300)
+        begin_anew("sync; echo b >/proc/sysrq-trigger")
 
     restarts = f"systemctl show -P NRestarts {unit}"
     hung = f"""mkdir -p {drop_in}; printf '[Service]\\nWatchdogSec=20\\n' >{drop_in}/vm.conf; systemctl daemon-reload

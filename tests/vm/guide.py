@@ -43,13 +43,12 @@ def step(heading: str, which: int = 0) -> str:
 def faults(machine: Machine) -> list[Fault]:
     """In this order; the last one leaves nothing installed."""
 
-    def apt(folder: str, script: str, number: int) -> str:
+    def apt(folder: str, script: str, number: int) -> None:
         versions = machine.output(
             f"set -e; {APT}; cd /root/{folder}; {script}\n{VERSIONS}", secs=APT_SECS
         )
         if number and versions.split()[-1] != str(number):
             raise machine.failed(f"{script}: not version {number}: {versions}")
-        return versions
 
     def fault(name: str, folder: str, script: str, number: int) -> Fault:
         def act(_: object, user: JobUser, job_id: str) -> None:

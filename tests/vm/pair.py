@@ -12,7 +12,7 @@ from typing import Self
 from tests.slurm.cases import Run
 from tests.slurm.users import JobUser
 from tests.vm.answers import files_of
-from tests.vm.cluster import FILES, GuestCluster
+from tests.vm.cluster import FILES, NODES_UP, GuestCluster
 from tests.vm.machine import Machine
 from tests.vm.root import kernel
 
@@ -28,7 +28,6 @@ WORDS = {
 }  # fmt: skip
 START_SECS = 400.0
 NODE_SECS = 300.0
-UP = "sinfo -h -o %T | grep -qx -e idle -e mixed -e allocated"
 SPOOL = "/var/spool/logshipper"
 # own pace without a process for each line; both words are told apart in one log
 SCRIPT = """exec 9<> <(:)
@@ -99,7 +98,7 @@ class PairCluster(GuestCluster):
 
     def wait_node(self) -> None:
         """Until Slurm takes jobs for it."""
-        self.machine.until(UP, NODE_SECS)
+        self.machine.until(NODES_UP, NODE_SECS)
 
     def set_plugin(self, *, loaded: bool) -> None:
         super().set_plugin(loaded=loaded)

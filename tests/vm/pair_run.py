@@ -5,28 +5,21 @@ counts lines. Jobs that were begun without the plugin must end in the same way.
 Exit code: 0, 1 where a case failed, 2 where there are no machines.
 """
 
-import argparse
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from tests.servers import build
-from tests.servers.places import ServerMissing
 from tests.servers.progress import Progress
 from tests.slurm.cases import Run
 from tests.vm import leftovers
 from tests.vm.answers import Account, Result, summary
-from tests.vm.machine import MachineFailed, accelerator
+from tests.vm.launch import LOGS, command_line, exit_code, prepared
+from tests.vm.machine import MachineFailed
 from tests.vm.pair import Pair, PairCluster
 from tests.vm.pair_cases import FAULTS, Fault, Scene
 from tests.vm.pair_figures import Figures, Log, compare, own_lines, sequence_faults
-from tests.vm.releases import RELEASES
-from tests.vm.root import base_root, disk, kernel
-from tests.vm.run import LOGS, STATE
+from tests.vm.run import STATE
 
 TOLD_SECS = 200.0
 EMPTY = Account({}, [], [])
@@ -163,17 +156,9 @@ def try_faults(pair: Pair, faults: Sequence[Fault]) -> list[Result]:
 def run(release_name: str, mirror: str, faults: Sequence[Fault]) -> int:
     """The exit code."""
     begin = time.monotonic()
-    release = RELEASES[release_name]
-    build.LOKI.build()
-    root = base_root(release, mirror)
     folder = LOGS / "pair"
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="logshipper-vm-") as scratch:
-        image = Path(scratch) / "disk"
-        with Progress("Making the machines' disk, with this clone's project"):
-            disk(root, image)
-        with Progress("Looking whether KVM runs a guest"):
-            name, options = accelerator(*kernel(root))
+    with prepared(release_name, mirror) as (release, root, image, name, options):
         pair = Pair(root, image, options, folder)
         image.unlink()
         boot = time.monotonic()
@@ -184,8 +169,7 @@ def run(release_name: str, mirror: str, faults: Sequence[Fault]) -> int:
             print(leftovers.about(pair.node), flush=True)
             results = try_faults(pair, faults)
             for role, machine in (("controller", pair.controller), ("node", pair.node)):
-                text = machine.run(leftovers.LOGS, secs=120).output
-                (folder / f"{role}-journal.log").write_text(text)
+                (folder / f"{role}-journal.log").write_text(leftovers.logs(machine))
         finally:
             pair.__exit__()
     print(summary(results, facts, (time.monotonic() - begin) / 60))
@@ -194,17 +178,8 @@ def run(release_name: str, mirror: str, faults: Sequence[Fault]) -> int:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.vm.pair_run", description=(__doc__ or "").split("\n\n")[0]
-    )
-    parser.add_argument("--release", choices=RELEASES, default="trixie")
-    parser.add_argument("--mirror", default="", help="of the distribution (default: apt's here)")
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=0,
-        help="captured ones, at most",
-    )
+    parser = command_line("tests.vm.pair_run", __doc__ or "")
+    parser.add_argument("--jobs", type=int, default=0, help="captured ones, at most")
     parser.add_argument("case", nargs="*", help="some faults only, by name, in this order")
     options = parser.parse_args()
     by_name = {fault.name: fault for fault in FAULTS}
@@ -213,17 +188,7 @@ def main() -> int:
     faults = [by_name[name] for name in options.case or by_name]
     if options.jobs:
         faults = [replace(fault, jobs=min(fault.jobs, options.jobs)) for fault in faults]
-    if os.geteuid() != 0:
-        print(
-            "make test-vm: a machine's root is made by debootstrap, which needs root",
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        return run(options.release, options.mirror, faults)
-    except (ServerMissing, MachineFailed) as error:
-        print(f"make test-vm: {error}", file=sys.stderr)
-        return 2
+    return exit_code(lambda: run(options.release, options.mirror, faults))
 
 
 if __name__ == "__main__":

@@ -6,36 +6,29 @@ nothing is left.
 Exit code: 0, 1 where a case failed, 2 where there is no machine.
 """
 
-import argparse
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from tests.servers import build
-from tests.servers.places import ServerMissing
 from tests.servers.progress import Progress
 from tests.slurm.cases import Case, Run, compare_logs, difference
-from tests.tools.sources import ROOT
 from tests.vm import guide, leftovers
 from tests.vm.answers import Account, Result, event_words, ledger_faults, summary
 from tests.vm.cases import Fault, faults, table
 from tests.vm.cluster import GuestCluster
-from tests.vm.machine import Machine, MachineFailed, accelerator
-from tests.vm.releases import RELEASES
-from tests.vm.root import base_root, disk, kernel
+from tests.vm.launch import LOGS, command_line, exit_code, prepared
+from tests.vm.machine import Machine, MachineFailed
+from tests.vm.root import kernel
 
 SCRIPT_SECS = 600.0  # of a script around a run
 AT_ONCE = 4  # cases: each starts some processes, and a processor is emulated
 STATE = "sinfo -R; sinfo; squeue; tail -n 25 /var/log/slurm/slurmctld.log; tail -n 15 /var/log/slurm/slurmd-*.log"
-LOGS = ROOT / "build" / "vm"
 
 
 class Trial:
@@ -206,16 +199,8 @@ def _shipped(cluster: GuestCluster) -> list[str]:
 def run(release_name: str, mirror: str, names: Iterable[str], keep: bool) -> int:
     """The exit code."""
     begin = time.monotonic()
-    release = RELEASES[release_name]
-    build.LOKI.build()
-    root = base_root(release, mirror)
     LOGS.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="logshipper-vm-") as folder:
-        image = Path(folder) / "disk"
-        with Progress("Making the machine's disk, with this clone's project"):
-            disk(root, image)
-        with Progress("Looking whether KVM runs a guest"):
-            name, options = accelerator(*kernel(root))
+    with prepared(release_name, mirror) as (release, root, image, name, options):
         boot = time.monotonic()
         with Progress(f"Booting {release.name} by {name}"):
             machine = Machine(*kernel(root), image, options, LOGS / f"{release.name}-console.log")
@@ -247,25 +232,11 @@ def _megabytes(place: Path) -> int:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.vm.run", description=(__doc__ or "").split("\n\n")[0]
-    )
-    parser.add_argument("--release", choices=RELEASES, default="trixie")
-    parser.add_argument("--mirror", default="", help="of the distribution (default: apt's here)")
+    parser = command_line("tests.vm.run", __doc__ or "")
     parser.add_argument("--keep", action="store_true", help="keeps the disk, in build/vm")
     parser.add_argument("case", nargs="*", help="some cases only, by name")
     options = parser.parse_args()
-    if os.geteuid() != 0:
-        print(
-            "make test-vm: a machine's root is made by debootstrap, which needs root",
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        return run(options.release, options.mirror, options.case, options.keep)
-    except (ServerMissing, MachineFailed) as error:
-        print(f"make test-vm: {error}", file=sys.stderr)
-        return 2
+    return exit_code(lambda: run(options.release, options.mirror, options.case, options.keep))
 
 
 if __name__ == "__main__":
