@@ -18,7 +18,7 @@ from tests.slurm.conftest import unless_missing
 from tests.slurm.machine import SlurmMissing
 from tests.slurm.table import COMPLETED, ended
 from tests.slurm.users import JobUser
-from tests.slurm.whole import helpers, late_python
+from tests.slurm.whole import helpers, helpers_outside, late_python, ready_job
 from tests.tools.captured_runs import wait_until
 
 PLUGIN = "/usr/lib/*/slurm*/job_container_tmpfs.so"
@@ -112,13 +112,9 @@ def test_nothing_of_ours_is_in_it(private: PrivateCluster) -> None:
     """Keeper, relay and sidecar see what slurmd sees; what they hold open is nothing of the job's
     /tmp."""
     user, job_id = waiting_job(private)
-    wait_until(lambda: len(helpers(private)) == 3, "keeper, relay and sidecar are there", 20.0)
-    own = os.readlink(f"/proc/{private.first_pid}/ns/mnt")
-    for name, pids in helpers(private).items():
-        for pid in pids:
-            assert os.readlink(f"/proc/{pid}/ns/mnt") == own, name
-            held = [os.readlink(path) for path in glob.glob(f"/proc/{pid}/fd/*")]
-            assert not [path for path in held if path.startswith(("/tmp/", "/dev/shm/"))], name
+    for pid in helpers_outside(private):
+        held = [os.readlink(path) for path in glob.glob(f"/proc/{pid}/fd/*")]
+        assert not [path for path in held if path.startswith(("/tmp/", "/dev/shm/"))], pid
     (user.home / "go").touch()
     assert private.wait(job_id) == COMPLETED
     removed(private)
@@ -142,10 +138,7 @@ def test_is_removed_while_python_has_not_begun(private: PrivateCluster) -> None:
 
 
 def waiting_job(cluster: PrivateCluster) -> tuple[JobUser, str]:
-    """A captured job on n1 that has printed READY, and runs until there is `go`."""
-    user = cluster.add_user()
-    (user.home / ".logoptin").touch()
+    """A captured job that runs until there is `go`."""
     script = f"{PRIVATE}exec 5< /tmp/own; echo {READY}; until [ -e go ]; do sleep 0.1; done"
-    job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART)
-    wait_until(lambda: READY in cases.text_of(user, "job.out"), "the job runs", 30.0)
-    return user, job_id
+    user = cluster.add_user()
+    return user, ready_job(cluster, user, script)

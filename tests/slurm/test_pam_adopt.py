@@ -11,12 +11,12 @@ import pytest
 from tests.servers.running import LokiServer
 from tests.slurm import cases, machine
 from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART, READY
+from tests.slurm.cases import READY
 from tests.slurm.conftest import unless_missing
 from tests.slurm.machine import SlurmMissing
 from tests.slurm.table import COMPLETED
 from tests.slurm.users import JobUser
-from tests.slurm.whole import helpers
+from tests.slurm.whole import helpers, ready_job
 from tests.tools.captured_runs import wait_until
 from tests.tools.waiting import scaled
 
@@ -91,16 +91,6 @@ def node(slurm_machine: None, loki: LokiServer) -> Iterator[SshCluster]:
         yield running
 
 
-def running_job(node: SshCluster, *, opted_in: bool) -> tuple[JobUser, str]:
-    """A job on n1 that has printed READY, and runs until there is `go`."""
-    user = node.add_user()
-    if opted_in:
-        (user.home / ".logoptin").touch()
-    job_id = node.sbatch(user, SCRIPT, "--nodelist=n1", *APART)
-    wait_until(lambda: READY in cases.text_of(user, "job.out"), "the job runs", END_SECS)
-    return user, job_id
-
-
 def has_ended_whole(node: SshCluster, user: JobUser, job_id: str) -> None:
     (user.home / "go").touch()
     assert node.wait(job_id) == COMPLETED
@@ -115,7 +105,8 @@ def has_ended_whole(node: SshCluster, user: JobUser, job_id: str) -> None:
 
 @pytest.mark.parametrize("opted_in", [False, True])
 def test_session_is_the_jobs_and_not_captured(node: SshCluster, opted_in: bool) -> None:
-    user, job_id = running_job(node, opted_in=opted_in)
+    user = node.add_user()
+    job_id = ready_job(node, user, SCRIPT, opted_in=opted_in)
     with node.ssh(user, SAYS) as session:
         out, err = session.communicate(timeout=scaled(END_SECS))
     assert (session.returncode, err) == (0, b"of ssh\n")
@@ -131,7 +122,8 @@ def test_session_is_the_jobs_and_not_captured(node: SshCluster, opted_in: bool) 
 @pytest.mark.parametrize("opted_in", [False, True])
 def test_session_ends_with_its_job(node: SshCluster, opted_in: bool) -> None:
     """One that has a terminal."""
-    user, job_id = running_job(node, opted_in=opted_in)
+    user = node.add_user()
+    job_id = ready_job(node, user, SCRIPT, opted_in=opted_in)
     with node.ssh(user, "echo begun; sleep 1000", "-tt") as session:
         assert session.stdout is not None
         assert session.stdout.readline().strip() == b"begun"

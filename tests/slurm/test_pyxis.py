@@ -18,8 +18,7 @@ from tests.slurm.cases import APART, BOTH, READY, Case
 from tests.slurm.cluster import PLACES
 from tests.slurm.conftest import unless_missing
 from tests.slurm.table import COMPLETED, ended
-from tests.slurm.whole import helpers
-from tests.tools.captured_runs import wait_until
+from tests.slurm.whole import helpers_outside, ready_job
 
 PLUGINS = (
     "/usr/lib/*/slurm*/spank_pyxis.so",
@@ -126,16 +125,10 @@ def test_ends_as_uncaptured(pyxis: PyxisCluster, case: Case) -> None:
 
 def test_what_captures_is_outside(pyxis: PyxisCluster) -> None:
     user = pyxis.add_user()
-    (user.home / ".logoptin").touch()
     script = f"cat {MARK}; echo {READY}; until [ -e {user.home}/go ]; do sleep 0.1; done"
-    options = ("--nodelist=n1", f"--container-image={pyxis.image}", "--container-mount-home")
-    job_id = pyxis.sbatch(user, script, *options, *APART)
-    wait_until(lambda: READY in cases.text_of(user, "job.out"), "the job runs", 30.0)
-    wait_until(lambda: len(helpers(pyxis)) == 3, "keeper, relay and sidecar are there", 20.0)
-    own = os.readlink(f"/proc/{pyxis.first_pid}/ns/mnt")
-    for name, pids in helpers(pyxis).items():
-        for pid in pids:
-            assert os.readlink(f"/proc/{pid}/ns/mnt") == own, name
+    options = (f"--container-image={pyxis.image}", "--container-mount-home")
+    job_id = ready_job(pyxis, user, script, *options)
+    helpers_outside(pyxis)
     (user.home / "go").touch()
     assert pyxis.wait(job_id) == COMPLETED
     pyxis.wait_closed([job_id], 1)

@@ -1,19 +1,21 @@
 """Jobs whose own output must be whole whatever happens around them, and what the node's log says of
 them."""
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART, BOTH
+from tests.slurm.cases import APART, BOTH, READY, text_of
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
-from tests.tools.captured_runs import comm_of, parent_of
+from tests.tools.captured_runs import comm_of, parent_of, wait_until
 from tests.tools.waiting import scaled
 
 LINES = 300
 LATER_SECS = 10.0
+READY_SECS = 30.0
 OUT, ERR = ("".join(f"{name} {n}\n" for n in range(1, LINES + 1)) for name in ("out", "err"))
 PRINTS = BOTH.format(LINES)
 SLOWLY = """
@@ -38,6 +40,28 @@ def runs_whole(
     differs = difference(user)
     assert not differs, cluster.describe(job_id, f"{differs}; later: {later(user) or 'whole'}")
     return job_id
+
+
+def ready_job(
+    cluster: CapturingCluster, user: JobUser, script: str, *options: str, opted_in: bool = True
+) -> str:
+    """A job on n1 that has printed READY; its id. options: more of sbatch's."""
+    if opted_in:
+        (user.home / ".logoptin").touch()
+    job_id = cluster.sbatch(user, script, "--nodelist=n1", *options, *APART)
+    wait_until(lambda: READY in text_of(user, "job.out"), "the job runs", READY_SECS)
+    return job_id
+
+
+def helpers_outside(cluster: CapturingCluster) -> list[int]:
+    """Keeper, relay and sidecar of the one job that is captured, once they are there: they see what
+    slurmd sees, whatever the job sees."""
+    wait_until(lambda: len(helpers(cluster)) == 3, "keeper, relay and sidecar are there", 20.0)
+    own = os.readlink(f"/proc/{cluster.first_pid}/ns/mnt")
+    for name, pids in helpers(cluster).items():
+        for pid in pids:
+            assert os.readlink(f"/proc/{pid}/ns/mnt") == own, name
+    return [pid for pids in helpers(cluster).values() for pid in pids]
 
 
 def difference(user: JobUser) -> str:

@@ -1,14 +1,13 @@
 """Slurm's headers as Debian's and Ubuntu's releases have them: each one's package libslurm-dev, got
 by apt from its archive into the cache, once. Nothing of it is installed."""
 
-import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 from tests.servers.places import CACHE, ServerMissing, locked, made_whole
-from tests.tools.debootstrap import keyring, mirror
+from tests.tools.debootstrap import environment, keyring, mirror
 
 # suites: which distribution, and the part of its archive that has Slurm
 SUITES = {
@@ -22,7 +21,6 @@ SUITES = {
 }
 PACKAGE = "libslurm-dev"
 APT_SECS = 300.0
-PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 _VERSION = re.compile(r"#define\s+SLURM_VERSION_NUMBER\s+0x([0-9a-f]+)")
 
 
@@ -77,11 +75,9 @@ def _get(suite: str, folder: Path) -> None:
 
 
 def _run(command: list[str], folder: Path, suite: str) -> None:
-    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-    environment |= {key: value for key, value in os.environ.items() if key in PROXIES}
     try:
         result = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=APT_SECS,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from tests.tools.node_agents import NodeAgent
 from tests.tools.sources import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
-
-
-@pytest.fixture
-def listener(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(TIMEOUT_SECS)
-        yield listener
 
 
 def receive_notice(listener: socket.socket) -> str:

@@ -10,7 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,14 +39,6 @@ for _ in $(seq 300); do [ ! -S /run/systemd/journal/stdout ] || break; sleep 0.1
 exec systemd-cat -t logshipper-agent sh -c '
     JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) exec "$@"' sh "$@"
 """
-
-
-@pytest.fixture
-def listener(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(str(tmp_path / "journal"))
-        listener.settimeout(TIMEOUT_SECS)
-        yield listener
 
 
 @pytest.fixture
@@ -150,12 +142,13 @@ def test_a_journal_that_is_gone(
     listener: socket.socket, log: Callable[[str], None], tmp_path: Path
 ) -> None:
     log(Notice("ready"))
+    journal = Path(listener.getsockname())
     listener.close()
     log("nobody listens")
-    (tmp_path / "journal").unlink()
+    journal.unlink()
     log("nothing is there")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as next_listener:
-        next_listener.bind(str(tmp_path / "journal"))
+        next_listener.bind(str(journal))
         log("it is there again")
         assert receive(next_listener)["MESSAGE"] == "it is there again"
     assert (tmp_path / "stderr").read_text() == "<4>nobody listens\n<4>nothing is there\n"

@@ -1,0 +1,16 @@
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools.captured_runs import TIMEOUT_SECS
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    """In systemd's place, which is told by datagrams."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "systemd"))
+        listener.settimeout(TIMEOUT_SECS)
+        yield listener
