@@ -27,6 +27,7 @@ MACHINES = ("controller", "node", "login")
 # by all machines of the cluster, as on many
 SHARED = ("etc/slurm", "home", "run/munge", "etc/munge")
 SLURM_WORDS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo")
+DOWNGRADE = "apt install --allow-downgrades ./logshipper_*.deb ./logshipper-slurm-*.deb"
 BLOCK_SECS = 120.0
 READY_SECS = 60.0
 SLURM_CONF = """
@@ -49,7 +50,7 @@ SlurmdPidFile=/run/slurmd.pid
 SlurmdLogFile=/var/log/slurm/slurmd.log
 SlurmctldLogFile=/var/log/slurm/slurmctld.log
 SlurmdParameters=config_overrides
-NodeName=localhost NodeAddr=127.0.0.1 CPUs=8 RealMemory=1000
+NodeName=localhost NodeAddr=127.0.0.1 CPUs=128 RealMemory=1000
 PartitionName=main Default=YES Nodes=ALL MaxTime=60 State=UP
 """
 

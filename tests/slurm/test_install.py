@@ -4,16 +4,19 @@ nothing else: installed, used, upgraded with a job running, and taken out with a
 import re
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
 from tests.slurm.clean_root import clean_root
 from tests.slurm.conftest import unless_missing
-from tests.slurm.followed_guide import MACHINES, Site, blocks
+from tests.slurm.followed_guide import DOWNGRADE, MACHINES, Site, blocks
 from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import entries_of
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
@@ -31,6 +34,17 @@ exit 3
 """
 LOGGED = ["line 1", "line 2", "line 3", '{"step": 1}', "a bar 100%", '{"step": 2, "unit": "μs"}', "line 4", "line 5",
           "line 6"]  # fmt: skip
+
+MANY = 100
+# no process for each line
+PRINTS_ON = """#!/bin/bash
+exec 9<> <(:)
+for ((n = 1; ; n++)); do
+    echo out $n; echo err $n >&2
+    [ ! -e stop ] || exit 0
+    read -rt 1 -u 9
+done
+"""
 
 pytestmark = pytest.mark.timeout(1800)  # the clean root is made once
 
@@ -208,6 +222,67 @@ def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
         site.systemctl(name, "systemctl restart logshipper-agent")
     finish(site, job)
     wait_logged(site, job)
+
+
+def test_back_and_upgraded_with_a_hundred_jobs_running(
+    site: Site, packages: Path, newer: Path, loki: LokiServer
+) -> None:
+    site.put("login", "/home/ann/many.sh", PRINTS_ON)
+    options = f"--array=1-{MANY} --mem=5 --output=%j.out --error=%j.err"
+    site.run("login", f"sbatch {options} many.sh", user="ann")
+
+    def wait_lines(more: int) -> None:
+        """So many more of each job."""
+        before = {place: len(lines) for place, lines in printed(site).items()}
+
+        def reached() -> bool:
+            now = printed(site)
+            return len(now) == 2 * MANY and all(
+                len(lines) >= before.get(place, 0) + more for place, lines in now.items()
+            )
+
+        wait_until(reached, f"{MANY} jobs print {more} more lines", SHIPPED_SECS)
+
+    wait_lines(2)
+    for folder, version in ((packages, "-1+"), (newer, "-2+")):
+        for name in MACHINES:
+            copy(site, name, folder)
+            site.run(name, DOWNGRADE) if folder is packages else site.follow("Upgrading", name)
+            shown = site.run(
+                name, "dpkg-query -W -f '${Version}\n' logshipper 'logshipper-slurm-*'"
+            )
+            assert shown.count(version) == 2
+        for name in ("node", "controller"):
+            site.systemctl(name, "systemctl restart logshipper-agent")
+        wait_lines(3)
+    site.run("login", "touch stop", user="ann")
+    wait_until(lambda: not site.run("login", "squeue -h"), "all jobs are over", SHIPPED_SECS)
+    own = printed(site)
+    assert all(
+        lines == [f"{place[1]} {n + 1}" for n in range(len(lines))] for place, lines in own.items()
+    )
+    client = LokiClient(loki.url)
+    selector = f'| job_id=~"{"|".join({job for job, _ in own})}"'
+
+    def stored() -> dict[tuple[str, str], list[str]]:
+        lines = defaultdict(list)
+        for entry in entries_of(client, site.cluster, "log", selector=selector):
+            stream = entry.labels["stream"].removeprefix("std")
+            lines[entry.metadata["job_id"], stream].append(entry.line)
+        return dict(lines)
+
+    wait_until(lambda: stored() == own, "all lines are in Loki, once and in order", SHIPPED_SECS)
+
+
+def printed(site: Site) -> dict[tuple[str, str], list[str]]:
+    """What many.sh's jobs printed, by job and stream."""
+    script = 'for f in [0-9]*.out [0-9]*.err; do [ ! -e $f ] || sed "s/^/$f /" $f; done'
+    lines = defaultdict(list)
+    for line in site.run("login", script, user="ann").splitlines():
+        name, _, text = line.partition(" ")
+        job, _, stream = name.partition(".")
+        lines[job, stream].append(text)
+    return dict(lines)
 
 
 def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:

@@ -5,7 +5,7 @@ import re
 import time
 
 from tests.slurm.cases import APART, BOTH, READY, Case
-from tests.slurm.followed_guide import blocks
+from tests.slurm.followed_guide import DOWNGRADE, blocks
 from tests.slurm.users import JobUser
 from tests.vm.answers import Result
 from tests.vm.cases import Fault
@@ -19,7 +19,6 @@ REPLACEMENTS = {
 }  # fmt: skip
 # apt asks nobody, and looks nowhere but here
 APT = """printf 'APT::Get::Assume-Yes "true";\\n' >/etc/apt/apt.conf.d/90-yes; export DEBIAN_FRONTEND=noninteractive"""
-DOWNGRADE = "apt install --allow-downgrades ./logshipper_*.deb ./logshipper-slurm-*.deb"
 VERSIONS = "dpkg-query -W -f '${Version}\\n' 'logshipper*' | sed 's/.*-//; s/+.*//' | sort -u"
 # what is captured waits to be told, what isn't hasn't to
 WAITS = f"{BOTH.format(50)}echo {READY}; until [ -e go ] || [ ! -e ~/.logoptin ]; do sleep 0.5; done\n{BOTH.format(20)}"
