@@ -15,7 +15,7 @@ SKEW_SECS = 600
 STATE = "/var/lib/logshipper"
 LOKI_DATA = "/var/lib/loki"
 UNIT = "logshipper-agent"
-RESTART = f"systemctl daemon-reload; systemctl restart {UNIT}"  # as the package's postinst
+RESTART = f"systemctl daemon-reload && systemctl restart {UNIT}"  # as the package's postinst
 VERSION = "python3 -I -c 'import sys; sys.path.append(sys.argv[1]); import logshipper; print(logshipper.__version__)'"
 INSTALLED = f"{VERSION} /opt/logshipper/lib/python3.*/site-packages"
 NEXT = "9.9.9"
@@ -54,7 +54,7 @@ class Fault:
     act: Act
     log: Log = Log.WHOLE
     jobs: int = 4
-    at_once: int = 10
+    at_once: int = 5
     plain_jobs: int = 2
     pace: float = 1.0
     ends: bool = False
@@ -223,7 +223,7 @@ def upgrade(scene: Scene) -> None:
     node = scene.cluster.node
     version = node.output(INSTALLED).strip()
     for target in (NEXT, version):
-        node.output(f"python3 -I /usr/local/lib/vm/upgrade.py {target}; {RESTART}", secs=600)
+        node.output(f"python3 -I /usr/local/lib/vm/upgrade.py {target} && {RESTART}", secs=600)
         if node.output(INSTALLED).strip() != target:
             raise MachineFailed(f"version {target} isn't what is installed")
         scene.more_lines(2, 400)

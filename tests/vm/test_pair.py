@@ -136,6 +136,7 @@ def test_a_version_becomes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "logshipper/__init__.py": '__version__ = "1.0"\n',
         "logshipper/late.py": "x = 1\n",
         "logshipper-1.0.dist-info/METADATA": "Name: x\nVersion: 1.0\n",
+        "logshipper-1.0.dist-info/licenses/LICENSE": "free\n",
     }.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(text)
@@ -153,6 +154,7 @@ def test_a_version_becomes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert old.returncode == 0
     assert [place.name for place in mixed.iterdir()] == ["logshipper.late"]
     assert [place.parent.name for place in site.rglob("METADATA")] == ["logshipper-2.0.dist-info"]
+    assert (site / "logshipper-2.0.dist-info/licenses/LICENSE").exists()
     assert "Version: 2.0" in (site / "logshipper-2.0.dist-info/METADATA").read_text()
     (mixed / "logshipper.late").unlink()
     subprocess.run(command, input=b"\n", stdout=subprocess.DEVNULL, check=True, timeout=60)

@@ -8,6 +8,7 @@ must have loaded all that it needs.
 import compileall
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ def content_of(name: str, content: bytes, version: str) -> bytes:
 
 def replace(site: Path, source: Path, version: str) -> None:
     """Of what is installed in site; source: what the package has there."""
-    old = set(site.glob("logshipper-*.dist-info/*"))
+    folders = set(site.glob("logshipper-*.dist-info"))
     places = []
     for path in source.glob("logshipper*/**/*"):
         name = str(path.relative_to(source))
@@ -54,10 +55,8 @@ def replace(site: Path, source: Path, version: str) -> None:
         places.append(place)
     for place in places:
         place.with_name(place.name + SUFFIX).rename(place)
-    for place in old - set(places):
-        place.unlink()
-        if not any(place.parent.iterdir()):
-            place.parent.rmdir()
+    for folder in folders - {site / f"logshipper-{version}.dist-info"}:
+        shutil.rmtree(folder)
 
 
 def main(version: str) -> None:
