@@ -243,5 +243,6 @@ FAULTS = (
     Fault("root_disk_full", disk_full, Log.COUNTED, before=home_apart),
     Fault("state_disk_full", state_full, before=state_apart),
     Fault("loki_disk_full", loki_full, before=loki_apart),
-    Fault("upgrade", upgrade, jobs=100, plain_jobs=5, pace=10.0),
+    # an emulated processor has room for so many; a hundred: tests/slurm/test_install.py
+    Fault("upgrade", upgrade, jobs=25, pace=10.0),
 )  # fmt: skip
