@@ -9,7 +9,7 @@ from tests.tools.captured_runs import TIMEOUT_SECS
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[socket.socket]:
-    """In systemd's place, which is told by datagrams."""
+    """A socket for datagrams, in systemd's place."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "systemd"))
         listener.settimeout(TIMEOUT_SECS)

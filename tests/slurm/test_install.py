@@ -105,6 +105,12 @@ def copy(site: Site, name: str, packages: Path) -> None:
         site.put(name, f"/root/{path.name}", path.read_bytes())
 
 
+def is_installed(site: Site, name: str, version: str) -> None:
+    """Both packages are, in that version."""
+    shown = site.run(name, "dpkg-query -W -f '${Version}\n' logshipper 'logshipper-slurm-*'")
+    assert shown.count(version) == 2
+
+
 def submit(site: Site, name: str) -> str:
     """Starts RUNNING, which waits after its first lines; its id."""
     site.put("login", f"/home/ann/{name}", RUNNING)
@@ -208,12 +214,7 @@ def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
     for name in MACHINES:
         copy(site, name, newer)
         site.follow("Upgrading", name)
-        assert (
-            site.run(name, "dpkg-query -W -f '${Version}\n' logshipper 'logshipper-slurm-*'").count(
-                "-2+"
-            )
-            == 2
-        )
+        is_installed(site, name, "-2+")
     assert site.run("node", "cat /etc/logshipper/agent.toml").count(site.cluster) == 1, (
         "the admin's file stays"
     )
@@ -248,10 +249,7 @@ def test_back_and_upgraded_with_a_hundred_jobs_running(
         for name in MACHINES:
             copy(site, name, folder)
             site.run(name, DOWNGRADE) if folder is packages else site.follow("Upgrading", name)
-            shown = site.run(
-                name, "dpkg-query -W -f '${Version}\n' logshipper 'logshipper-slurm-*'"
-            )
-            assert shown.count(version) == 2
+            is_installed(site, name, version)
         for name in ("node", "controller"):
             site.systemctl(name, "systemctl restart logshipper-agent")
         wait_lines(3)
