@@ -52,7 +52,7 @@ def _delays(folder: Path, rate: int) -> list[float]:
     with ExitStack() as stack:
         loki = stack.enter_context(LokiServer())
         client = stack.enter_context(LokiClient(loki.url))
-        agent = stack.enter_context(_default_agent(folder, loki))
+        agent = stack.enter_context(default_agent(folder, loki.url))
         with _job(agent, "print('first')") as earlier:
             earlier.wait()
         while not client.query_range(
@@ -91,7 +91,7 @@ def catch_up(folder: Path) -> None:
     ):
         file.write(b"".join(LINE % number for number in range(CATCH_UP_LINES)))
         file.flush()
-        agent = _default_agent(folder / "catch-up", loki)
+        agent = default_agent(folder / "catch-up", loki.url)
         for job in range(CATCH_UP_JOBS):
             spool_capture(agent, Path(file.name), f"47{job}")
         lines, size = CATCH_UP_JOBS * CATCH_UP_LINES, CATCH_UP_JOBS * file.tell()
@@ -129,7 +129,7 @@ def tasks(folder: Path) -> None:
     print(
         "\n### Memory and CPU of the agent\n\n| | resident, MiB | CPU, % of a core |\n|---|---|---|"
     )
-    with LokiServer() as loki, _default_agent(folder / "tasks", loki) as agent:
+    with LokiServer() as loki, default_agent(folder / "tasks", loki.url) as agent:
         assert agent.process is not None
         pid = agent.process.pid
         time.sleep(2)
@@ -185,11 +185,11 @@ def _cpu_secs(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _default_agent(folder: Path, loki: LokiServer) -> NodeAgent:
+def default_agent(folder: Path, url: str) -> NodeAgent:
     """With the settings that an admin gets who sets nothing."""
     agent = {"poll_secs": 0.25}
     sending = {"batch_wait_secs": 0.8, "retry_min_secs": 0.5, "retry_max_secs": 30.0}
-    return NodeAgent(folder, loki.url, cluster="bench", agent=agent, loki=sending)
+    return NodeAgent(folder, url, cluster="bench", agent=agent, loki=sending)
 
 
 def _job(agent: NodeAgent, program: str, *options: str) -> "subprocess.Popen[bytes]":

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import agent_load, page, rendering, shipping, training
+from benchmarks import agent_load, job_cost, page, rendering, shipping, training
 from benchmarks.rendering import LINE
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ BIN = Path(sys.executable).parent
 LOGSHIPPER = str(BIN / "logshipper")
 AGENT = str(BIN / "logshipper-agent")
 MEASUREMENTS = (
-    *("throughput", "start_up", "the_end", "rendering", "beside_pyte", "floods", "training"),
+    *("throughput", "start_up", "the_end", "rendering", "beside_pyte", "floods", "training", "job"),
     *("memory", "ingesting", "page", "shipping", "delay", "catch_up", "tasks"),
 )
 MEMORY_LINES = 10_000_000
@@ -145,6 +145,9 @@ class Bench:
         )
         _reap_orphans()
         shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+    def job(self) -> None:
+        job_cost.compare(self.folder, self.environment, self.rounds, job_cost.SECS)
 
     def start_up(self) -> None:
         python = sys.executable

@@ -2,9 +2,11 @@
 reports.
 
 The sidecar is forked, never waited for, and nothing of it can hurt the job: a full side pipe slows
-the job (R28), but who takes nothing for STALL_SECS is given up. Reports are lines from sidecar to
-relay: `ready`; `degraded REASON` (a person should know); `failed REASON` (last words); `done` (all
-is synced, the relay may return). Any is a sign of life.
+the job (R28), but who takes nothing for STALL_SECS is given up. Small writes gather for GATHER_SECS:
+to be woken costs the sidecar more than a line does. What others may be waiting for doesn't gather:
+commands, a stream's end, CMD's. Reports are lines from sidecar to relay: `ready`; `degraded REASON`
+(a person should know); `failed REASON` (last words); `done` (all is synced, the relay may return).
+Any is a sign of life.
 """
 
 import fcntl
@@ -24,7 +26,12 @@ from logshipper.relay.side_pipe import SideType
 SIDE_PIPE_BYTES = 1 << 20
 FRAME_BYTES = 64 << 10
 BUFFER_BYTES = 256 << 10  # waiting next to a full pipe; then the streams aren't read
+GATHER_SECS = 0.05  # between two times that the sidecar is woken for less than FRAME_BYTES
 STALL_SECS = 10.0
+# as in render/command_prefix.py. Commands don't wait: where the relay is killed, what it has not
+# handed over comes stream by stream
+_COMMAND = b"/LOGCOMMAND"
+_BOTH = 3  # bits of streams
 COMM = "logshipper-side"  # as ps shows it; 15 characters at most
 _INT = struct.Struct("@i")
 _MAX_REPORT_BYTES = 64 << 10
@@ -134,6 +141,13 @@ class SidecarLink:
         self._open_frame = (0, 0)  # stream and flags of the DATA frame that still grows
         self._payload: list[bytes] = []
         self._payload_bytes = 0
+        self._empty = 0  # streams that were seen empty after all of it; sent with it
+        # streams that may still bring what was printed before a command: what is seen empty then is
+        # sent at once
+        self._doubtful = 0
+        self._open = _BOTH
+        self._send_due = 0.0  # not before; 0: at once
+        self._ends = {1: b"", 2: b""}  # of what was read: a command may come in pieces
         self._blocked = False
         self._paused = False
         self._looked_at = self._still = (
@@ -177,6 +191,8 @@ class SidecarLink:
     def data(self, stream: int, data: bytes, flags: int) -> None:
         if not self.alive:
             return
+        self._look_for_command(stream, data)
+        self._empty = 0  # not to be told is always right
         open_stream, open_flags = self._open_frame
         # one frame may say less than two, never more
         if (
@@ -192,13 +208,27 @@ class SidecarLink:
             self._send()
 
     def empty(self, flags: int) -> None:
-        self._add(side_pipe.encode(SideType.EMPTY, 0, flags))
+        self._empty = flags
+        if self._doubtful:
+            self._doubtful &= ~flags
+            self._say_empty()
+            self._send_due = 0.0
 
     def closed(self, stream: int) -> None:
+        self._open &= ~(1 << (stream - 1))
+        self._doubtful &= self._open
         self._add(side_pipe.encode(SideType.CLOSED, stream))
 
     def idle(self) -> None:
-        self._send()
+        if not self._send_due or time.monotonic() >= self._send_due:
+            self._send()
+
+    @property
+    def wait_secs(self) -> float | None:
+        """How long what waits may wait; None where nothing does, or the pipe is full."""
+        if self._blocked or not (self._waiting_bytes or self._payload or self._empty):
+            return None
+        return max(0.0, self._send_due - time.monotonic())
 
     def resized(self, columns: int, rows: int) -> None:
         self._add(side_pipe.encode_size(columns, rows))
@@ -206,11 +236,30 @@ class SidecarLink:
     def exited(self, wait_status: int, flags: int = 0) -> None:
         self._add(side_pipe.encode_exit(wait_status, flags))
 
+    def _look_for_command(self, stream: int, data: bytes) -> None:
+        text = self._ends[stream] + data
+        if b"/" in text and _COMMAND in text.upper():
+            self._say_empty()
+            self._doubtful = self._open
+            self._send_due = 0.0
+        self._ends[stream] = text[1 - len(_COMMAND) :]
+
     def _add(self, frame: bytes) -> None:
+        """A frame that doesn't wait for others to gather."""
         if self.alive:
-            self._end_frame()
-            self._frames.append(frame)
-            self._waiting_bytes += len(frame)
+            self._say_empty()
+            self._append(frame)
+            self._send_due = 0.0
+
+    def _say_empty(self) -> None:
+        if self._empty and self.alive:
+            self._append(side_pipe.encode(SideType.EMPTY, 0, self._empty))
+        self._empty = 0
+
+    def _append(self, frame: bytes) -> None:
+        self._end_frame()
+        self._frames.append(frame)
+        self._waiting_bytes += len(frame)
 
     def _end_frame(self) -> None:
         if self._payload:
@@ -230,6 +279,7 @@ class SidecarLink:
         """Writes what the pipe takes; when it is full, poll says when it takes more."""
         if not self.alive:
             return
+        self._say_empty()
         self._end_frame()
         if not self._blocked:
             self._write()
@@ -241,6 +291,7 @@ class SidecarLink:
     def _write(self) -> None:
         if not self._frames:
             return
+        self._send_due = time.monotonic() + GATHER_SECS
         if len(self._frames) > _MAX_PIECES:
             self._frames = [b"".join(self._frames)]
         try:
@@ -272,7 +323,7 @@ class SidecarLink:
 
     @property
     def is_flushed(self) -> bool:
-        return not (self._waiting_bytes or self._payload)
+        return not (self._waiting_bytes or self._payload or self._empty)
 
     def check(self) -> None:
         """Gives the sidecar up when it took nothing for too long."""

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from logshipper.relay.channel import (
     Channel,
     pair,
 )
-from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
+from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, GATHER_SECS, SidecarLink
 from logshipper.relay.output import JobOutput
 from logshipper.relay.relay import TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
@@ -783,6 +784,92 @@ def test_gathered_frame_says_no_more_than_its_first_piece_knew(pipe: Pipe) -> No
     pipe.link.data(OUT, b"c", 0)
     pipe.link.idle()
     assert pipe.frames() == [(SideType.DATA, OUT, 0, b"a"), (SideType.DATA, OUT, ERR, b"bc")]
+
+
+@pytest.fixture
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Its only element is the time."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_small_writes_wake_the_sidecar_at_the_beat_only(
+    pipe: Pipe, still_clock: list[float]
+) -> None:
+    for number in range(3):
+        pipe.link.data(OUT, b"%d" % number, ERR)
+        pipe.link.empty(3)
+        pipe.link.idle()
+    assert pipe.frames() == [(SideType.DATA, OUT, ERR, b"0"), (SideType.EMPTY, 0, 3, b"")]
+    assert pipe.link.wait_secs == pytest.approx(GATHER_SECS)
+    assert not pipe.link.is_flushed
+    still_clock[0] += GATHER_SECS
+    assert pipe.link.wait_secs == 0
+    pipe.link.idle()
+    # what was seen empty amid them says no more than what was seen empty behind them
+    assert pipe.frames() == [(SideType.DATA, OUT, ERR, b"12"), (SideType.EMPTY, 0, 3, b"")]
+    assert pipe.link.wait_secs is None
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b'/LOGCOMMAND {"mode":"disabled"}\n',),
+        (b"x/", b"logc", b"ommand\n"),
+        (b"/LOGCOMMAN", b'D {"mode":"enabled"}\n'),
+    ],
+)
+def test_command_and_what_is_seen_empty_after_it_do_not_wait(
+    pipe: Pipe, still_clock: list[float], pieces: tuple[bytes, ...]
+) -> None:
+    """Else text of the other stream would obey the narrower mode for longer, and a relay that is
+    killed would have more of both streams in no order."""
+    pipe.link.data(OUT, b"first\n", 0)
+    pipe.link.idle()
+    pipe.frames()
+    for piece in pieces:
+        pipe.link.data(OUT, piece, 0)
+    pipe.link.idle()
+    assert pipe.frames() == [(SideType.DATA, OUT, 0, b"".join(pieces))]
+    for flags in (1, 2):  # one stream after the other
+        pipe.link.empty(flags)
+        pipe.link.idle()
+        assert pipe.frames() == [(SideType.EMPTY, 0, flags, b"")]
+    pipe.link.data(OUT, b"as usual\n", 0)
+    pipe.link.empty(3)
+    pipe.link.idle()
+    assert pipe.frames() == []
+
+
+def test_what_was_seen_empty_before_a_command_is_not_left_out(
+    pipe: Pipe, still_clock: list[float]
+) -> None:
+    pipe.link.data(OUT, b"first\n", 0)
+    pipe.link.idle()
+    pipe.frames()
+    pipe.link.empty(2)
+    pipe.link.data(ERR, b"/LOGCOMMAND\n", 0)
+    pipe.link.idle()
+    assert [frame[0] for frame in pipe.frames()] == [SideType.EMPTY, SideType.DATA]
+
+
+def test_ends_and_sizes_do_not_wait(pipe: Pipe, still_clock: list[float]) -> None:
+    adds: tuple[Callable[[], None], ...] = (
+        partial(pipe.link.closed, ERR),
+        partial(pipe.link.resized, 80, 24),
+        partial(pipe.link.exited, 0),
+    )
+    for add in adds:
+        pipe.link.data(OUT, b"line\n", 0)
+        pipe.link.idle()
+        pipe.link.data(OUT, b"line\n", 0)
+        add()
+        assert pipe.link.wait_secs == 0
+        pipe.link.idle()
+        assert pipe.link.is_flushed
+    kinds = [frame[0] for frame in pipe.frames() if frame[0] is not SideType.DATA]
+    assert kinds == [SideType.CLOSED, SideType.SIZE, SideType.EXIT]
 
 
 def test_full_pipe_pauses_the_relay_and_is_bounded(pipe: Pipe) -> None:

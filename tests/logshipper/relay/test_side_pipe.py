@@ -5,6 +5,7 @@ import struct
 
 from logshipper.relay import channel, handover, relay, side_pipe
 from logshipper.relay.side_pipe import Empty, SideType
+from logshipper.render import command_prefix
 from tests.tools.sources import ROOT
 
 PAGE = (ROOT / "docs" / "side-pipe.md").read_text()
@@ -37,12 +38,17 @@ def test_limits_are_as_documented() -> None:
     assert f"after {relay.GATHER_BYTES >> 10} KiB without silence" in PAGE
     assert f"silent for {relay.GATHER_SECS * 1000:g} ms" in PAGE
     assert f"a buffer of {handover.BUFFER_BYTES >> 10} KiB" in PAGE
+    assert f"once in {handover.GATHER_SECS * 1000:g} ms at most" in PAGE
     assert f"takes nothing for {handover.STALL_SECS:g} s" in PAGE
     # a frame is one turn's reading at most
     assert (
         max(handover.FRAME_BYTES, relay.TURN_BYTES + (64 << 10), channel.HELD_BYTES)
         <= side_pipe.MAX_PAYLOAD_BYTES
     )
+
+
+def test_commands_are_known_to_the_relay() -> None:
+    assert command_prefix.PREFIX == handover._COMMAND
 
 
 def test_frames_byte_by_byte() -> None:
