@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
+JOB_END_NICE = 5  # of what somebody waits for at a job's end: it has a third of a busy core's time
+NICE = 10  # of what nobody waits for
+
 
 def parse_words(
     argv: list[str], kinds: "Mapping[str, type]"
@@ -32,6 +35,23 @@ def detach(name: str, keep: "Collection[int]") -> None:
         signal.signal(signo, _do_nothing)  # not SIG_IGN: what they exec would inherit that
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     shed(name, keep)
+
+
+def yield_to_jobs(nice: int) -> None:
+    """For a process in a session of its own, before it has threads: where jobs want the processor
+    it gets less of it, and being woken it interrupts nobody (SCHED_BATCH). The kernel derives its
+    I/O priority from nice. Nothing here can stop it: SCHED_IDLE would, on a busy node. nice: at
+    least; what a nicer caller gave stays."""
+    try:
+        nice = max(nice, os.getpriority(os.PRIO_PROCESS, 0))
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        # where sessions share the processor, nice counts within one only
+        with open("/proc/self/autogroup", "r+", encoding="ascii", buffering=1) as file:
+            file.write(f"{nice}\n")
+    except OSError:
+        pass  # no such kernel, no such right: as any other process, then
 
 
 def forbid_core_files() -> None:

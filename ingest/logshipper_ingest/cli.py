@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from logshipper import __version__
+from logshipper.background import JOB_END_NICE, yield_to_jobs
 from logshipper.safe_text import safe_lines
 from logshipper.spool.captures import store_root
 from logshipper_ingest.admin import admin_commands
@@ -158,6 +159,7 @@ def _run(options: argparse.Namespace) -> int:
         except agent_config.UnsetError as error:
             error.exit_code = NOT_SET_UP
             raise
+        yield_to_jobs(JOB_END_NICE)
         NodeAgent(config, write_line).run()
         return 0
     root = store_root(options.store)

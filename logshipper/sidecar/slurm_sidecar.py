@@ -16,7 +16,7 @@ import time
 from typing import NamedTuple, NoReturn
 
 from logshipper import config
-from logshipper.background import parse_words
+from logshipper.background import JOB_END_NICE, parse_words, yield_to_jobs
 from logshipper.errors import SpoolError, os_words
 from logshipper.relay import relay
 from logshipper.relay.channel import Channel
@@ -264,20 +264,20 @@ def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:
         plan.masters[stream], plan.outs[stream] = fds
 
 
-def _run_as_usual() -> None:
-    """Started nice, so that many at once keep nobody from running; serving is worth as much as the
-    job itself."""
+def _take_priority() -> None:
+    """Started nicer than it serves, so that many at once keep nobody from running."""
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, JOB_END_NICE)
     except OSError:
         pass  # no such right: without root's help
+    yield_to_jobs(JOB_END_NICE)
 
 
 def main() -> NoReturn:
     words = parse(sys.argv[1:])
 
     def serve_as_usual() -> None:
-        _run_as_usual()
+        _take_priority()
         serve(words)
 
     be_sidecar(words.fds, words.report, serve_as_usual)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 
 from logshipper import config, optin
+from logshipper.background import JOB_END_NICE, yield_to_jobs
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.process import nesting
 from logshipper.process.run import RunOptions
@@ -78,6 +79,7 @@ def prepare(
             sidecar,
         )  # only in the sidecar's own process: these imports are its start-up
 
+        yield_to_jobs(JOB_END_NICE)  # not before: a short command's end waits for them
         sidecar.serve(plan, sidecar_settings)
 
     # in `metadata`, nothing of stderr may count as a record (R9)

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from logshipper.background import forbid_core_files
+from logshipper.background import NICE, forbid_core_files, yield_to_jobs
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper_ingest.agent_start import let_go
 from logshipper_ingest.spool.capture_folder import Life
@@ -25,7 +25,6 @@ INGEST_SECS = 1.0  # at least this long between two times of ingesting
 DEADLINE_SECS = 10.0  # of one time of ingesting
 FIRST_PAUSE_SECS = 0.5
 LAST_PAUSE_SECS = 2.0
-NICE = 10
 MAX_LOG_BYTES = 256 << 10
 
 Say = Callable[[str], None]
@@ -215,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with LocalStore(root, create=True):
             pass  # its folder is there, for the log
         detach(log)
-        os.nice(NICE)
+        yield_to_jobs(NICE)
         serve(root, log, idle_secs=options.idle_secs)
     except LogshipperError as error:
         log(str(error))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from logshipper import background
 from logshipper.spool.segment import Stream
 from logshipper_ingest.agent import user_agent
 from logshipper_ingest.agent.user_agent import Agent, AgentLog, running_agent, serve, take_lock
@@ -77,7 +78,7 @@ def test_the_daemon_follows_a_job_holding_nothing_of_whoever_started_it(
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         assert int(stat[1]) != os.getpid()  # parent
         assert int(stat[3]) != os.getsid(0)  # session
-        assert int(stat[16]) >= user_agent.NICE
+        assert int(stat[16]) >= background.NICE
         assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
         open_files = {
             Path(f"/proc/{pid}/fd/{fd}").readlink()
