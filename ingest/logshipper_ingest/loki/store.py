@@ -250,6 +250,9 @@ class LokiStore:
 
         return open_job
 
+    def histories(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], LokiJobReader]:
+        return self.in_order(jobs)
+
     def open(self, job_id: str) -> LokiJobReader:
         """Raises UnknownJob where there is no such job, or one in each of several clusters."""
         loki_job = self._resolved_job(job_id)

@@ -26,16 +26,48 @@ ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 Progress = Callable[[int, int], None]  # how much is done, of how much in all
 
 
-class Reader(Protocol):
-    """One job: summary and captures as they were when it was opened, lines and records as they are
-    when asked. Where the summary of a running job lags behind its records, `keys` raises its
-    counts."""
+class History(Protocol):
+    """How one job ran: summary and captures as they were when it was opened."""
 
     @property
     def summary(self) -> JobSummary: ...
 
     @property
     def captures(self) -> Sequence[Capture]: ...
+
+    def events(
+        self,
+        *,
+        attempt: int | None = None,
+        names: Collection[str] = (),
+        newest_first: bool = False,
+        begin_ns: int = 0,
+        end_ns: int = 0,
+    ) -> Iterator[JobEvent]:
+        """Events in order of time, or newest first. names: only of these; begin_ns, end_ns: only
+        those from then on and before then; 0 for no limit."""
+
+    def details(self) -> Json:
+        """What an imported job's own system says of it besides the summary; nothing of others."""
+
+    def children(self) -> Iterator[Child]:
+        """Parts of the job that aren't jobs of their own, in order of their iterations; only
+        imported jobs have any."""
+
+    def child_changes(
+        self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[ChildChange]:
+        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those
+        from then on and before then; 0 for no limit."""
+
+    def __enter__(self) -> "History": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Reader(History, Protocol):
+    """One job: lines and records are as they are when asked. Where the summary of a running job
+    lags behind its records, `keys` raises its counts."""
 
     @property
     def is_over(self) -> bool:
@@ -70,18 +102,6 @@ class Reader(Protocol):
         """All metadata records in order of time, so many at a time, or fewer: for whoever takes
         them as columns."""
 
-    def events(
-        self,
-        *,
-        attempt: int | None = None,
-        names: Collection[str] = (),
-        newest_first: bool = False,
-        begin_ns: int = 0,
-        end_ns: int = 0,
-    ) -> Iterator[JobEvent]:
-        """Events in order of time, or newest first. names: only of these; begin_ns, end_ns: only
-        those from then on and before then; 0 for no limit."""
-
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream: a line for each bar, from
         the top, LF between them."""
@@ -98,24 +118,9 @@ class Reader(Protocol):
     def notes(self) -> list[str]:
         """What the limits on keys have left out, a sentence each."""
 
-    def details(self) -> Json:
-        """What an imported job's own system says of it besides the summary; nothing of others."""
-
-    def children(self) -> Iterator[Child]:
-        """Parts of the job that aren't jobs of their own, in order of their iterations; only
-        imported jobs have any."""
-
-    def child_changes(
-        self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
-    ) -> Iterator[ChildChange]:
-        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those
-        from then on and before then; 0 for no limit."""
-
     def close(self) -> None: ...
 
     def __enter__(self) -> "Reader": ...
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 class JobStore(Protocol):
@@ -134,7 +139,7 @@ class JobStore(Protocol):
     ) -> IngestOutcome:
         """Ingests what isn't in the store yet, of one job or of all."""
 
-    def jobs(self) -> list[JobSummary]:
+    def jobs(self) -> Sequence[JobSummary]:
         """Newest first."""
 
     def allocations(self) -> list[Allocation]:
@@ -154,6 +159,10 @@ class JobStore(Protocol):
     def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], Reader]:
         """Opens each of these, of `jobs`, in this order, as `reader_of` does: for whoever goes
         through many, since over a network several are read at once."""
+
+    def histories(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], History]:
+        """As `in_order`, for whoever needs no more of them: of a local store's jobs few are
+        opened."""
 
     def open(self, job_id: str) -> Reader:
         """Raises UnknownJob."""

@@ -1,15 +1,20 @@
-"""`catalogue.db`: a summary of each job for lists, and tombstones of removed ones.
+"""`catalogue.db`: a summary of each job for lists, how it ran (job_history.py) for reports, and
+tombstones of removed ones.
 
 The summaries are but a copy of what the jobs' own databases say: where the file is missing or
 damaged it is made again from these (tombstones are lost then). It is brought up to date after a
 job's database and before the spooled capture's directory goes, so that a crash in between leaves
 the directory, and with it the cause to do it again.
+
+Columns behind the summary came later (catalogue_columns.py): a logshipper that doesn't know them may
+write the file, too, and leaves them empty.
 """
 
 import json
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, replace
@@ -19,7 +24,7 @@ import orjson
 
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
-from logshipper_ingest.model.job import RUNNING, JobSummary, derived_state
+from logshipper_ingest.model.job import NAME, RUNNING, UNRESPONSIVE, JobSummary, derived_state
 from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.sqlite_file import (
     DamagedError,
@@ -32,8 +37,9 @@ from logshipper_ingest.sqlite_file import (
     store_errors,
     transaction,
 )
+from logshipper_ingest.store import catalogue_columns
 
-__all__ = ["Catalogue", "Tombstone", "make_again", "read_summary", "summarise"]
+__all__ = ["Catalogue", "Tombstone", "make_again", "read_row", "summarise"]
 
 FILE = "catalogue.db"
 UNFINISHED = ".new"  # behind the name of one that is being made
@@ -59,15 +65,33 @@ class Tombstone(NamedTuple):
     removed_ns: int
 
 
+class CatalogueRow(NamedTuple):
+    """A job in the catalogue. history: see job_history.py; None where none is kept."""
+
+    summary: JobSummary
+    history: str | None = None
+
+
 class Catalogue:
     """The list of a store's jobs. Raises StoreError. is_damaged: it was found to be so, and must be
     made again."""
 
-    def __init__(self, path: str, inode: int, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, path: str, inode: int, connection: sqlite3.Connection, *, writes: bool = True
+    ) -> None:
         self.path = path
         self.is_damaged = False
         self._connection = connection
         self._inode = inode
+        try:
+            with self._errors():
+                # else it is read as an earlier logshipper left it
+                self._has_columns = catalogue_columns.ready(
+                    connection, lambda text: _summary_from_json(text, path), writes=writes
+                )
+        except BaseException:
+            connection.close()
+            raise
 
     @classmethod
     def open(cls, path: str, *, wal: bool) -> "Catalogue":
@@ -79,7 +103,7 @@ class Catalogue:
     @classmethod
     def open_for_reading(cls, path: str) -> "Catalogue":
         inode = _inode_of(path)
-        return cls(path, inode, open_reader(path, VERSION))
+        return cls(path, inode, open_reader(path, VERSION), writes=False)
 
     @classmethod
     def in_memory(cls) -> "Catalogue":
@@ -106,35 +130,100 @@ class Catalogue:
             self.is_damaged = True
             raise
 
-    def jobs(self, now_ns: int) -> list[JobSummary]:
-        """Newest first. now_ns: decides which running jobs are unresponsive."""
+    def __len__(self) -> int:
         with self._errors():
-            rows = self._connection.execute(
-                "SELECT summary FROM job ORDER BY started_ns DESC, job_id"
-            ).fetchall()
-            try:
-                jobs = [_summary_from_json(text) for (text,) in rows]
-            except (ValueError, TypeError, AttributeError) as error:
-                raise DamagedError(self.path, f"is damaged: {error}") from None
-        for at, job in enumerate(jobs):
-            if job.state == RUNNING:
-                jobs[at] = replace(job, state=derived_state(job.state, job.heartbeat_ns, now_ns))
-        return jobs
+            return int(self._connection.execute("SELECT count(*) FROM job").fetchone()[0])
 
-    def put(self, summary: JobSummary) -> None:
+    def jobs(
+        self, now_ns: int, after: JobSummary | None = None, count: int = -1
+    ) -> list[JobSummary]:
+        """Newest first. now_ns: decides which running jobs are unresponsive; after: those behind
+        it; count: at most so many, -1 for all."""
+        condition, values = "", list[object]()
+        if after is not None:
+            condition = "WHERE started_ns <= ? AND (started_ns < ? OR job_id > ?) "
+            values = [after.started_ns, after.started_ns, after.job_id]
+        texts = self._texts(f"{condition}ORDER BY started_ns DESC, job_id LIMIT ?", *values, count)
+        return [self._summary(text, now_ns) for text in texts]
+
+    def _texts(self, condition: str, *values: object) -> list[str]:
         with self._errors():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO job (job_id, started_ns, summary) VALUES (?, ?, ?)",
-                _row(summary),
-            )
+            rows = self._connection.execute(f"SELECT summary FROM job {condition}", values)  # noqa: S608  constants
+            return [text for (text,) in rows]
 
-    def put_all(self, summaries: Sequence[JobSummary]) -> None:
+    def _summary(self, text: str, now_ns: int) -> JobSummary:
+        try:
+            job = _summary_from_json(text, self.path)
+        except DamagedError:
+            self.is_damaged = True
+            raise
+        if job.state != RUNNING:
+            return job
+        return replace(job, state=derived_state(job.state, job.heartbeat_ns, now_ns))
+
+    def job(self, job_id: str, now_ns: int) -> JobSummary | None:
+        texts = self._texts("WHERE job_id = ?", job_id) if NAME.fullmatch(job_id) else []
+        return self._summary(texts[0], now_ns) if texts else None
+
+    def candidates(self, name: str, now_ns: int) -> list[JobSummary]:
+        """Those that a name may mean as an id, as its beginning or as the newest job's name, newest
+        first."""
+        if not self._has_columns or not name or not name.isprintable():
+            return self.jobs(now_ns)
+        conditions = {
+            "WHERE job_id = ?": [name],
+            # the ids that begin with it; of some thousands nobody wants to know
+            "WHERE job_id >= ? AND job_id < ? LIMIT 1000": [name, f"{name}\U0010ffff"],
+            "WHERE job_id IN (?, ?, ?)": [f"{origin}-{name}" for origin in _ORIGINS],
+            "WHERE name = ? ORDER BY started_ns DESC, job_id LIMIT 1": [name],
+        }
+        texts = [
+            text
+            for condition, values in conditions.items()
+            for text in self._texts(condition, *values)
+        ]
+        jobs = [self._summary(text, now_ns) for text in dict.fromkeys(texts)]
+        return sorted(jobs, key=lambda job: (-job.started_ns, job.job_id))
+
+    def states(self, now_ns: int) -> Counter[str]:
+        """How many jobs there are in each state."""
+        if not self._has_columns:
+            return Counter(job.state for job in self.jobs(now_ns))
+        with self._errors():
+            rows = self._connection.execute("SELECT state, count(*) FROM job GROUP BY state")
+            states = Counter(dict(rows))
+        running = [self._summary(text, now_ns) for text in self._texts("WHERE state = ?", RUNNING)]
+        silent = sum(job.state == UNRESPONSIVE for job in running)
+        return states + Counter({UNRESPONSIVE: silent}) - Counter({RUNNING: silent})
+
+    def put(self, summary: JobSummary, history: str | None = None) -> None:
+        with self._errors():
+            row = CatalogueRow(summary, history)
+            self._connection.execute(catalogue_columns.PUT, _values(row))
+
+    def put_all(self, rows: Sequence[CatalogueRow]) -> None:
         """All of them, or none; what is there already isn't written again."""
         with self._errors(), transaction(self._connection):
+            self._connection.executemany(catalogue_columns.PUT, map(_values, rows))
+
+    # ---- how jobs ran
+
+    def histories(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Of those of these jobs that have one."""
+        if not self._has_columns:
+            return {}
+        marks = ", ".join("?" * len(job_ids))
+        query = f"SELECT job_id, history FROM job WHERE job_id IN ({marks}) AND history IS NOT NULL"  # noqa: S608  marks
+        with self._errors():
+            return dict(self._connection.execute(query, job_ids).fetchall())
+
+    def add_histories(self, rows: Sequence[CatalogueRow]) -> None:
+        """Of jobs that have none, as long as their summaries are these."""
+        values = [(row.history, row.summary.job_id, _summary_to_json(row.summary)) for row in rows]
+        with self._errors(), transaction(self._connection):
             self._connection.executemany(
-                "INSERT INTO job (job_id, started_ns, summary) VALUES (?, ?, ?) ON CONFLICT (job_id) DO UPDATE"
-                " SET started_ns = excluded.started_ns, summary = excluded.summary WHERE summary <> excluded.summary",
-                map(_row, summaries),
+                "UPDATE job SET history = ? WHERE job_id = ? AND summary = ? AND history IS NULL",
+                values,
             )
 
     def tombstone(self, job_id: str) -> Tombstone | None:
@@ -157,32 +246,29 @@ class Catalogue:
         removed, so whoever is killed before that finds the job, without its words, and removes it
         again."""
         with self._errors():
-            row = self._connection.execute(
-                "SELECT summary FROM job WHERE job_id = ?", (job_id,)
-            ).fetchone()
-            try:
-                if row:
-                    self.put(replace(_summary_from_json(row[0]), name=job_id, reason=""))
-            except (ValueError, TypeError, AttributeError) as error:
-                raise DamagedError(self.path, f"is damaged: {error}") from None
+            texts = self._texts("WHERE job_id = ?", job_id)
+            if texts:
+                self.put(replace(_summary_from_json(texts[0], self.path), name=job_id, reason=""))
             rewrite(self._connection)
             fault_point("store_summary_blanked")
             self._connection.execute("DELETE FROM job WHERE job_id = ?", (job_id,))
 
-    def replace(self, summary: JobSummary) -> None:
+    def replace(self, row: CatalogueRow) -> None:
         """Nothing of the one before stands in the file then."""
         with self._errors():
-            self.put(summary)
+            self.put(*row)
             rewrite_wholly(self._connection, self.path)
 
     def words(self, job_id: str) -> list[str]:
-        """Texts of a job's summary that are the job's own."""
-        with self._errors():
-            row = self._connection.execute(
-                "SELECT summary FROM job WHERE job_id = ?", (job_id,)
-            ).fetchone()
-        summary = _summary_from_json(row[0]) if row else None
-        return [summary.name, summary.reason, summary.account, summary.partition] if summary else []
+        """Texts of a job's summary and history that are the job's own."""
+        from logshipper_ingest.store.job_history import JobHistory
+
+        summary = self.job(job_id, 0)
+        if summary is None:
+            return []
+        words = [summary.name, summary.reason, summary.account, summary.partition]
+        text = self.histories([job_id]).get(job_id)
+        return words if text is None else [*words, *JobHistory(summary, text).texts()]
 
     def job_ids(self) -> set[str]:
         with self._errors():
@@ -196,14 +282,14 @@ class Catalogue:
             if ending != ".db":
                 continue
             try:
-                summary = read_summary(os.path.join(jobs_folder, name), job_id)
+                row = read_row(os.path.join(jobs_folder, name), job_id)
             except UnfinishedError:
                 continue  # nothing was ever in it: the job is still in the spool
             except StoreError as error:
                 problems.append(str(error))
             else:
-                if summary is not None:
-                    self.put(summary)
+                if row is not None:
+                    self.put(*row)
         return problems
 
 
@@ -233,20 +319,20 @@ def _inode_of(path: str) -> int:
         return -1
 
 
-def read_summary(path: str, job_id: str) -> JobSummary | None:
+def read_row(path: str, job_id: str) -> CatalogueRow | None:
     """From a job's database; None where no capture is in it yet. Raises StoreError."""
     from logshipper_ingest.store.job_db import VERSION as JOB_VERSION  # late: lists don't need it
-    from logshipper_ingest.store.job_db import read_captures
+    from logshipper_ingest.store.job_db import catalogue_row, read_captures
 
     connection = open_reader(path, JOB_VERSION)
     try:
         with store_errors(path):
-            captures = read_captures(connection, path)
+            return catalogue_row(job_id, connection, path, read_captures(connection, path))
     finally:
         connection.close()
-    return summarise(job_id, captures)
 
 
+_ORIGINS = ("qcg", "balsam", "xt")  # of imported jobs, which may be named without them
 _NEEDED = frozenset(field.name for field in fields(JobSummary) if field.default is MISSING)
 _DEFAULTS = {
     field.name: field.default for field in fields(JobSummary) if field.default is not MISSING
@@ -254,19 +340,32 @@ _DEFAULTS = {
 _UNSET = object()
 
 
-def _row(summary: JobSummary) -> tuple[str, int, str]:
+def _values(row: CatalogueRow) -> tuple[str, int, str, str, str, str | None]:
+    summary = row.summary
+    text = _summary_to_json(summary)
+    return summary.job_id, summary.started_ns, text, summary.name, summary.state, row.history
+
+
+def _summary_to_json(summary: JobSummary) -> str:
     """Without what is as by default, which most are: lists are read the faster."""
-    values = {
-        name: value for name, value in vars(summary).items() if value != _DEFAULTS.get(name, _UNSET)
-    }
-    return summary.job_id, summary.started_ns, json.dumps(values)
+    return json.dumps(
+        {
+            name: value
+            for name, value in vars(summary).items()
+            if value != _DEFAULTS.get(name, _UNSET)
+        }
+    )
 
 
-def _summary_from_json(text: str) -> JobSummary:
-    """Past the constructor, which takes ten times as long: lists of 10,000 jobs wait for it."""
-    values = orjson.loads(text)
-    if not values.keys() >= _NEEDED:
-        raise TypeError(f"a summary lacks {', '.join(sorted(_NEEDED - values.keys()))}")
+def _summary_from_json(text: str, path: str) -> JobSummary:
+    """Past the constructor, which takes ten times as long: lists of 10,000 jobs wait for it. Raises
+    DamagedError; path: of the file."""
+    try:
+        values = orjson.loads(text)
+        if not values.keys() >= _NEEDED:
+            raise TypeError(f"a summary lacks {', '.join(sorted(_NEEDED - values.keys()))}")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DamagedError(path, f"is damaged: {error}") from None
     summary = object.__new__(JobSummary)
     summary.__dict__.update(values)
     return summary

@@ -27,7 +27,7 @@ from logshipper_ingest.spool.purge_pattern import LinePattern
 from logshipper_ingest.spool.purge_segments import PurgeResult, purge_capture
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.sqlite_file import UnwritableError
-from logshipper_ingest.store.catalogue import Catalogue, summarise
+from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow
 from logshipper_ingest.store.job_db import CaptureRow, JobWriter
 
 BATCH_BYTES = 4 << 20
@@ -265,9 +265,10 @@ class Intake:
                         with _reported(run):
                             if self._take_capture(spool_fd, job, pending, run):
                                 over.append(pending.folder)
-                    summary = summarise(job_id, job.captures())
-                if summary is not None:
-                    self._put_in_list(summary, captures)
+                    row = job.catalogue_row(job_id)
+                if row is not None:
+                    self._put_in_list(row, captures)
+                    summary = row.summary
                     if summary.state != RUNNING and summary.records:
                         self._ended(summary)
             fault_point("store_catalogue_updated")
@@ -281,10 +282,10 @@ class Intake:
                             run.complete = False
                             break
 
-    def _put_in_list(self, summary: JobSummary, captures: list[_Pending]) -> None:
+    def _put_in_list(self, row: CatalogueRow, captures: list[_Pending]) -> None:
         """Into the catalogue: as long as that fails, none of the captures is settled."""
         try:
-            self._catalogue.put(summary)
+            self._catalogue.put(*row)
         except BaseException:
             for pending in captures:
                 self._last_results.pop(pending.folder, None)

@@ -9,6 +9,7 @@ doubles a line.
 import json
 import sqlite3
 import zlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import cramjam
@@ -16,9 +17,14 @@ import cramjam
 from logshipper.fault_points import fault_point
 from logshipper_ingest.model.capture_account import CaptureAccount, Rows
 from logshipper_ingest.model.capture_id import Source
+from logshipper_ingest.model.job import OPEN_STATES, JobEventFilter
+from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.sqlite_file import damaged, open_writer, store_errors, transaction
+from logshipper_ingest.store.catalogue import CatalogueRow
+from logshipper_ingest.store.event_rows import read_stored_events
+from logshipper_ingest.store.job_history import EVENTS, packed_history
 
 VERSION = 1
 SCHEMA = """
@@ -113,6 +119,12 @@ class JobWriter:
     def captures(self) -> list[CaptureRow]:
         with store_errors(self.path):
             return read_captures(self._connection, self.path)
+
+    def catalogue_row(self, job_id: str) -> CatalogueRow | None:
+        """What the catalogue has of the job; None where no capture is in it yet."""
+        with store_errors(self.path):
+            captures = read_captures(self._connection, self.path)
+            return catalogue_row(job_id, self._connection, self.path, captures)
 
     def capture(self, folder: str) -> CaptureRow | None:
         """The capture of this folder of the spool, None where it isn't known yet."""
@@ -223,6 +235,28 @@ def unpacked_text(codec: int, stored: bytes, path: str) -> bytes:
         return zlib.decompress(stored) if codec == ZLIB else stored
     except (cramjam.DecompressionError, zlib.error) as error:
         raise damaged(path, str(error)) from None
+
+
+def catalogue_row(
+    job_id: str, connection: sqlite3.Connection, path: str, captures: Sequence[CaptureRow]
+) -> CatalogueRow | None:
+    """What the catalogue has of a job; None where there are no captures. Raises StoreError and
+    SQLite's own errors."""
+    summary = summarise(job_id, captures)
+    if summary is None or any(row.account.state in OPEN_STATES for row in captures):
+        return None if summary is None else CatalogueRow(summary)
+    events = read_stored_events(
+        lambda query, *values: connection.execute(query, values).fetchall(),
+        path,
+        {row.id: row.attempt for row in captures},
+        JobEventFilter(names=EVENTS),
+    )
+    values = [
+        row.account.as_capture(row.id, row.attempt, row.step, row.task, row.account.state)
+        for row in captures
+    ]
+    history = packed_history(summary, values, events, captures[-1].account.details)
+    return CatalogueRow(summary, history)
 
 
 def read_captures(

@@ -21,9 +21,9 @@ from logshipper.spool.segment import Stream, decode_frame
 from logshipper_ingest.model.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.model.imported_states import is_over, state_of
-from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, UNKNOWN, JobSummary, Json
+from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, UNKNOWN, Json
 from logshipper_ingest.model.metadata_keys import parse_record
-from logshipper_ingest.store.catalogue import Catalogue, summarise
+from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow
 from logshipper_ingest.store.child_rows import OWN_DETAILS
 from logshipper_ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
 from logshipper_ingest.store.imported_db import ImportedJobWriter, key_of
@@ -61,7 +61,7 @@ class JobImports:
         self._catalogue = catalogue
         self._wal = wal
         self._again = again
-        self._summaries: dict[str, JobSummary] = {}
+        self._rows: dict[str, CatalogueRow] = {}
 
     def position_of(self, job: ImportedJob) -> Json:
         """How far its files were ingested, as `ImportedJob.position` had it the last time; nothing
@@ -103,11 +103,11 @@ class JobImports:
             log_differs = not _put(writer, row, job)
             if marks is not None:
                 self._marks.add(marks, note=not is_new)
-            summary = summarise(job_id, [row])
+            list_row = writer.catalogue_row(job_id)
             fault_point("import_written")
         fault_point("import_committed")
-        if summary is not None:
-            self._summaries[job_id] = summary
+        if list_row is not None:
+            self._rows[job_id] = list_row
         return log_differs
 
     def flush(self) -> None:
@@ -115,8 +115,8 @@ class JobImports:
         self._marks.deliver()
         fault_point("imports_marked")
         self._new.publish()
-        self._catalogue.put_all(list(self._summaries.values()))
-        self._summaries.clear()
+        self._catalogue.put_all(list(self._rows.values()))
+        self._rows.clear()
 
     def close(self) -> None:
         self._new.close()

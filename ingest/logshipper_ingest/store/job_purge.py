@@ -8,7 +8,7 @@ from logshipper_ingest.spool.purge_pattern import LinePattern
 from logshipper_ingest.spool.purge_segments import PurgeResult
 from logshipper_ingest.sqlite_file import UnwritableError
 from logshipper_ingest.store import due_marks, marks_file
-from logshipper_ingest.store.catalogue import Catalogue, read_summary
+from logshipper_ingest.store.catalogue import Catalogue, read_row
 from logshipper_ingest.store.intake import Intake
 from logshipper_ingest.store.job_traces import JobPlace, moved_aside, remove_unfinished
 from logshipper_ingest.store.purge_store import purge_database
@@ -60,9 +60,9 @@ def _purge_summary(
     hit_count = sum(map(pattern.has, catalogue.words(place.job_id)))
     if dry_run or not hit_count or not os.path.exists(place.database):
         return hit_count
-    summary = read_summary(place.database, place.job_id)
-    if summary is not None:
-        catalogue.replace(summary)
+    row = read_row(place.database, place.job_id)
+    if row is not None:
+        catalogue.replace(row)
     return 0
 
 

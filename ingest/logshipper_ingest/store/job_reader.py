@@ -353,7 +353,7 @@ class JobReader(KeyedReader):
         rows = self._fetch(
             "SELECT id, time_ns, lines, stream, capture FROM block WHERE id > ? ORDER BY id", after
         )
-        return [BlockHead(*row) for row in rows]
+        return list(map(tuple.__new__, repeat(BlockHead), rows))
 
     def block_texts(self, ids: Sequence[int]) -> list[bytes]:
         """The texts of blocks, every line with its LF, in the order of the ids; empty where a block

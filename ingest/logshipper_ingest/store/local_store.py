@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
 from logshipper.fault_points import fault_point
@@ -40,8 +40,9 @@ from logshipper_ingest.model.job import (
 from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.model.summary import find_job
 from logshipper_ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError
-from logshipper_ingest.store.catalogue import Catalogue, make_again
-from logshipper_ingest.store.key_cache import KeyCache
+from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow, make_again
+from logshipper_ingest.store.job_list import JobList
+from logshipper_ingest.store.key_cache import MAX_WAITING, KeyCache
 from logshipper_ingest.store.private_files import is_private, make_files_private
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.spool.purge_segments import PurgeResult
     from logshipper_ingest.store.due_marks import Mark
     from logshipper_ingest.store.intake import Intake, Progress, SpooledCapture
+    from logshipper_ingest.store.job_history import JobHistory
     from logshipper_ingest.store.job_imports import JobImports
     from logshipper_ingest.store.job_reader import JobReader
     from logshipper_ingest.store.job_traces import JobPlace
@@ -65,6 +67,7 @@ __all__ = [
     "Position",
 ]
 
+T = TypeVar("T")
 LOCK_SECS = 10.0  # how long anything but ingest waits for others who ingest
 
 
@@ -105,6 +108,8 @@ class LocalStore:
         self._values = KeyCache(
             self.root, self._job_check, wal=self.uses_wal, writable=self.is_writable
         )
+        # that are to be written, with the stamps of the jobs' databases
+        self._histories: dict[str, tuple[CatalogueRow, int]] = {}
         self._lazy_intake: Intake | None = None
 
     def _find_root(self, create: bool) -> None:
@@ -350,8 +355,21 @@ class LocalStore:
 
     # ---- jobs
 
-    def jobs(self) -> list[JobSummary]:
+    def jobs(self) -> JobList:
         """All jobs, newest first."""
+        now_ns = time.time_ns()
+        return JobList(
+            self._asked(len),
+            lambda after, count: self._asked(lambda list_: list_.jobs(now_ns, after, count)),
+            lambda: self._asked(lambda list_: list_.states(now_ns)),
+        )
+
+    def summary(self, job_id: str) -> JobSummary | None:
+        """Of a job that is in the list."""
+        return self._asked(lambda list_: list_.job(job_id, time.time_ns()))
+
+    def _asked(self, question: "Callable[[Catalogue], T]") -> "T":
+        """What the catalogue answers that is in place now."""
         if not self._catalogue.is_in_place() and (
             self.is_writable or not self._catalogue.is_in_memory
         ):
@@ -359,10 +377,10 @@ class LocalStore:
             self._lazy_intake = None
             self._catalogue = self._open_catalogue()
         try:
-            return self._catalogue.jobs(time.time_ns())
+            return question(self._catalogue)
         except DamagedError:
             self._fix_damage()
-            return self._catalogue.jobs(time.time_ns())
+            return question(self._catalogue)
 
     def _fix_damage(self) -> None:
         """The catalogue's damage showed only when it was read: it is made again, on disk or else in
@@ -379,6 +397,12 @@ class LocalStore:
     def resolve(self, name: str) -> str:
         """The id of the job that is meant: by its id, its name (the newest such job), the beginning
         of an id that no other has, or `last`. Raises UnknownJob, with suggestions."""
+        if name != "last":
+            try:
+                candidates = self._asked(lambda list_: list_.candidates(name, time.time_ns()))
+                return find_job(name, candidates).job_id
+            except UnknownJob:
+                pass  # whoever looks through all of them knows what may be meant
         return find_job(name, self.jobs()).job_id
 
     def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
@@ -400,6 +424,46 @@ class LocalStore:
         """As `reader_of`: nothing is gained by opening several at once."""
         return self.reader_of
 
+    def histories(
+        self, jobs: Sequence[JobSummary]
+    ) -> "Callable[[JobSummary], JobReader | JobHistory]":
+        """Jobs' histories out of the catalogue, in this order; who has none there is opened, and
+        gets one."""
+        from logshipper_ingest.store.history_lookup import HistoryLookup
+
+        lookup = HistoryLookup(
+            jobs, lambda ids: self._asked(lambda list_: list_.histories(ids)), self._read_history
+        )
+        return lookup.of
+
+    def _read_history(self, job: JobSummary) -> "JobReader":
+        from logshipper_ingest.store.job_history import EVENTS, packed_history
+
+        stamp = self._stamp(job.job_id)
+        reader = self.reader_of(job)
+        if job.job_id not in self._histories and self.is_writable:
+            events = reader.events(names=EVENTS)
+            text = packed_history(reader.summary, reader.captures, events, reader.details())
+            if text is not None:
+                self._histories[job.job_id] = CatalogueRow(reader.summary, text), stamp
+            if len(self._histories) >= MAX_WAITING:
+                self._flush_histories()
+        return reader
+
+    def _flush_histories(self) -> None:
+        """Into the catalogue, of those jobs that are still as they were: it is but a copy, and
+        nothing is lost where it can't be written."""
+        histories, self._histories = self._histories, {}
+        if not histories:
+            return
+        try:
+            with self._job_check() as is_current:
+                self._catalogue.add_histories(
+                    [row for job_id, (row, stamp) in histories.items() if is_current(job_id, stamp)]
+                )
+        except StoreError:
+            pass
+
     def open(self, job_id: str) -> "JobReader":
         """Raises UnknownJob where there is no such job, or nothing of it is ingested yet;
         StoreError where its database can't be read."""
@@ -412,7 +476,7 @@ class LocalStore:
             except (
                 UnfinishedError
             ):  # being created; what is in the catalogue isn't any more, or else is damaged
-                if all(job.job_id != job_id for job in self.jobs()):
+                if self.summary(job_id) is None:
                     raise UnknownJob(job_id, f"no job has the id {job_id!r}") from None
                 reader = JobReader(path, job_id, self.spool)
         except StoreError:
@@ -435,7 +499,7 @@ class LocalStore:
         from logshipper_ingest.store.job_traces import remove_traces
 
         path = self._path_of(job_id)
-        summary = next((job for job in self.jobs() if job.job_id == job_id), None)
+        summary = self.summary(job_id)
         if summary is None and not os.path.exists(path):
             raise UnknownJob(job_id, f"no job has the id {job_id!r}")
         if not self.is_writable:
@@ -462,6 +526,7 @@ class LocalStore:
                     reader.close()
             paths = remove_traces(self._place_of(job_id))
             self._values.forget(job_id)
+            self._histories.pop(job_id, None)
             fault_point("store_database_removed")
             self._catalogue.forget(job_id)
         return paths
@@ -480,6 +545,7 @@ class LocalStore:
             self._follow_catalogue()
             if not dry_run:
                 self._values.remove()
+                self._histories.clear()
             return purge_job(
                 self._place_of(job_id), self._intake, self._catalogue, pattern, dry_run=dry_run
             )
@@ -507,6 +573,7 @@ class LocalStore:
 
     def close(self) -> None:
         self._values.flush()
+        self._flush_histories()
         for reader in list(self._readers):
             reader.close()
         self._catalogue.close()

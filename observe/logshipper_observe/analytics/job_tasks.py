@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logshipper_ingest.imports.qcg import parse_allocation
-from logshipper_ingest.model.job import JOB_ENDED, QUEUED
+from logshipper_ingest.model.job import JOB_ENDED, QUEUED, STATE_CHANGED
 from logshipper_observe.analytics.task_analytics import Task
 from logshipper_observe.api.event_log import StateEvent
 from logshipper_observe.api.store_api import Store
@@ -16,10 +16,9 @@ from logshipper_observe.model.job_events import REQUEUED
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture, Json
-    from logshipper_ingest.model.stores import Reader
+    from logshipper_ingest.model.stores import History
     from logshipper_observe.api.job_api import Job
 
-_STATE = "state"  # the event of an imported job's change
 _WAITING = (QUEUED, REQUEUED)
 _SCHEDULED = "SCHEDULED"  # QCG-PilotJob's, for what was given its cores
 
@@ -31,7 +30,7 @@ class _Change(NamedTuple):
     source: str
 
 
-def tasks_of(reader: "Reader") -> Iterator[Task]:
+def tasks_of(reader: "History") -> Iterator[Task]:
     """A task for each attempt of a captured job: on the nodes where it was captured, from the first
     capture's start to the last one's end; when it was launched and over, as its scheduler reported,
     to the second. A task for each run of an imported job, called as it, or of each of its children,
@@ -42,7 +41,7 @@ def tasks_of(reader: "Reader") -> Iterator[Task]:
         yield from _captured_tasks(reader)
 
 
-def tasks_until(reader: "Reader", until: float) -> Iterator[Task]:
+def tasks_until(reader: "History", until: float) -> Iterator[Task]:
     """The same, but what runs is over at that time, in seconds since 1970. Of a captured job only
     its last attempt may run."""
     tasks = list(tasks_of(reader))
@@ -57,8 +56,10 @@ def tasks_until(reader: "Reader", until: float) -> Iterator[Task]:
 
 def tasks_of_jobs(store: Store, **which: Any) -> Iterator[Task]:  # Any: as Store.jobs has them
     """The tasks of the jobs that `store.jobs` lists. which: its options."""
-    for job in store.jobs(**which):
-        with job._reader() as reader:
+    jobs = [job.summary for job in store.jobs(**which)]
+    open_history = store._histories(jobs)
+    for job in jobs:
+        with open_history(job) as reader:
             yield from tasks_of(reader)
 
 
@@ -83,15 +84,11 @@ def events_of_children(job: "Job") -> Iterator[StateEvent]:
             )
 
 
-def _captured_tasks(reader: "Reader") -> Iterator[Task]:
+def _captured_tasks(reader: "History") -> Iterator[Task]:
     attempts: dict[int, list[Capture]] = {}
     for capture in reader.captures:
         attempts.setdefault(capture.attempt, []).append(capture)
-    end_events = {
-        event.attempt: event.event
-        for event in reader.events()
-        if event.event.get("event") == JOB_ENDED
-    }
+    end_events = {event.attempt: event.event for event in reader.events(names=(JOB_ENDED,))}
     for attempt, captures in sorted(attempts.items()):
         end = end_events.get(attempt, {})
         ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
@@ -106,7 +103,7 @@ def _captured_tasks(reader: "Reader") -> Iterator[Task]:
         )
 
 
-def _imported_tasks(reader: "Reader") -> Iterator[Task]:
+def _imported_tasks(reader: "History") -> Iterator[Task]:
     job = reader.summary
     changes = [
         _Change(
@@ -115,8 +112,8 @@ def _imported_tasks(reader: "Reader") -> Iterator[Task]:
             str(event.get("to")),
             str(event.get("source_to")),
         )
-        for job_event in reader.events()
-        if (event := job_event.event).get("event") == _STATE
+        for job_event in reader.events(names=(STATE_CHANGED,))
+        if (event := job_event.event)
     ]
     if not job.children:
         yield from _runs(job.name, changes, reader.details(), job.host)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from logshipper_ingest.model.job import STATE_CHANGED, JobSummary
 from logshipper_observe.api.lazy_answers import LazyAnswers
@@ -27,6 +27,9 @@ from logshipper_observe.model.job_events import (
     read_events,
 )
 from logshipper_observe.model.job_states import fits
+
+if TYPE_CHECKING:
+    from logshipper_ingest.model.stores import History
 
 __all__ = ["EventLog", "EventQuery", "StateEvent"]
 
@@ -211,8 +214,9 @@ def _events(store: Store, criteria: EventFilter) -> Iterator[StateEvent]:
         queue.append((sign * bound, number, job.summary))
     queue.sort()
     selection = criteria.selection
-    open_reader = store._in_order(
-        [job for _, _, job in queue if is_read(job, other_events=selection.other_events)]
+    read_jobs = [job for _, _, job in queue if is_read(job, other_events=selection.other_events)]
+    open_reader: Callable[[JobSummary], History] = (
+        store._in_order(read_jobs) if selection.other_events else store._histories(read_jobs)
     )
     merger = _Merger(sign)
     for least, number, summary in queue:

@@ -21,7 +21,7 @@ from logshipper_observe.query.opening import open_folder, open_loki
 from logshipper_observe.query.selectors import resolve_each
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import JobStore, Reader
+    from logshipper_ingest.model.stores import History, JobStore, Reader
     from logshipper_observe.model.job_info import JobInfo
     from logshipper_observe.query.info_lookup import Found
 
@@ -199,6 +199,15 @@ class Store:
             return open_reader(job)
 
         return reader
+
+    def _histories(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], History]":
+        open_history = self._store.histories(jobs)
+
+        def history(job: JobSummary) -> "History":
+            self._check()
+            return open_history(job)
+
+        return history
 
     def _ingest(self) -> None:
         self._check()

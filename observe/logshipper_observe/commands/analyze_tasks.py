@@ -136,10 +136,11 @@ def _tasks(
     if store is None:
         return
     bar = Bar("Reading jobs", count)
+    open_history = store.histories([job.summary for job in jobs])
     try:
         for number, job in enumerate(jobs):
             bar(number, len(jobs))
-            with store.reader_of(job.summary) as reader:
+            with open_history(job.summary) as reader:
                 yield from tasks_of(reader) if until is None else tasks_until(reader, until)
     finally:
         bar.clear()

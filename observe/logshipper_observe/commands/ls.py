@@ -122,8 +122,9 @@ def call(args: argparse.Namespace) -> int:
         listing = Listing(store, overlay_of(store), query)
         answer = ListAnswer(args, columns)
         with closing(listing.rows()) as rows:
+            states = listing.states()
             if args.by_state:
-                answer.states = Counter(row.job.state for row in rows)
+                answer.states = states or Counter(row.job.state for row in rows)
                 answer.matching = answer.states.total()
             else:
                 answer.read(rows if args.all else islice(rows, args.limit))
@@ -133,6 +134,8 @@ def call(args: argparse.Namespace) -> int:
                 if is_from_loki(args) and query.is_costly and not query.orders and not args.json:
                     # each further job is a question
                     answer.more = answer.matching == args.limit and not args.all
+                elif states is not None:
+                    answer.matching = states.total()
                 else:
                     answer.matching += sum(1 for _ in rows)
         jobs, unknown = len(listing.jobs), listing.unknown

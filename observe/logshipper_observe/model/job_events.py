@@ -28,7 +28,7 @@ from logshipper_observe.base.words import NS, RUNNING_STATES, state_of
 from logshipper_observe.model.job_states import QUEUED, Silence, is_stale, silences, system_changes
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Reader
+    from logshipper_ingest.model.stores import History
 
 _NEVER_NS = 1 << 62
 # after its last sign of life: its scheduler's report of its end may wait for two minutes
@@ -102,7 +102,7 @@ class EventSelection:
 
 def read_events(
     job: JobSummary,
-    open_reader: "Callable[[], AbstractContextManager[Reader]]",
+    open_reader: "Callable[[], AbstractContextManager[History]]",
     problems: list[str],
     selection: EventSelection,
 ) -> Iterator[StateEvent]:
@@ -126,7 +126,9 @@ def read_events(
     yield from reversed(changes) if selection.newest_first else changes
 
 
-def events_of(job: JobSummary, reader: "Reader", selection: EventSelection) -> Iterator[StateEvent]:
+def events_of(
+    job: JobSummary, reader: "History", selection: EventSelection
+) -> Iterator[StateEvent]:
     """What happened to a job: its own events are read as they are gone through."""
     captures: list[Capture] = list(reader.captures)
     history = list(reader.events(names=HISTORY))
@@ -191,7 +193,7 @@ def _is_change(event: JobEvent, heartbeats: "Counter[_Heartbeat]") -> bool:
     return True
 
 
-def changes_of(reader: "Reader") -> list[StateEvent]:
+def changes_of(reader: "History") -> list[StateEvent]:
     """All changes of one job's state, in order of time."""
     return list(events_of(reader.summary, reader, EventSelection(other_events=False)))
 

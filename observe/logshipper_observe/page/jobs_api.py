@@ -16,6 +16,7 @@ import orjson
 from logshipper.errors import LogshipperError, UnknownJob
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import JobSummary
+from logshipper_ingest.store.job_list import JobList, states_of
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.words import exit_words
 from logshipper_observe.model.documents import (
@@ -69,12 +70,14 @@ SORTS: dict[str, Callable[[JobSummary, int], int | float | str]] = {
 }
 
 
-class JobList(NamedTuple):
+class Listing(NamedTuple):
     """A store's jobs and marks, as they were when the store had this signature."""
 
     signature: object  # None for a server's
     read: float  # when, by the monotonic clock
-    jobs: Sequence[JobSummary]
+    newest: Sequence[JobSummary]  # MAX_LISTED at most
+    total: int
+    states: Counter[str]
     marks: Mapping[JobKey, Marks]
 
 
@@ -83,27 +86,40 @@ class JobsPage:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._job_list: JobList | None = None
+        self._listing: Listing | None = None
+        self._all: tuple[Listing, Sequence[JobSummary]] | None = None  # where all were asked for
         self.values = ValueCache()
         self._last: OrderedDict[str, tuple[tuple[int, int], list[list[str]]]] = OrderedDict()
 
-    def of(self, store: "JobStore | None") -> JobList:
+    def of(self, store: "JobStore | None") -> Listing:
         """Read again where the store has changed; a server is asked now and then."""
         if store is None:
-            return JobList(None, 0.0, (), {})
+            return Listing(None, 0.0, (), 0, Counter(), {})
         with self._lock:
             signature, now = _signature(store), time.monotonic()
-            job_list = self._job_list
+            listing = self._listing
             max_age_secs = _ASKED_SECS if signature is None else _KEPT_SECS
             if (
-                job_list is None
-                or signature != job_list.signature
-                or now - job_list.read > max_age_secs
+                listing is None
+                or signature != listing.signature
+                or now - listing.read > max_age_secs
             ):
-                job_list = self._job_list = JobList(
-                    signature, now, store.jobs(), overlay_of(store).all()
-                )
-            return job_list
+                jobs = store.jobs()
+                newest, states = jobs[:MAX_LISTED], states_of(jobs)
+                marks = overlay_of(store).all()
+                listing = Listing(signature, now, newest, states.total(), states, marks)
+                self._listing = listing
+                self._all = None if isinstance(jobs, JobList) else (listing, jobs)
+            return listing
+
+    def all(self, listing: Listing, store: "JobStore | None") -> Sequence[JobSummary]:
+        """All jobs, newest first: of many it takes a while."""
+        if store is None or len(listing.newest) == listing.total:
+            return listing.newest
+        with self._lock:
+            if self._all is None or self._all[0] is not listing:
+                self._all = listing, store.jobs()[:]
+            return self._all[1]
 
     def last(self, job: JobSummary, store: "JobStore") -> list[list[str]]:
         """The first keys of a job's newest record and their values."""
@@ -155,11 +171,10 @@ def jobs(ask: Ask) -> PageAnswer:
     column; offer: what columns there are; complete: all of them were read, else ask again."""
     now_ns = time.time_ns()
     store = ask.store.get()
-    job_list = ask.shelf.listing.of(store)
+    listing = ask.shelf.listing.of(store)
     values = ask.shelf.listing.values
     limit = ask.number("limit", 100, maximum=MAX_LISTED)
-    job_filter = _JobFilter(ask)
-    matches = [job for job in job_list.jobs if job_filter.has(job, _marks(job_list, job))]
+    matches, matching = _matches(ask, listing, limit)
     page_jobs, complete = _sorted(ask, matches, now_ns)
     page_jobs = page_jobs[:limit]
     names = _column_names(ask)
@@ -170,21 +185,21 @@ def jobs(ask: Ask) -> PageAnswer:
     if names is None:
         names = offer.differing[:UNASKED_COLUMNS] if len(page_jobs) > 1 else []
     columns = [values.field(name) for name in names]
-    cells = [cells_of(columns, values.row(job, _marks(job_list, job), now_ns)) for job in page_jobs]
+    cells = [cells_of(columns, values.row(job, _marks(listing, job), now_ns)) for job in page_jobs]
     document = {
         "place": ask.store.intake.place,
         "problems": ask.store.intake.problems,
-        "total": len(job_list.jobs),
-        "matching": len(matches),
-        "states": Counter(job.state for job in job_list.jobs),
-        "tags": sorted({word for marks in job_list.marks.values() for word in marks.tag_words()})[
+        "total": listing.total,
+        "matching": matching,
+        "states": listing.states,
+        "tags": sorted({word for marks in listing.marks.values() for word in marks.tag_words()})[
             :MAX_LISTED
         ],
         "columns": [{"name": name, "title": name.removeprefix(START)} for name in names],
         "offer": {"options": offer.options, "metrics": offer.metrics},
         "complete": complete,
         "jobs": [
-            {**_document(job, now_ns, _marks(job_list, job)), "cells": texts}
+            {**_document(job, now_ns, _marks(listing, job)), "cells": texts}
             for job, texts in zip(page_jobs, cells, strict=True)
         ],
     }
@@ -193,26 +208,47 @@ def jobs(ask: Ask) -> PageAnswer:
         *(document[name] for name in ("tags", "states", "problems", "columns", "offer")),
         complete,
         cells,
-        len(matches),
+        matching,
     ]
-    facts.append([_marks(job_list, job).changed_ns for job in page_jobs])
+    facts.append([_marks(listing, job).changed_ns for job in page_jobs])
     return tagged_answer(ask, {**document, "now_ns": now_ns}, facts)
 
 
-def _sorted(ask: Ask, matches: list[JobSummary], now_ns: int) -> tuple[list[JobSummary], bool]:
-    """The jobs in the order that is asked for, and whether all that it takes was read."""
+def _matches(ask: Ask, listing: Listing, limit: int) -> tuple[Sequence[JobSummary], int]:
+    """Jobs that the filters leave, newest first, and how many these are: all of them, or as many of
+    the newest as are shown."""
+    job_filter = _JobFilter(ask)
+    by = ask.words.get("sort") or "started"
+    newest_first = by == "started" and ask.choice("ascending", "0", "1") == "0"
+    if (newest_first or by not in SORTS) and not job_filter.looks_inside:
+        newest = [job for job in listing.newest if job_filter.has(job, NO_MARKS)]
+        matching = sum(listing.states[state] for state in job_filter.states or listing.states)
+        if len(newest) >= min(limit if newest_first else MAX_LISTED, matching):
+            return newest, matching
+    jobs = ask.shelf.listing.all(listing, ask.store.get())
+    matches = [job for job in jobs if job_filter.has(job, _marks(listing, job))]
+    return matches, len(matches)
+
+
+def _sorted(
+    ask: Ask, matches: Sequence[JobSummary], now_ns: int
+) -> tuple[Sequence[JobSummary], bool]:
+    """The jobs in the order that is asked for, and whether all that it takes was read. matches:
+    newest first."""
     name = ask.words.get("sort") or "started"
     ascending = ask.choice("ascending", "0", "1") == "1"
     sort = SORTS.get(name)
+    if name == "started" and not ascending:
+        return matches, True
     if sort is not None:
         return sorted(matches, key=lambda job: sort(job, now_ns), reverse=not ascending), True
     store = ask.store.get()
-    job_list = ask.shelf.listing.of(store)
+    listing = ask.shelf.listing.of(store)
     values = ask.shelf.listing.values
     # a store of more jobs than the page lists is sorted by values among the newest
-    newest = sorted(matches, key=lambda job: -job.started_ns)[:MAX_LISTED]
+    newest = matches[:MAX_LISTED]
     complete = store is None or values.read(newest, store)
-    rows = (values.row(job, _marks(job_list, job), now_ns) for job in newest)
+    rows = (values.row(job, _marks(listing, job), now_ns) for job in newest)
     return [
         row.job for row in in_order(rows, values.field(name[:_NAME_CHARS]), ascending=ascending)
     ], complete
@@ -250,12 +286,17 @@ class _JobFilter:
         self._pattern = (
             "" if not text else text if any(mark in text for mark in "*?[") else f"*{text}*"
         )
-        self._states = {state for state in ask.words.get("state", "").upper().split(",") if state}
+        self.states = {state for state in ask.words.get("state", "").upper().split(",") if state}
         self._tag = ask.words.get("tag", "")
         self._starred = ask.choice("starred", "0", "1") == "1"
 
+    @property
+    def looks_inside(self) -> bool:
+        """Whether more than a job's state counts."""
+        return bool(self._pattern or self._tag or self._starred)
+
     def has(self, job: JobSummary, marks: Marks) -> bool:
-        if self._states and job.state not in self._states:
+        if self.states and job.state not in self.states:
             return False
         if self._starred and not marks.starred:
             return False
@@ -267,17 +308,20 @@ class _JobFilter:
         return any(fnmatch.fnmatchcase(text.casefold(), self._pattern) for text in texts)
 
 
-def _marks(job_list: JobList, job: JobSummary) -> Marks:
-    return job_list.marks.get(job.key, NO_MARKS) if job_list.marks else NO_MARKS
+def _marks(listing: Listing, job: JobSummary) -> Marks:
+    return listing.marks.get(job.key, NO_MARKS) if listing.marks else NO_MARKS
 
 
 def last(ask: Ask) -> PageAnswer:
     """`jobs`: ids, joined by commas. By id: keys and values of the newest record."""
     ids = set(ask.words.get("jobs", "").split(",")[:MAX_LAST])
     store = ask.store.get()
-    job_list = ask.shelf.listing.of(store)
+    listing = ask.shelf.listing.of(store)
     values = {}
-    for job in job_list.jobs:
+    jobs: Sequence[JobSummary] = [job for job in listing.newest if job.job_id in ids]
+    if len(jobs) < len(ids):
+        jobs = ask.shelf.listing.all(listing, store)
+    for job in jobs:
         if job.job_id in ids and store is not None:
             try:
                 values[job.job_id] = ask.shelf.listing.last(job, store)

@@ -11,7 +11,9 @@ million lines, or of as many blocks, has its index in memory.
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator, Sequence
+from itertools import accumulate
+from operator import add, gt
 from typing import NamedTuple
 
 from logshipper_ingest.store.job_reader import BlockHead
@@ -63,8 +65,10 @@ class LineIndex:
         """From now on only blocks of these captures count; None: of all."""
         self._captures = captures
 
-    def add(self, blocks: Iterable[BlockHead]) -> None:
+    def add(self, blocks: Sequence[BlockHead]) -> None:
         """Ingests blocks with higher ids than all before."""
+        if self._extend(blocks):
+            return
         late_blocks: list[BlockHead] = []
         for block in blocks:
             self.newest = block.id
@@ -78,6 +82,25 @@ class LineIndex:
                 self._append(block)
         if late_blocks:
             self._insert(late_blocks)
+
+    def _extend(self, blocks: Sequence[BlockHead]) -> bool:
+        """The same, ten times as quick, where all of them count and none overlaps another; else
+        does nothing, and returns False."""
+        if not blocks or self._captures is not None:
+            return False
+        ids, times, lines, streams, captures = zip(*blocks, strict=True)
+        if self._streams is not None and any(
+            stream not in self._streams for stream in set(streams)
+        ):
+            return False
+        if times[0] < self._until_ns or any(map(gt, map(add, times, lines), times[1:])):
+            return False
+        *firsts, total = accumulate(lines, initial=self.total)
+        new = (ids, times, lines, streams, captures, firsts, bytes(len(blocks)))
+        for column, values in zip(self._columns, new, strict=True):
+            column.extend(values)
+        self._until_ns, self.total, self.newest = times[-1] + lines[-1], total, ids[-1]
+        return True
 
     def _append(self, block: BlockHead) -> None:
         self._joins.append(block.time_ns < self._until_ns)

@@ -4,7 +4,7 @@ and a client of Loki's aren't shared, and ingested by one at a time, at most eve
 import argparse
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -82,7 +82,7 @@ class OpenedStore:
             self.intake.run(self._store)
         return self._store
 
-    def jobs(self) -> "list[JobSummary]":
+    def jobs(self) -> "Sequence[JobSummary]":
         """Newest first."""
         store = self.get()
         return [] if store is None else store.jobs()

@@ -8,11 +8,13 @@ read.
 import fnmatch
 import re
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
+from logshipper_ingest.store.job_list import states_of
 from logshipper_observe.model.overlay import NO_MARKS, Overlay
 from logshipper_observe.model.properties import MISSING, Field, JobRow
 from logshipper_observe.query.columns import sort_key
@@ -78,6 +80,15 @@ class Listing:
             return
         yield from reversed(rows)
 
+    def states(self) -> Counter[str] | None:
+        """How many of the jobs that the query fits are in each state, where none of them must be
+        looked at for that; else None."""
+        query = self._query
+        if query.selectors or query.name or query.conditions:
+            return None
+        states = states_of(self.jobs)
+        return Counter({state: states[state] for state in query.states or states})
+
     def row(self, job: "JobSummary") -> JobRow:
         marks = self._marks.get(job.key, NO_MARKS) if self._marks else NO_MARKS
         return JobRow(job, marks, self._now_ns, self._store.key_values)
@@ -94,17 +105,18 @@ class Listing:
                 yield row
 
     def _selected_jobs(self) -> "Iterator[JobSummary]":
-        query, jobs = self._query, self.jobs
+        query = self._query
+        jobs: Iterable[JobSummary] = self.jobs
         if query.selectors:
-            picks = pick(query.selectors, jobs, all_named=True)
+            picks = pick(query.selectors, self.jobs, all_named=True)
             self.unknown = picks.unknown
             keys = {(job.cluster, job.job_id) for job in picks.jobs}
-            jobs = [job for job in jobs if (job.cluster, job.job_id) in keys]
+            jobs = (job for job in jobs if (job.cluster, job.job_id) in keys)
         if query.states:
-            jobs = [job for job in jobs if job.state in query.states]
+            jobs = (job for job in jobs if job.state in query.states)
         if query.name:
             name = query.name.lower()
             pattern = name if any(mark in name for mark in WILDCARDS) else f"*{name}*"
             matches = re.compile(fnmatch.translate(pattern)).match
-            jobs = [job for job in jobs if matches(job.name.lower())]
+            jobs = (job for job in jobs if matches(job.name.lower()))
         return iter(jobs)

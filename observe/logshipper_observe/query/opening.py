@@ -340,8 +340,9 @@ def chosen_jobs(
 def ingest_for(store: "JobStore", names: list[str]) -> list[str]:
     """Ingests what these names may stand for: a known id's own spool; all of it for any other
     name."""
-    job_ids = {job.job_id for job in store.jobs()}
-    if all(name in job_ids for name in names):
+    from logshipper_ingest.store.local_store import LocalStore
+
+    if isinstance(store, LocalStore) and all(store.summary(name) is not None for name in names):
         return [
             problem
             for name in dict.fromkeys(names)

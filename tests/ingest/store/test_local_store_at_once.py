@@ -242,7 +242,7 @@ def test_what_the_catalogue_refused_is_put_there_by_the_next_look(
 ) -> None:
     put = Catalogue.put
 
-    def refuse(catalogue: Catalogue, summary: JobSummary) -> None:
+    def refuse(catalogue: Catalogue, *row: JobSummary | str | None) -> None:
         raise UnwritableError(catalogue.path, "no room left on the disk")
 
     with LocalStore(str(root)) as store, SpooledCapture(root, "runs22") as job:

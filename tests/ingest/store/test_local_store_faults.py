@@ -187,7 +187,7 @@ def test_a_damaged_job_keeps_its_segments_in_the_spool(store_path: Path, spool: 
 @pytest.mark.parametrize("break_it", [scribble, empty, halve, Path.unlink])
 def test_a_damaged_or_missing_catalogue_is_made_again(store_path: Path, break_it: object) -> None:
     with LocalStore(str(store_path)) as store:
-        before = store.jobs()
+        before = list(store.jobs())
     assert callable(break_it)
     break_it(store_path / "catalogue.db")
     scribble(store_path / "jobs" / "bad333.db")

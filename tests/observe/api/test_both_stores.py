@@ -26,6 +26,7 @@ from logshipper.start.cli import main
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.model.key_values import KeyValues
+from logshipper_ingest.store.local_store import LocalStore
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
 from tests.tools.reading_store import SpooledCapture, training
@@ -317,7 +318,8 @@ def test_no_job_is_opened_before_its_events_are_due(
     assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
     assert opened_ids == [], "a5 ran once: its summary tells it"
     assert changes(log[2:3]) == [("a4", "RUNNING", "CANCELLED")]
-    assert opened_ids == ["a4"]
+    # a local store's catalogue has how it ran
+    assert opened_ids == ([] if isinstance(store._store, LocalStore) else ["a4"])
 
 
 def test_waiting(store: logshipper.Store) -> None:

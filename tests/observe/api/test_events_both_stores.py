@@ -16,6 +16,7 @@ from logshipper.spool.segment import Kind
 from logshipper.start.cli import main
 from logshipper_ingest.model.capture_account import MAX_EVENTS
 from logshipper_ingest.store.job_reader import JobReader
+from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.api import event_log
 from logshipper_observe.api.event_log import EventQuery
 from tests.servers.running import LokiServer, PrometheusServer
@@ -348,7 +349,8 @@ def test_only_jobs_that_may_matter_are_opened(
     assert len(log.filter(job_id=["e1", "e2", "e6"])[:2]) == 2
     assert opened_ids == [], "e6 ran once, without a late heartbeat"
     assert changes(log.filter(job_id=["e1", "e2"])[:1]) == [("RUNNING", "FAILED")]
-    assert opened_ids == ["e2"]
+    # a local store's catalogue has how it ran
+    assert opened_ids == ([] if isinstance(store._store, LocalStore) else ["e2"])
 
 
 # ---- the command
