@@ -11,7 +11,16 @@ import pytest
 
 from logshipper.start import launchers
 from tests.programs.score import pytest_terminal_summary
-from tests.servers.fixtures import influxdb, influxdb_1_8, influxdbs, loki, prometheus, servers
+from tests.servers.fixtures import (
+    collector,
+    influxdb,
+    influxdb_1_8,
+    influxdbs,
+    loki,
+    otel_collectors,
+    prometheus,
+    servers,
+)
 from tests.tiers import MARKERS, tier_of
 from tests.tools.model_settings import MANY_EXAMPLES
 from tests.tools.other_users import open_folder
@@ -21,11 +30,13 @@ from tests.tools.waiting import SLOWNESS, scaled, slowness
 # fixtures for all tests, and a hook
 __all__ = [
     "binaries",
+    "collector",
     "influxdb",
     "influxdb_1_8",
     "influxdbs",
     "loki",
     "open_folder",
+    "otel_collectors",
     "prometheus",
     "pytest_terminal_summary",
     "servers",

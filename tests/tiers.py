@@ -13,7 +13,9 @@ MARKERS = {
     ALL: "real servers and schedulers, programs of others', what root must do (make test-all, which runs them all)",
 }
 # a test that asks for one of them is of the last tier, wherever it stands
-FIXTURES = frozenset("servers influxdbs influxdb_1_8 root_user program_of_others".split())
+FIXTURES = frozenset(
+    "servers influxdbs influxdb_1_8 otel_collectors root_user program_of_others".split()
+)
 
 # files of tests/ without their .py, and folders; of a file's rows the longest counts.
 _PLACES = {

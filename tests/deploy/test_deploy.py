@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.cli import build_parser
-from logshipper_ingest.config.agent_config import SECTIONS, AgentConfig, read
+from logshipper_ingest.config.agent_config import OTLP, SECTIONS, AgentConfig, read
+from logshipper_ingest.config.otlp_section import OtlpSection
 from logshipper_ingest.config.toml_section import read_toml
 from tests.tools.sources import ROOT
 
 DEPLOY = ROOT / "deploy"
 EXAMPLE = DEPLOY / "agent.toml"
+TABLES = {**SECTIONS, OTLP: OtlpSection}
 
 
 def options(section: type) -> set[str]:
@@ -37,14 +39,14 @@ def test_the_example_is_the_defaults() -> None:
     assert defaults == AgentConfig()
 
 
-@pytest.mark.parametrize("name", sorted(SECTIONS))
+@pytest.mark.parametrize("name", sorted(TABLES))
 def test_the_example_has_every_option_with_a_word_on_it(name: str) -> None:
     table = read_toml(str(EXAMPLE))[name]
     lines = EXAMPLE.read_text().partition(f"[{name}]")[2].partition("\n[")[0].splitlines()[1:]
     depending = {
         match[1] for line in lines if (match := re.match(r"# (\w+) = \w+ +# ", line))
     }  # on other options
-    assert set(table) | depending == options(SECTIONS[name])
+    assert set(table) | depending == options(TABLES[name])
     if name != "prometheus":  # its options are those of [loki]
         bare = [line for line in lines if re.match(r"\w+ = ", line) and "#" not in line]
         assert bare == []

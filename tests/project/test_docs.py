@@ -227,7 +227,8 @@ def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
     assert runtime.items() <= locked("dev").items()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     closure: set[str] = set()
-    pending = [*project["dependencies"], *project["optional-dependencies"]["grafana"]]
+    extras = project["optional-dependencies"]
+    pending = [*project["dependencies"], *extras["grafana"], *extras["otlp"]]
     while pending:
         requirement = Requirement(pending.pop())
         name = canonicalize_name(requirement.name)

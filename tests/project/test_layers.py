@@ -49,6 +49,7 @@ FOLDERS = {
         "metrics": ("config", "console", "model", "servers", "spool"),
         "shipping": ("config", "console", "metrics", "model", "servers", "spool", "state"),
         "influxdb": ("config", "metrics", "model", "servers", "shipping"),
+        "otlp": ("config", "console", "metrics", "model", "servers", "shipping"),
         "slurm": ("", "config", "loki", "metrics", "model", "servers", "shipping", "state"),
         "telegraf": ("config", "console", "metrics", "shipping", "sockets", "spool"),
         "agent": (
@@ -59,6 +60,7 @@ FOLDERS = {
             "loki",
             "metrics",
             "model",
+            "otlp",
             "servers",
             "shipping",
             "slurm",
@@ -74,6 +76,7 @@ FOLDERS = {
             "influxdb",
             "loki",
             "metrics",
+            "otlp",
             "servers",
             "shipping",
             "slurm",

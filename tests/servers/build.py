@@ -1,8 +1,9 @@
-"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [influxdb] [promtail]`;
+"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [influxdb] [otelcol] [promtail]`;
 without names, those of the tests.
 
-Loki, InfluxDB and Promtail are built from Go modules, once, which takes some minutes; afterwards
-this only says what there is. Exit code 1, with what to do, where one isn't available.
+Loki, InfluxDB, the OpenTelemetry collector and Promtail are built from Go modules, once, which takes
+some minutes; afterwards this only says what there is. Exit code 1, with what to do, where one isn't
+available.
 LOGSHIPPER_TEST_SERVERS=off: nothing is done.
 """
 
@@ -27,6 +28,14 @@ INFLUXDB = GoProgram(
     _INFLUXDB,
     "main.version",
 )
+OTELCOL = GoProgram(
+    "otelcol",
+    ROOT / "tests" / "servers" / "otelcol",
+    ".",
+    "go.opentelemetry.io/collector/otelcol",
+    "main.version",
+)
+TESTS = ("loki", "prometheus", "influxdb", "otelcol")
 SETTING = "LOGSHIPPER_TEST_SERVERS"  # off: tests of servers are skipped; required: they fail where there is none
 
 
@@ -35,9 +44,7 @@ def main(names: Sequence[str]) -> int:
         print(f"Servers for the tests are left out, as {SETTING}=off says.")
         return 0
     try:
-        print(
-            f"Servers: {', '.join(_get(name) for name in names or ('loki', 'prometheus', 'influxdb'))}; {CACHE}"
-        )
+        print(f"Servers: {', '.join(_get(name) for name in names or TESTS)}; {CACHE}")
     except ServerMissing as missing:
         print(
             f"make: {missing}\n(tests that need servers are left out with {SETTING}=off)",
@@ -53,7 +60,7 @@ def _get(name: str) -> str:
     if name == "prometheus":
         package = prometheus_package.fetch()
         return f"Prometheus {package.version} ({package.origin})"
-    program = {"loki": LOKI, "influxdb": INFLUXDB, "promtail": PROMTAIL}[name]
+    program = {program.name: program for program in (LOKI, INFLUXDB, OTELCOL, PROMTAIL)}[name]
     program.build()
     return f"{name.capitalize()} {program.version}"
 

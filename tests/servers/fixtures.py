@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.build import SETTING
+from tests.servers.otel_collector import OtelCollector, otel_collector_program
 from tests.servers.places import ServerMissing
 from tests.servers.running import (
     InfluxdbServer,
@@ -70,6 +71,24 @@ def influxdb_1_8() -> str:
         if _WANTED == "required":
             pytest.fail(str(missing))
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def otel_collectors() -> None:
+    """For tests that start an OpenTelemetry collector of their own."""
+    try:
+        otel_collector_program()
+    except ServerMissing as missing:
+        if _WANTED == "required":
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def collector(otel_collectors: None) -> Iterator[OtelCollector]:
+    """A running one, the test's own."""
+    with OtelCollector() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -51,8 +51,8 @@ class Go:
 
 @dataclass(frozen=True)
 class GoProgram:
-    """A program of a module, Loki's by default. name: of the file; module: folder of the go.mod and
-    go.sum; package: what is built; source: its own module; version_variable: holds its
+    """A program of a module, Loki's by default. name: of the file; module: folder of the go.mod,
+    the go.sum and what Go there is; package: what is built; source: its own module; version_variable: holds its
     version."""
 
     name: str
@@ -117,7 +117,8 @@ class GoProgram:
         return CACHE / f"{self._stem()}-{go_version}-{MACHINE}"
 
     def _stem(self) -> str:
-        pinned = self._go_mod().encode() + (self.module / "go.sum").read_bytes()
+        files = ("go.mod", "go.sum", *sorted(path.name for path in self.module.glob("*.go")))
+        pinned = b"".join((self.module / name).read_bytes() for name in files)
         return f"{self.name}-{self.version}-{hashlib.sha256(pinned).hexdigest()[:12]}"
 
     def _minimum(self) -> str:

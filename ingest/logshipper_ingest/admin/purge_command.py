@@ -14,7 +14,7 @@ from logshipper.safe_text import safe, safe_lines
 from logshipper_ingest.admin.purge_loki import LokiPurge, PurgeSpan
 from logshipper_ingest.admin.purge_node import Certificate, LokiPlace, NodePurge, PurgeReport
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.config.sink_config import is_influxdb
+from logshipper_ingest.config.sink_config import is_influxdb, is_otlp
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.job import NAME
@@ -88,6 +88,7 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
         purge.purge(report, options.wait)
         _delete(purges, spans, report, options.wait)
         report.left += _elsewhere(spans, config.agent.host) + _in_influxdb(config, options.job)
+        report.left += _by_otlp(config, options.job)
     return _print_report(report, as_json=options.json)
 
 
@@ -206,6 +207,16 @@ def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
         f'"{sink.server.measurement}" {where}` (2.x: influx delete --predicate)'
         for sink in config.sinks
         if is_influxdb(sink)
+    ]
+
+
+def _by_otlp(config: AgentConfig, job_id: str) -> list[str]:
+    """OTLP has no way to take anything back."""
+    return [
+        f"{sink.label} isn't purged: what was sent to {sink.url} may be there; an admin of it removes what has"
+        f" the resource attribute logshipper.job.id={job_id}"
+        for sink in config.sinks
+        if is_otlp(sink)
     ]
 
 

@@ -14,13 +14,12 @@ from dataclasses import replace
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe_lines
 from logshipper_ingest.admin.replay import Replayer, ReplayResult, ReplaySelection
-from logshipper_ingest.agent.sink_parts import push_client
+from logshipper_ingest.agent.sink_parts import ClosablePushClient, push_client
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.config.sink_config import Server, SinkConfig, is_influxdb
+from logshipper_ingest.config.sink_config import Server, SinkConfig, is_loki
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.stop_signals import set_by_signals
 from logshipper_ingest.console.text_table import plural, printed_table
-from logshipper_ingest.influxdb.client import InfluxdbClient
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.state import quarantine_files
@@ -73,10 +72,10 @@ def _replay(
         " entries",
     )
     clients: list[LokiClient] = []
-    pushes: list[LokiClient | InfluxdbClient] = []
+    pushes: list[ClosablePushClient] = []
 
     def push() -> PushClient:
-        pushes.append(push_client(config))
+        pushes.append(push_client(config, say))
         return pushes[-1]
 
     def client(tenant: str = "") -> LokiClient:
@@ -88,8 +87,8 @@ def _replay(
         bar.clear()
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
-    # what is sent to InfluxDB twice stands there once
-    ask = None if options.no_query or is_influxdb(config) else client
+    # what is sent to InfluxDB twice stands there once; a server by OTLP has no questions
+    ask = client if is_loki(config) and not options.no_query else None
     replayer = Replayer(config, selection, push, ask, stop, say, bar, options.timeout)
     error: LogshipperError | None = None
     try:

@@ -445,7 +445,7 @@ def _sink_lines(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as
     """several: each has a name, and a line says what waits for it."""
     trouble, refusal = sink["loki"]["trouble"], sink["last_refusal"]
     name = f"{sink['name']}, " if several else ""
-    kind = "loki  " if sink["kind"] == "loki" else "influx"
+    kind = {"loki": "loki  ", "influxdb": "influx"}.get(sink["kind"], "otlp  ")
     lines = [
         f"{kind} {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"
     ]

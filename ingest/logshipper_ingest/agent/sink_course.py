@@ -1,4 +1,4 @@
-"""One of the Lokis (or InfluxDBs) that the node agent ships to, with all that is its own:
+"""One of the Lokis (InfluxDBs, servers by OTLP) that the node agent ships to, with all that is its own:
 checkpoints, quarantine, retries, threads. None waits for another: they share what they read, and
 that a segment goes when all have it."""
 
@@ -58,7 +58,7 @@ class SinkCourse:
         room_bytes = config.delivery.quarantine_max_bytes
         try:
             self.delivery = make_delivery(
-                config, lambda: push_client(config), self.metrics, stop, say
+                config, lambda: push_client(config, say), self.metrics, stop, say
             )
             folder = os.path.join(config.folder, quarantine_files.FOLDER)
             quarantine = Quarantine(folder, room_bytes)

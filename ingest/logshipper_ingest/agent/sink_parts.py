@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from logshipper_ingest.config.sink_config import Server, SinkConfig, is_influxdb
+from logshipper_ingest.config.sink_config import Server, SinkConfig, is_influxdb, is_otlp
 from logshipper_ingest.influxdb.client import InfluxdbClient
 from logshipper_ingest.influxdb.influxdb_sink import InfluxdbSink
 from logshipper_ingest.loki.client import LokiClient
@@ -12,9 +13,20 @@ from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.sink import PushClient, Sink
 
+if TYPE_CHECKING:
+    from logshipper_ingest.otlp.client import OtlpClient
 
-def push_client(config: SinkConfig[Server]) -> LokiClient | InfluxdbClient:
-    """For one thread; close it."""
+ClosablePushClient: TypeAlias = "LokiClient | InfluxdbClient | OtlpClient"
+
+
+def push_client(
+    config: SinkConfig[Server], say: Callable[[str], None] | None = None
+) -> ClosablePushClient:
+    """For one thread; close it. say: gets what a server warns of."""
+    if is_otlp(config):
+        from logshipper_ingest.otlp.client import OtlpClient
+
+        return OtlpClient(config.server, say)
     if is_influxdb(config):
         return InfluxdbClient(config.server)
     return LokiClient(config.server.access)
@@ -27,7 +39,12 @@ def make_delivery(
     stop: threading.Event,
     say: Callable[[str], None],
 ) -> Delivery:
-    sink: Sink = (
-        InfluxdbSink(config) if is_influxdb(config) else LokiSink(config.cluster, config.host)
-    )
-    return Delivery(sink, make_client, config.delivery, metrics, stop, say)
+    return Delivery(_sink(config), make_client, config.delivery, metrics, stop, say)
+
+
+def _sink(config: SinkConfig[Server]) -> Sink:
+    if is_otlp(config):
+        from logshipper_ingest.otlp.otlp_sink import OtlpSink
+
+        return OtlpSink(config)
+    return InfluxdbSink(config) if is_influxdb(config) else LokiSink(config.cluster, config.host)

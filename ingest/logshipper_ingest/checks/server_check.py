@@ -13,9 +13,19 @@ from logshipper_ingest.config.agent_config import AgentConfig
 
 __all__ = ["Finding", "as_document", "check", "exit_code", "print_findings"]
 
+
+def _check_otlps(config: AgentConfig) -> list[Finding]:
+    if not config.otlps:
+        return []
+    from logshipper_ingest.checks.check_otlp import check_otlps
+
+    return check_otlps(config)
+
+
 _PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (
     check_lokis,
     check_influxdbs,
+    _check_otlps,
     check_prometheus,
     check_node,
 )

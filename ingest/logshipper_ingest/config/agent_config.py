@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from logshipper.errors import ConfigError
 from logshipper_ingest.config.influxdb_section import INFLUXDB_SINK, InfluxdbSection, fill_influxdbs
@@ -16,6 +17,9 @@ from logshipper_ingest.config.telegraf_section import TelegrafSection
 from logshipper_ingest.config.toml_section import broken, fill, hint, read_toml
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.servers.server_access import ServerAccess
+
+if TYPE_CHECKING:
+    from logshipper_ingest.config.otlp_section import OtlpSection
 
 DEFAULT_PATH = "/etc/logshipper/agent.toml"
 MIN_SPOOL_BYTES = 1_000_000
@@ -103,15 +107,21 @@ class AgentConfig:
     path: str = ""  # the file, "" for none
     named_lokis: Mapping[str, LokiSection] = field(default_factory=dict)  # [loki.NAME], by name
     influxdbs: Mapping[str, InfluxdbSection] = field(default_factory=dict)  # likewise
+    otlps: "Mapping[str, OtlpSection]" = field(default_factory=dict)  # likewise
 
     @property
     def sinks(self) -> list[SinkConfig[Server]]:
         """All servers that the agent ships to; the first is [loki]'s."""
         influxdbs = [
-            self._sink(section, name, _influxdb_table(name))
+            self._sink(section, name, _table(INFLUXDB_SINK, name))
             for name, section in self.influxdbs.items()
         ]
-        return [*self.lokis, *influxdbs]
+        otlps = [
+            self._sink(signal, label, _table(OTLP, name))
+            for name, section in self.otlps.items()
+            for label, signal in section.signals(name).items()
+        ]
+        return [*self.lokis, *influxdbs, *otlps]
 
     @property
     def lokis(self) -> list[SinkConfig[LokiSection]]:
@@ -131,8 +141,8 @@ class AgentConfig:
         return SinkConfig(server, name, table, *node, ended_dir)
 
 
-def _influxdb_table(name: str) -> str:
-    return "influxdb" if name == INFLUXDB_SINK else f"influxdb.{name}"
+def _table(kind: str, name: str) -> str:
+    return kind if name == kind else f"{kind}.{name}"
 
 
 SECTIONS = {
@@ -145,6 +155,7 @@ SECTIONS = {
     "remote_write": RemoteWriteSection,
     "telegraf": TelegrafSection,
 }
+OTLP = "otlp"  # a table, too, whose section is imported only where it is there
 
 
 class UnsetError(ConfigError):
@@ -170,9 +181,9 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     """The same, of tables that were read already. host is filled in, and what tenants by user ask
     for."""
     problems = [
-        f"[{name}]: there is no such table{hint(name, list(SECTIONS))}"
+        f"[{name}]: there is no such table{hint(name, [*SECTIONS, OTLP])}"
         for name in tables
-        if name not in SECTIONS
+        if name not in (*SECTIONS, OTLP)
     ]
     agent = fill(AgentSection, tables.get("agent", {}), "agent", problems)
     loki, named_lokis, loki_problems = fill_lokis(tables.get("loki", {}), problems)
@@ -192,13 +203,22 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         metrics = replace(metrics, job_values=False)
     problems += _agent_problems(agent) + loki_problems
     influxdbs = fill_influxdbs(tables.get("influxdb", {}), problems)
-    problems += _names_problems({loki.name or FIRST_SINK, *named_lokis}, influxdbs)
+    otlps = _fill_otlps(tables, problems)
     problems += _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
     problems += _remote_write_problems(remote_write) + telegraf.problems()
     sections = agent, loki, metrics, prometheus, slurm, remote_write, telegraf
-    config = AgentConfig(*sections, path, named_lokis, influxdbs)
+    config = AgentConfig(*sections, path, named_lokis, influxdbs, otlps)
+    problems += _names_problems(config)
     return config, problems
+
+
+def _fill_otlps(tables: Mapping[str, object], problems: list[str]) -> "dict[str, OtlpSection]":
+    if OTLP not in tables:
+        return {}
+    from logshipper_ingest.config.otlp_section import fill_otlps
+
+    return fill_otlps(tables[OTLP], problems)
 
 
 def _names(table: object) -> Collection[object]:
@@ -250,15 +270,21 @@ def _spool_problems(agent: AgentSection) -> list[str]:
     return problems
 
 
-def _names_problems(lokis: set[str], influxdbs: Mapping[str, InfluxdbSection]) -> list[str]:
-    clashing_tables = [_influxdb_table(name) for name in influxdbs if name in lokis]
-    problems = [
-        f"[{table}]: is the name of a Loki; another name tells them apart"
-        for table in clashing_tables
-    ]
-    if len(lokis) + len(influxdbs) > MAX_SINKS and influxdbs:
+def _names_problems(config: AgentConfig) -> list[str]:
+    """Of sinks beside Lokis, whose own names are looked at elsewhere."""
+    problems = []
+    sinks = config.sinks
+    owners = {sink.label: "a Loki" for sink in config.lokis}
+    for sink in sinks[len(config.lokis) :]:
+        if sink.label in owners:
+            problems.append(
+                f"[{sink.table}]: is the name of {owners[sink.label]}; another name tells them apart"
+            )
+        owners.setdefault(sink.label, f"what [{sink.table}] ships to")
+    if len(sinks) > MAX_SINKS and (config.influxdbs or config.otlps):
         problems.append(
-            f"[influxdb]: {len(lokis) + len(influxdbs)} servers to ship to, with Lokis, at most {MAX_SINKS}"
+            f"[{OTLP if config.otlps else INFLUXDB_SINK}]: {len(sinks)} servers to ship to, with Lokis, at most"
+            f" {MAX_SINKS}{'; logs and metrics of one count as two' if config.otlps else ''}"
         )
     return problems
 

@@ -2,17 +2,20 @@
 
 import os
 from dataclasses import dataclass
-from typing import Generic, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeGuard, TypeVar
 
 from logshipper_ingest.config.delivery_options import DeliveryOptions
 from logshipper_ingest.config.influxdb_section import InfluxdbSection
 from logshipper_ingest.config.loki_section import FIRST_SINK, LokiSection
 
+if TYPE_CHECKING:
+    from logshipper_ingest.config.otlp_section import OtlpSection
+
 SINKS_FOLDER = "sinks"  # in state_dir: a folder for each sink that has a name
 
-Server = LokiSection | InfluxdbSection
-AnyServer = TypeVar("AnyServer", bound=Server)
-ServerT_co = TypeVar("ServerT_co", bound=Server, covariant=True)
+Server: TypeAlias = "LokiSection | InfluxdbSection | OtlpSection"
+AnyServer = TypeVar("AnyServer", bound="Server")
+ServerT_co = TypeVar("ServerT_co", bound="Server", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,8 @@ def is_loki(sink: SinkConfig[Server]) -> TypeGuard[SinkConfig[LokiSection]]:
 
 def is_influxdb(sink: SinkConfig[Server]) -> TypeGuard[SinkConfig[InfluxdbSection]]:
     return isinstance(sink.server, InfluxdbSection)
+
+
+def is_otlp(sink: SinkConfig[Server]) -> "TypeGuard[SinkConfig[OtlpSection]]":
+    """Its class isn't imported where no configuration has such a server."""
+    return sink.server.kind == "otlp"

@@ -76,7 +76,8 @@ TELEGRAF_OUTCOMES = (  # of logshipper_ingest/telegraf/router.py
         "crowded",
     ),
 )
-LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "captures_taken", "log_lines")
+PARTIAL_SUCCESS = "partial_success"
+LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "captures_taken", "log_lines", PARTIAL_SUCCESS)
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAIT_BUCKETS = (
     1,
@@ -138,7 +139,8 @@ class SinkMetrics:
         )
         self.left_out = self._counter("left_out", "What a limit of the agent left out.", "reason")
         self.values_left_out = self._counter(
-            "influxdb_values_left_out", "Values that can't be fields in InfluxDB."
+            "influxdb_values_left_out",
+            "Values that can't be fields in InfluxDB, or points by OTLP.",
         )
         self.slurm_records = self._counter(
             "slurm_records", "Records of how Slurm ended jobs.", "outcome"

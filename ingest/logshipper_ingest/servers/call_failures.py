@@ -94,8 +94,8 @@ def refusal_fix(status: int, words: str, access: "ServerAccess") -> str:
         return "look at tenant"
     if status not in (401, 403):
         return ""
-    options = ("username", "password_file", "token_file", "cert_file", "tenant")
-    used_options = [name for name in options if getattr(access, name)]
+    options = ("username", "password_file", "token_file", "headers_file", "cert_file", "tenant")
+    used_options = [name for name in options if getattr(access, name, "")]
     if used_options:
         return "look at " + ", ".join(used_options)
     return "none of username and password_file, token_file, tenant is set"

@@ -139,15 +139,20 @@ def read_secret(path: str, option: str = "") -> str:
     """A secret's text, without the line's end. option: that names the file, for errors. Raises
     ConfigError."""
     source = f"{option}: {path}" if option else path
-    try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            text = file.read(MAX_SECRET_BYTES + 1) or b""
-    except (OSError, ValueError) as error:
-        raise ConfigError(source, [f"can't be read: {os_words(error)}"]) from None
+    text = read_secret_file(path, source)
     secret = text.decode("utf-8", "replace").strip("\r\n")
     if not secret or len(text) > MAX_SECRET_BYTES or not secret.isprintable():
         raise ConfigError(source, ["holds no secret: one line of text is expected"])
     return secret
+
+
+def read_secret_file(path: str, source: str) -> bytes:
+    """At most a byte over MAX_SECRET_BYTES. source: the same, for errors. Raises ConfigError."""
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            return file.read(MAX_SECRET_BYTES + 1) or b""
+    except (OSError, ValueError) as error:
+        raise ConfigError(source, [f"can't be read: {os_words(error)}"]) from None
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -280,15 +280,21 @@ class ServerClient:
             raise RejectedPushError(self.name, error.status, error.excerpt) from None
         if answer.status in success_statuses:
             return answer
-        words = self._server.refusal(answer)
+        words = self._words(answer)
         if answer.status == 400 and (
             is_page(answer.body) or self._not_about_pushes.match(answer.body)
         ):
             words = f"HTTP 400, not for what was sent: {words}"
             raise RetryablePushError(self.name, 0, words, answer.retry_after_secs)
-        later = answer.status in (408, 429) or answer.status >= 500
-        error_type = RetryablePushError if later else RejectedPushError
+        error_type = RetryablePushError if self._is_later(answer.status) else RejectedPushError
         raise error_type(self.name, answer.status, words, answer.retry_after_secs)
+
+    def _is_later(self, status: int) -> bool:
+        """Whether what was pushed may be taken later."""
+        return status in (408, 429) or status >= 500
+
+    def _words(self, answer: ServerAnswer) -> str:
+        return self._server.refusal(answer)
 
     def ready(self) -> bool:
         """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than

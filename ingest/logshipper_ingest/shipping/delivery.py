@@ -27,7 +27,7 @@ from typing import NamedTuple
 from logshipper.errors import PushError, QueryError, RetryablePushError
 from logshipper_ingest.config.delivery_options import DeliveryOptions
 from logshipper_ingest.console.service_log import Kind, LogLine, Notice
-from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.metrics.metrics_server import PARTIAL_SUCCESS, SinkMetrics
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.refusals import STREAM_LIMIT, STREAM_RATE, throttle_of
 from logshipper_ingest.shipping.entries import Chunk, StreamKey
@@ -205,8 +205,10 @@ class Delivery:
                 self._hold(part[0].key, error)
                 todo.append(part)
                 continue
-            rest, known_refusals = self.sink.judge(part, error)
+            rest, known_refusals, drop_count = self.sink.judge(part, error)
             refusals += known_refusals
+            if drop_count:
+                self._note_drops(part[0].key, drop_count, error)
             rest_count = _count(rest)
             if rest_count < _count(part):
                 todo += [rest] if rest else []  # nothing is known of these yet
@@ -391,6 +393,12 @@ class Delivery:
             error.status not in self.sink.split_statuses
         ):  # these are the entries' fault, not the sink's
             self._trouble(key, error)
+
+    def _note_drops(self, key: StreamKey, count: int, error: PushError) -> None:
+        """The others were taken."""
+        self._metrics.left_out.labels(PARTIAL_SUCCESS).inc(count)
+        self._say(LogLine(f"{error}; these are lost, as nobody knows which they are", Kind.REFUSED))
+        self._note_recovery(key, time.monotonic())
 
     def _trouble(self, key: StreamKey, error: PushError) -> None:
         tenant = "" if error.status in _ALL_TENANTS else key.tenant

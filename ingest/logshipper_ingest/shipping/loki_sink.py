@@ -50,22 +50,26 @@ class LokiSink:
         return reason_of(error) in CERTAIN
 
     def judge(self, chunks: list[Chunk], error: PushError) -> Verdict:
-        """Where Loki says from which time on it takes entries: those before it are refused."""
-        floor_ns = _floor_ns(error.excerpt) if reason_of(error) == "too_far_behind" else 0
-        verdict = Verdict([], [])
-        for chunk in chunks:
-            late = bisect_left(chunk.times_ns, floor_ns)  # times rise within a chunk
-            if late:
-                refused_chunk = chunk.slice(0, late)
-                verdict.refusals.append(
-                    Refusal(refused_chunk, "too_far_behind", error.status, error.excerpt)
-                )
-            if late < len(chunk.lines):
-                verdict.rest.append(chunk.slice(late, len(chunk.lines)) if late else chunk)
-        return verdict
+        return late_verdict(chunks, error)
 
     def fix(self, error: PushError, tenant: str) -> str:
         return fix_of(error, tenant)
+
+
+def late_verdict(chunks: list[Chunk], error: PushError) -> Verdict:
+    """Where Loki says from which time on it takes entries: those before it are refused."""
+    floor_ns = _floor_ns(error.excerpt) if reason_of(error) == "too_far_behind" else 0
+    verdict = Verdict([], [])
+    for chunk in chunks:
+        late = bisect_left(chunk.times_ns, floor_ns)  # times rise within a chunk
+        if late:
+            refused_chunk = chunk.slice(0, late)
+            verdict.refusals.append(
+                Refusal(refused_chunk, "too_far_behind", error.status, error.excerpt)
+            )
+        if late < len(chunk.lines):
+            verdict.rest.append(chunk.slice(late, len(chunk.lines)) if late else chunk)
+    return verdict
 
 
 def _floor_ns(words: str) -> int:

@@ -32,6 +32,7 @@ class Verdict(NamedTuple):
 
     rest: list[Chunk]  # to be pushed again; all of them where it doesn't say which are refused
     refusals: list[Refusal]
+    drop_count: int = 0  # of the others: the server has dropped so many, and doesn't say which
 
 
 class Sink(Protocol):

@@ -12,6 +12,7 @@ import pytest
 from logshipper.errors import ConfigError
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.config.agent_config import (
+    OTLP,
     SECTIONS,
     AgentConfig,
     listen_address,
@@ -19,10 +20,12 @@ from logshipper_ingest.config.agent_config import (
     parse,
     read,
 )
+from logshipper_ingest.config.otlp_section import OtlpSection
 from logshipper_ingest.config.sink_config import is_influxdb
 from logshipper_ingest.servers.server_access import ServerAccess, read_secret
 
 LOKI = {"url": "http://127.0.0.1:3100"}
+TABLES = {**SECTIONS, OTLP: OtlpSection}
 
 
 def problems(**tables: Any) -> list[str]:  # Any: TOML, wrong in every way
@@ -67,6 +70,9 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
     secret.chmod(0o600)
+    headers = tmp_path / "headers"
+    headers.write_text("api-key: s3cret\n")
+    headers.chmod(0o600)
     return {
         "cluster": "c-1.x_y", "host": "node-7", "spool_dir": "/a/spool", "state_dir": "/a/state", "socket": "",
         "max_captures_per_user": 5, "poll_secs": 2, "url": "http://[::1]:9/x", "tenant": "team-a", "tenant_by": "user",
@@ -81,13 +87,14 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
         "max_label_bytes": 64, "client_ca_file": str(secret), "ended_dir": "/a/ended",
         "name": "national", "database": "training", "retention_policy": "year", "org": "lab", "bucket": "b 1",
         "measurement": "training.loss", "measurements": True, "enabled": True, "max_lines_per_sec": 100,
-        "unidentified_max_bytes": 5,
+        "unidentified_max_bytes": 5, "headers_file": str(headers), "logs": False, "metrics": False,
+        "max_bytes_per_sec": 0,
     }  # fmt: skip
 
 
 EVERY_OPTION = [
     (table, option)
-    for table, section in SECTIONS.items()
+    for table, section in TABLES.items()
     for option in _options(section)
     if (table, option) != ("influxdb", "tenant")  # it has none
 ]
@@ -102,14 +109,16 @@ def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> Non
     least = {
         "loki": LOKI,
         "influxdb": LOKI if "bucket" in option_values else {**LOKI, "database": "d"},
+        "otlp": LOKI,
     }.get(table, {})
     config, faults = parse({"loki": LOKI, table: {**least, **option_values}})
     assert faults == []
-    section = config.influxdbs["influxdb"] if table == "influxdb" else getattr(config, table)
+    named: dict[str, Any] = {**config.influxdbs, **config.otlps}  # those that a file may leave out
+    section = named[table] if table in named else getattr(config, table)
     holder = section if hasattr(section, option) else section.access
     default = agent_config.AgentSection() if table == "agent" else None
     assert getattr(holder, option) == values[option]
-    assert type(getattr(holder, option)) is _options(SECTIONS[table])[option]
+    assert type(getattr(holder, option)) is _options(TABLES[table])[option]
     assert default is None or getattr(default, option) != values[option]
 
 
@@ -248,7 +257,7 @@ def test_every_option_refuses_other_types_and_names_itself(
     table: str, option: str, value: Any
 ) -> None:
     # Any: TOML
-    option_type = _options(SECTIONS[table])[option]
+    option_type = _options(TABLES[table])[option]
     fits = type(value) is option_type or (option_type is float and type(value) is int)
     faults = problems(**{table: {**(LOKI if table == "loki" else {}), option: value}})
     if not fits:

@@ -1,0 +1,206 @@
+"""`[otlp]` and `[otlp.NAME]` of the node agent's configuration: where entries go as OpenTelemetry's
+log records, and metadata records as points of a metric. Imported only where there is such a
+table."""
+
+import importlib.util
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from logshipper.errors import ConfigError
+from logshipper_ingest.config.delivery_options import delivery_rules
+from logshipper_ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME
+from logshipper_ingest.config.toml_section import broken, fill, split_named
+from logshipper_ingest.servers.server_access import (
+    MAX_SECRET_BYTES,
+    Credentials,
+    ServerAccess,
+    file_problems,
+    read_secret_file,
+    split_url,
+)
+
+if TYPE_CHECKING:
+    import requests
+
+OTLP_SINK = "otlp"  # what [otlp] is called
+METRICS_SUFFIX = "-metrics"  # of the name of a table's second sink
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}):[ \t]*([^ \t].*)")
+_MAX_HEADERS = 32
+_OURS = frozenset(
+    "accept accept-encoding connection content-encoding content-length content-type expect host"
+    " te trailer transfer-encoding upgrade user-agent".split()
+)
+
+
+@dataclass(frozen=True)
+class OtlpAccess(ServerAccess):
+    """A server's access, with headers that it asks for."""
+
+    headers_file: str = ""  # lines of `Name: value`
+
+    def problems(self, where: str) -> list[str]:
+        problems = super().problems(where)
+        parts = split_url(self.url)
+        if parts is not None and re.search(r"/v1/(logs|metrics)/*$", parts.path):
+            problems.append(f"[{where}] url: ends before /v1/logs and /v1/metrics")
+        return problems + [f"[{where}] {problem}" for problem in self._file_problems()]
+
+    def _file_problems(self) -> list[str]:
+        problems = file_problems("headers_file", self.headers_file, secret=True)
+        if problems or not self.headers_file:
+            return problems
+        try:
+            names = {name.lower() for name in read_headers(self.headers_file)}
+        except ConfigError as error:
+            return [f"headers_file: {self.headers_file}: {problem}" for problem in error.problems]
+        if "authorization" in names and (self.username or self.token_file):
+            return ["headers_file: has an Authorization; not together with username or token_file"]
+        return []
+
+    def session(self) -> "requests.Session":
+        session = super().session()
+        if self.headers_file:
+            headers = read_headers(self.headers_file)
+            session.headers.update({name: _as_sent(value) for name, value in headers.items()})
+            auth = session.auth
+            if isinstance(auth, Credentials):
+                session.auth = Credentials(auth.header, (*auth.secrets, *headers.values()))
+        return session
+
+
+def read_headers(path: str) -> dict[str, str]:
+    """Of a file with a header a line; empty lines and those that begin with `#` are passed over.
+    Raises ConfigError, without a value of it."""
+    source = f"headers_file: {path}"
+    data = read_secret_file(path, source)
+    problems: list[str] = []
+    headers: dict[str, str] = {}
+    if len(data) > MAX_SECRET_BYTES:
+        problems.append(f"is over {MAX_SECRET_BYTES >> 10} KiB")
+    lines = data[:MAX_SECRET_BYTES].decode("utf-8", "replace").splitlines()
+    for number, text in enumerate(map(str.strip, lines), start=1):
+        if not text or text.startswith("#"):
+            continue
+        match = _HEADER.fullmatch(text)
+        if match is None or not match[2].isprintable():
+            problems.append(f"line {number} isn't a header: it looks like `Name: value`")
+        elif match[1].lower() in _OURS:
+            problems.append(f"line {number}: {match[1]} is the agent's own to send")
+        elif match[1].lower() in map(str.lower, headers):
+            problems.append(f"line {number}: {match[1]} stands there twice")
+        else:
+            headers[match[1]] = match[2]
+    if len(headers) > _MAX_HEADERS:
+        problems.append(f"has {len(headers)} headers, at most {_MAX_HEADERS}")
+    if not headers and not problems:
+        problems.append("has no header: a line of `Name: value` is expected")
+    if problems:
+        raise ConfigError(source, problems)
+    return headers
+
+
+def _as_sent(value: str) -> str:
+    return value.encode().decode("latin-1")  # http.client writes that as the bytes it was
+
+
+@dataclass(frozen=True)
+class OtlpSection:
+    """A server that speaks OTLP by HTTP, and how it is shipped to. Of what holds for any: it has no
+    tenants by user; which times it takes nobody knows beforehand."""
+
+    kind: ClassVar = "otlp"
+    tenant_by: ClassVar = ""
+    stream_max_bytes_per_sec: ClassVar = 0
+    max_age_hours: ClassVar = 24 * 3650.0
+    settle_secs: ClassVar = 0.0
+
+    access: OtlpAccess = field(default_factory=OtlpAccess)
+    logs: bool = True  # whether all entries go there, as log records
+    metrics: bool = True  # whether numbers of metadata records do, as points
+    batch_max_bytes: int = 1_000_000  # of entries in a request, before compression
+    batch_wait_secs: float = 0.8  # how long entries may wait for others
+    max_bytes_per_sec: int = 4_000_000  # of each signal, 0 for any
+    max_line_bytes: int = 256_000  # longer lines are split
+    retry_min_secs: float = 0.5  # the first pause between tries
+    retry_max_secs: float = 30.0  # the longest one
+    heartbeat_secs: float = 10.0  # between two heartbeats of a capture
+    quarantine_max_bytes: int = 1 << 30  # of what was refused for good, on this node, of a signal
+
+    @property
+    def tenant_max_bytes_per_sec(self) -> int:
+        return self.max_bytes_per_sec
+
+    @property
+    def path(self) -> str:
+        """Behind the address, of a section of one signal (`signals`)."""
+        return "/v1/logs" if self.logs else "/v1/metrics"
+
+    def signals(self, name: str) -> "dict[str, OtlpSection]":
+        """What it stands for: a section for each signal, by the name of its sink. Each has a
+        checkpoint of its own: the one doesn't wait for the other."""
+        sections = {}
+        if self.logs:
+            sections[name] = replace(self, metrics=False)
+        if self.metrics:
+            sections[f"{name}{METRICS_SUFFIX}"] = replace(self, logs=False)
+        return sections
+
+
+def fill_otlps(tables: object, problems: list[str]) -> dict[str, OtlpSection]:
+    """[otlp] and those within it, by what they are called; none where the file has none."""
+    sections: dict[str, OtlpSection] = {}
+    if not isinstance(tables, Mapping):
+        problems.append("[otlp]: must be a table, with a line for each option")
+        return sections
+    first_table, named_tables = split_named(OtlpSection, tables)
+    first = fill(OtlpSection, first_table, "otlp", problems)
+    if first != OtlpSection():
+        sections[OTLP_SINK] = first
+        problems += _problems(first, "otlp")
+    for name, table in named_tables.items():
+        section = fill(OtlpSection, table, f"otlp.{name}", problems)
+        sections[name] = section
+        problems += _problems(section, f"otlp.{name}")
+        if not SINK_NAME.fullmatch(name) or name == OTLP_SINK:
+            problems.append(
+                f"[otlp.{name}]: a small letter, then small letters, digits, `_`, `-`, at most 32; not `otlp`"
+            )
+    if sections and not _has_package():
+        problems.append(
+            "[otlp]: needs the package opentelemetry-proto, which isn't in the agent's environment:"
+            " `pip install opentelemetry-proto`, or the wheel's extra `otlp`"
+        )
+    return sections
+
+
+def _has_package() -> bool:
+    try:
+        return importlib.util.find_spec("opentelemetry.proto") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _problems(section: OtlpSection, table: str) -> list[str]:
+    rules = {
+        "url": (
+            bool(section.access.url),
+            "is missing: what stands before /v1/logs, such as http://collector.example.org:4318",
+        ),
+        "logs": (
+            section.logs or section.metrics,
+            "or metrics must be true: else nothing goes there",
+        ),
+        "max_bytes_per_sec": (
+            section.max_bytes_per_sec == 0 or section.max_bytes_per_sec >= 100_000,
+            "must be 0, or at least 100000",
+        ),
+        "max_line_bytes": (
+            1000 <= section.max_line_bytes <= MAX_LINE_BYTES,
+            f"must be 1000 to {MAX_LINE_BYTES}",
+        ),
+        "heartbeat_secs": (5 <= section.heartbeat_secs <= 3600, "must be 5 to 3600"),
+        **delivery_rules(section),
+    }
+    return broken(rules, table) + section.access.problems(table)

@@ -1,0 +1,130 @@
+"""A client of OTLP by HTTP: one signal's path of a server.
+
+One thread at a time. Raises PushError and QueryError, as the clients of Loki and InfluxDB do.
+https://opentelemetry.io/docs/specs/otlp/#otlphttp
+"""
+
+import gzip
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsPartialSuccess,
+    ExportLogsServiceResponse,
+)
+
+from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
+from logshipper_ingest.config.otlp_section import OtlpSection
+from logshipper_ingest.console.seldom import Seldom
+from logshipper_ingest.servers.server_access import TENANT_HEADER
+from logshipper_ingest.servers.server_calls import ServerAnswer, ServerClient, is_page
+
+_HEADERS = {
+    "Content-Type": "application/x-protobuf",
+    "Content-Encoding": "gzip",
+    "Accept": "application/x-protobuf",
+}
+SUCCESS = (200, 204)  # OTLP's, and that of servers without an answer of their own
+LATER = (429, 502, 503, 504)  # all that may be tried again
+
+
+class OtlpAnswer(NamedTuple):
+    date_ns: int | None
+
+
+class PartialSuccess(RejectedPushError):
+    """The server has dropped some entries and keeps the others; which, it doesn't say. None of them
+    may be sent again. count: how many."""
+
+    def __init__(self, server: str, status: int, words: str, count: int) -> None:
+        self.count = count
+        super().__init__(server, status, f"it drops {count} of what it was sent: {words}")
+
+
+class OtlpClient(ServerClient):
+    """section: of one signal. say: gets a server's warnings."""
+
+    kind = "OTLP"
+
+    def __init__(self, section: OtlpSection, say: Callable[[str], None] | None = None) -> None:
+        super().__init__(section.access, max_answer_bytes=1 << 20)
+        self._path = section.path
+        self._warnings = Seldom(say) if say is not None else None
+
+    def push_body(self, body: bytes, tenant: str = "") -> OtlpAnswer:
+        """Sends a request, compressed by `compress`. Raises PartialSuccess, and PushError as the
+        protocol has it: only LATER may be tried again. tenant: instead of the access' own."""
+        headers = {**_HEADERS, TENANT_HEADER: tenant} if tenant else _HEADERS
+        answer = self._push(self._path, body, headers, SUCCESS)
+        if is_page(answer.body) or not answer.complete:
+            words = "a page came" if answer.complete else "the answer was cut off"
+            raise RetryablePushError(
+                self.name, 0, f"HTTP {answer.status}, but {words}: is url right?"
+            )
+        count, words = _partial_success(answer.body)
+        if count or words:
+            words = self._server.refusal(answer._replace(body=words.encode()))
+        if count:
+            raise PartialSuccess(self.name, answer.status, words, count)
+        if words and self._warnings is not None:
+            self._warnings.say(f"{self.name} took all, and warns: {words}")
+        return OtlpAnswer(answer.date_ns)
+
+    def ready(self) -> bool:
+        """Whether it answers, to a request without entries, and not that it is unavailable. Raises
+        QueryError."""
+        try:
+            self.push_body(compress(b""))
+        except PushError as error:
+            if error.status == 0:
+                raise QueryError(self.name, 0, error.excerpt) from None
+            return error.status != 503
+        return True
+
+    def _is_later(self, status: int) -> bool:
+        return status in LATER
+
+    def _words(self, answer: ServerAnswer) -> str:
+        return self._server.refusal(answer._replace(body=_status_message(answer.body)))
+
+
+def compress(body: bytes) -> bytes:
+    return gzip.compress(body, 1, mtime=0)
+
+
+def _partial_success(body: bytes) -> tuple[int, str]:
+    """How many it dropped, and its words. Both signals' answers have the same fields. What isn't
+    OTLP's answer says nothing: there are servers that answer by JSON, or `ok`."""
+    if body.lstrip()[:1] == b"{":
+        return _partial_success_of_json(body)
+    response = ExportLogsServiceResponse()
+    try:
+        response.ParseFromString(body)
+    except DecodeError:
+        return 0, ""
+    partial = response.partial_success
+    return max(partial.rejected_log_records, 0), partial.error_message
+
+
+def _partial_success_of_json(body: bytes) -> tuple[int, str]:
+    try:
+        partial = json.loads(body).get("partialSuccess") or {}
+        count = partial.get("rejectedLogRecords") or partial.get("rejectedDataPoints") or 0
+        return max(int(count), 0), str(partial.get("errorMessage") or "")
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return 0, ""
+
+
+def _status_message(body: bytes) -> bytes:
+    """The message of a google.rpc.Status, which has its fields where a partial success has them;
+    anything else as it is."""
+    status = ExportLogsPartialSuccess()
+    if body[:1] not in (b"\x08", b"\x12"):  # the tags of its code and message
+        return body
+    try:
+        status.ParseFromString(body)
+    except DecodeError:
+        return body
+    return status.error_message.encode() or body

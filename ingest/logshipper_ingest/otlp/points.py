@@ -1,0 +1,102 @@
+"""Numbers of metadata records as points of one gauge. Pure.
+
+A point's time is the record's, its attribute `logshipper.key` the number's key; nested ones are
+`a.b`. All numbers are doubles: a key that is `0` in one record and `0.5` in the next has one type.
+https://opentelemetry.io/docs/specs/otel/metrics/data-model/
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import NamedTuple
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
+
+from logshipper_ingest.model.metadata_keys import Path, leaves_of, names_of, parse_record
+from logshipper_ingest.otlp.resource import (
+    SCHEMA_URL,
+    SCOPE,
+    attribute,
+    parts,
+    resource_of,
+)
+from logshipper_ingest.shipping.entries import Chunk
+
+METRIC = "logshipper.job.value"
+MAX_POINTS = 256  # of a record
+
+
+class Points(NamedTuple):
+    """body: a request; point_count: of its points; left_out: numbers that can't be one."""
+
+    body: bytes
+    point_count: int
+    left_out: int
+
+
+class Number(NamedTuple):
+    name: str
+    value: float
+
+
+def encode_points(chunks: Sequence[Chunk], cluster: str, host: str) -> Points:
+    """A request with the numbers of metadata records of one stream. cluster, host: the agent's."""
+    request = ExportMetricsServiceRequest()
+    key = chunks[0].key
+    stream = [attribute("log.iostream", key.stream)] if key.stream else []
+    by_name: dict[str, NumberDataPoint] = {}  # filled again and again
+    count = left_out = 0
+    for identity, group in groupby(parts(chunks), key=lambda part: part.identity):
+        resource = request.resource_metrics.add(
+            resource=resource_of(identity, key, cluster, host), schema_url=SCHEMA_URL
+        )
+        metric = resource.scope_metrics.add(scope=SCOPE, schema_url=SCHEMA_URL).metrics.add(
+            name=METRIC, description="Numbers of the records that a job prints."
+        )
+        points = metric.gauge.data_points
+        for part in group:
+            for time_ns, line in zip(part.times_ns, part.lines, strict=True):
+                numbers, record_left_out = numbers_of(line)
+                left_out += record_left_out
+                count += len(numbers)
+                for name, value in numbers:
+                    point = by_name.get(name)
+                    if point is None:
+                        attributes = [attribute("logshipper.key", name), *stream]
+                        point = by_name[name] = NumberDataPoint(attributes=attributes)
+                    point.time_unix_nano, point.as_double = time_ns, value
+                    points.append(point)  # a copy
+        if not points:
+            del request.resource_metrics[-1]
+    return Points(request.SerializeToString(), count, left_out)
+
+
+def numbers_of(line: bytes) -> tuple[list[Number], int]:
+    """Of a record as it was printed, by name; and how many there are besides."""
+    record = parse_record(line)
+    if record is None:
+        return [], 1
+    leaves = leaves_of(record)
+    left_out = len(leaves.gaps) + leaves.deeper + leaves.oversized + leaves.long_keys
+    numbers = list(_doubles(leaves.numbers))
+    left_out += len(leaves.numbers) - len(numbers)
+    return numbers[:MAX_POINTS], left_out + max(0, len(numbers) - MAX_POINTS)
+
+
+def _doubles(numbers: dict[Path, int | float]) -> Iterator[Number]:
+    names = _names(tuple(numbers))
+    for path, value in numbers.items():
+        try:
+            yield Number(names[path], float(value))
+        except OverflowError:  # an integer beyond all doubles
+            continue
+
+
+@lru_cache(maxsize=256)  # a job's records are alike
+def _names(paths: tuple[Path, ...]) -> dict[Path, str]:
+    return {
+        path: name.encode("utf-8", "replace").decode() for path, name in names_of(paths).items()
+    }
