@@ -13,6 +13,7 @@ from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig, parse
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.model.job import EVENT_KINDS
 from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.shipping.loki_sink import LokiSink
@@ -203,9 +204,9 @@ class ShippingNode:
 
     def events(self, job_id: str = "") -> list[dict[str, Any]]:  # Any: JSON
         """In Loki, of one job or of all."""
-        entries = self.loki.find('kind="event"')
+        entries = [entry for kind in EVENT_KINDS for entry in self.loki.find(f'kind="{kind}"')]
         return [
             json.loads(entry.line)
-            for entry in entries
+            for entry in sorted(entries, key=lambda entry: entry.time_ns)
             if not job_id or ("job_id", job_id) in entry.metadata
         ]

@@ -458,8 +458,8 @@ def _of_nodes(what: str, description: str, name: str, unit: str) -> Json:
 
 
 def _events() -> Json:
-    """Of all jobs; heartbeats, which are most of the events, are left out by their text before
-    anything is parsed."""
+    """Of all jobs; heartbeats, which earlier agents wrote among them, are left out by their text
+    before anything is parsed."""
     names = "|".join(
         (
             "heartbeat_lost",

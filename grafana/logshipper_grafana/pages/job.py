@@ -593,7 +593,7 @@ def _ledger() -> Json:
     for ref, stream in zip("AB", streams, strict=True):
         account = '{{trimPrefix "{" .account}}'
         labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
-        events = f'{job_lines("event")} | json event="event", account="ledger.{stream}" | event=~`^({ACCOUNTS})$`'
+        events = job_events(ACCOUNTS, f"account=ledger.{stream}")
         line = f'{{{labels}"stream":"{stream}",{account}'
         targets.append(loki(f"{events} | line_format `{line}`", lines=1000, ref=ref))
     return table(

@@ -71,9 +71,10 @@ def thinned(digits: str) -> str:
 def job_events(names: str, *fields: str, attempts: str = "") -> str:
     """The job's events of these names (a regular expression), with fields of theirs as labels:
     NAME, or LABEL=PATH. attempts: ATTEMPTS for the chosen ones."""
+    kinds = "event|heartbeat" if "heartbeat" in names.split("|") else "event"
     pairs = (field.partition("=") for field in ("event", *fields))
     expressions = ", ".join(f'{label}="{path or label}"' for label, _, path in pairs)
-    return f"{job_lines('event', slurm=JOB_ENDED in names)}{attempts} | json {expressions} | event=~`^({names})$`"
+    return f"{job_lines(kinds, slurm=JOB_ENDED in names)}{attempts} | json {expressions} | event=~`^({names})$`"
 
 
 HEARTBEATS = {

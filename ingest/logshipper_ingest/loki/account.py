@@ -19,6 +19,7 @@ from logshipper_ingest.model.capture_account import MAX_EVENTS, MAX_TIME_NS, cle
 from logshipper_ingest.model.capture_id import CaptureId, JobKey
 from logshipper_ingest.model.job import (
     END_STATES,
+    HEARTBEAT,
     HEARTBEAT_LOST,
     HISTORY,
     JOB_ENDED,
@@ -37,7 +38,8 @@ from logshipper_ingest.model.job import (
 )
 from logshipper_ingest.model.summary import CaptureFacts, summarise
 
-STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
+STARTED, ENDED, CLOSED = "started", "ended", "closed"
+MARKS = (STARTED, HEARTBEAT, ENDED, CLOSED)
 # how far an event's end may lie behind the event: where a node's clock is ahead, it does
 END_AHEAD_NS = 3600 * 10**9
 BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent

@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 from logshipper.errors import QueryError
 from logshipper_ingest.loki.account import (
     BEATS,
-    HEARTBEAT,
     JobAccount,
     LokiEntry,
     capture_id,
@@ -17,6 +16,7 @@ from logshipper_ingest.loki.account import (
 )
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Direction, Entries
 from logshipper_ingest.model.capture_id import CaptureId, JobKey
+from logshipper_ingest.model.job import EVENT_KINDS, HEARTBEAT
 from logshipper_ingest.servers.logql import (
     matcher,
     selector,
@@ -183,7 +183,7 @@ class Finder:
         clusters = {capture.cluster for capture in open_captures}
         cluster = next(iter(clusters)) if len(clusters) == 1 else self._cluster
         stream_selector = selector(
-            ["event"], cluster=cluster, hosts={capture.host for capture in open_captures}
+            EVENT_KINDS, cluster=cluster, hosts={capture.host for capture in open_captures}
         )
         logql = (
             stream_selector

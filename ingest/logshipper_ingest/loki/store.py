@@ -6,13 +6,12 @@ queries only where they can be ones, and everything else as quoted strings.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from logshipper.errors import UnknownJob
 from logshipper_ingest.loki.account import (
     CLOSED,
     ENDED,
-    HEARTBEAT,
     MAX_CAPTURES,
     STARTED,
     JobAccount,
@@ -32,6 +31,8 @@ from logshipper_ingest.loki.reader import (
 )
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import (
+    EVENT_KINDS,
+    HEARTBEAT,
     HISTORY,
     JOB_ENDED,
     SHIPPED_UNRESPONSIVE_NS,
@@ -118,7 +119,10 @@ class LokiStore:
         begin_ns = now_ns - self._since_ns
         self._gather(jobs, with_event((STARTED, ENDED, CLOSED, JOB_ENDED, *HISTORY)), begin_ns)
         self._gather(
-            jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * SHIPPED_UNRESPONSIVE_NS)
+            jobs,
+            with_event((HEARTBEAT,)),
+            max(begin_ns, now_ns - 2 * SHIPPED_UNRESPONSIVE_NS),
+            EVENT_KINDS,
         )
         silent = [job for job in jobs.values() if job.silent_captures(now_ns)]
         silent.sort(
@@ -135,18 +139,25 @@ class LokiStore:
             patience_ns = max(account.patience_ns() for account in accounts)
             # heartbeats are sparse here: so are those of the others
             if patience_ns > SHIPPED_UNRESPONSIVE_NS:
-                self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - patience_ns))
+                since_ns = max(begin_ns, now_ns - patience_ns)
+                self._gather(jobs, with_event((HEARTBEAT,)), since_ns, EVENT_KINDS)
         summaries = [(key, job.summary(now_ns)) for key, job in jobs.items()]
         listing = [(key, summary) for key, summary in summaries if summary is not None]
         listing.sort(key=lambda pair: (-pair[1].started_ns, pair[0].job_id, pair[0].cluster))
         return listing
 
-    def _gather(self, jobs: dict[JobKey, JobAccount], which: str, begin_ns: int) -> None:
+    def _gather(
+        self,
+        jobs: dict[JobKey, JobAccount],
+        which: str,
+        begin_ns: int,
+        kinds: Collection[str] = ("event",),
+    ) -> None:
         """Events of all jobs, newest first: where there are too many captures, the oldest are left
         out."""
         captures = sum(len(job.captures) for job in jobs.values())
         for entry in self._finder.entries(
-            selector(["event"], cluster=self._cluster) + which, begin_ns, backward=True
+            selector(kinds, cluster=self._cluster) + which, begin_ns, backward=True
         ):
             key = job_key(entry)
             if key is None:

@@ -46,6 +46,8 @@ JOB_ENDED = "job_ended"  # the event that says how Slurm ended a job
 STATE_CHANGED = (
     "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
 )
+HEARTBEAT = "heartbeat"  # an event, and its kind in Loki: most events are, and are seldom read
+EVENT_KINDS = ("event", HEARTBEAT)
 HEARTBEAT_LOST, HEARTBEAT_FOUND = "heartbeat_lost", "heartbeat_found"
 # events that change a job's state, besides start and end
 HISTORY = (STATE_CHANGED, HEARTBEAT_LOST, HEARTBEAT_FOUND)

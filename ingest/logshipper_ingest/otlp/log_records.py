@@ -23,6 +23,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import (
     SeverityNumber,
 )
 
+from logshipper_ingest.model.job import EVENT_KINDS
 from logshipper_ingest.otlp.resource import (
     SCHEMA_URL,
     SCOPE,
@@ -82,7 +83,7 @@ class _RecordEncoder:
     """Fills one record again and again: what all have stays in it."""
 
     def __init__(self, kind: str, stream: str) -> None:
-        self._is_event = kind == "event"
+        self._is_event = kind in EVENT_KINDS
         self._record = LogRecord(attributes=[attribute("logshipper.kind", kind)])
         if stream:
             self._record.attributes.append(attribute("log.iostream", stream))

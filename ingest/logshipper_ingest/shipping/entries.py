@@ -29,7 +29,7 @@ from logshipper_ingest.model.capture_account import (
     Rows,
     StatusRow,
 )
-from logshipper_ingest.model.job import NAME, Json, job_shard
+from logshipper_ingest.model.job import HEARTBEAT, NAME, Json, job_shard
 from logshipper_ingest.model.key_reports import VALUE
 from logshipper_ingest.servers.loki_push import as_utf8, encode_block, encode_metadata
 from logshipper_ingest.spool.capture_folder import Identity
@@ -196,12 +196,12 @@ class EntryBuilder:
                 yield self._record(row)
         for status in rows.statuses.values():
             yield self._status(status)
-        events = sorted([*rows.events, *rows.marks], key=lambda row: row.time_ns)
-        begin = 0
-        for at in range(1, len(events) + 1):
-            if at == len(events) or events[at].time_ns - events[begin].time_ns >= EVENTS_SPAN_NS:
-                yield self._events(events[begin:at])
-                begin = at
+        events: dict[str, list[EventRow]] = {}
+        for event in sorted([*rows.events, *rows.marks], key=lambda row: row.time_ns):
+            kind = HEARTBEAT if event.event.get("event") == HEARTBEAT else "event"
+            events.setdefault(kind, []).append(event)
+        for kind, of_kind in events.items():
+            yield from self._events(kind, of_kind)
         if rows.report is not None and rows.report.documents:
             yield self._report(rows.report)
 
@@ -282,11 +282,16 @@ class EntryBuilder:
             self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(time_ns, text, {})]
         )
 
-    def _events(self, rows: Sequence[EventRow]) -> Chunk:
-        entries = [
-            (row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]()) for row in rows
-        ]
-        return self._chunk(self._key("", "event"), entries)
+    def _events(self, kind: str, rows: Sequence[EventRow]) -> Iterator[Chunk]:
+        begin = 0
+        for at in range(1, len(rows) + 1):
+            if at == len(rows) or rows[at].time_ns - rows[begin].time_ns >= EVENTS_SPAN_NS:
+                entries = [
+                    (row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]())
+                    for row in rows[begin:at]
+                ]
+                yield self._chunk(self._key("", kind), entries)
+                begin = at
 
     def _report(self, row: ReportRow) -> Chunk:
         metadata = {"final": "1"} if row.final else {}

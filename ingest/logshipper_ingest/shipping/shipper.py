@@ -37,6 +37,7 @@ from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.model.capture_account import EventRow, ReportRow, Rows
+from logshipper_ingest.model.job import EVENT_KINDS
 from logshipper_ingest.model.key_reports import documents
 from logshipper_ingest.shipping.attempts import Attempts, End
 from logshipper_ingest.shipping.delivery import Delivery, Stopped, StreamWaits, TenantWaits
@@ -552,7 +553,7 @@ class Shipper:
             queues = [
                 chunks
                 for key, chunks in streams.items()
-                if chunks and (key.kind == "event") is events and not pauses.has(key)
+                if chunks and (key.kind in EVENT_KINDS) is events and not pauses.has(key)
             ]
             if events and pauses.streams:
                 stuck_captures = {

@@ -331,14 +331,14 @@ def test_of_several_bars_those_that_are_in_the_log_by_now_are_not_shown(fake: Fa
 def test_a_job_with_sparse_heartbeats_is_not_unresponsive(
     spacing_secs: int, fake: FakeLoki
 ) -> None:
-    """Its node agent sends one each [loki] heartbeat_secs."""
+    """Its node agent sends one each [loki] heartbeat_secs; earlier ones', of kind `event`, count,
+    too."""
     now_ns = time.time_ns()
     began_ns = now_ns - 12 * 3600 * NS
     job = Pushing(fake, began_ns=began_ns)
     for beat in range(5):
-        job.event(
-            {"event": "heartbeat", "mode": "enabled", "lines": beat}, beat * spacing_secs * NS
-        )
+        event = {"event": "heartbeat", "mode": "enabled", "lines": beat}
+        job.event(event, beat * spacing_secs * NS, kind="event" if beat % 2 else "heartbeat")
     newest_ns = began_ns + 4 * spacing_secs * NS
     patience_ns = max(3 * spacing_secs, 60) * NS
     for silent_ns, state in ((patience_ns - NS, "RUNNING"), (patience_ns + NS, "UNRESPONSIVE")):

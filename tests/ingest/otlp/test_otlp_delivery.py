@@ -344,7 +344,7 @@ def test_which_entries_go_where() -> None:
     with FaultyServer(Said(200)) as server:
         config = Sending(server).config
     sinks = [OtlpSink(sink) for sink in config.sinks if is_otlp(sink)]
-    kinds = ("log", "metadata", "command", "event", "status", "value")
+    kinds = ("log", "metadata", "command", "event", "heartbeat", "status", "value")
     taken = [[kind for kind in kinds if sink.takes(StreamKey("", kind))] for sink in sinks]
     assert taken == [list(kinds), ["metadata"]]
 
