@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-store bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-store bench-cluster bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -90,6 +90,10 @@ bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else
 
 bench-store: venv-dev ## measures commands and page on a store of 100,000 jobs (some minutes, 2 GB; COUNT=N jobs)
 	@$(PY) -m benchmarks.store_growth --jobs $(or $(COUNT),100000)
+
+bench-cluster: venv-dev ## measures a day of 100 nodes and 1,000 jobs in Loki and Prometheus, and what pages read of it (a quarter of an hour)
+	@$(PY) -m tests.servers.build loki prometheus
+	@$(PY) -m benchmarks.cluster_day
 
 bench-grafana: venv-dev ## measures a job page's queries in a Loki of 1,000 hosts (half an hour; nothing else should run)
 	@$(PY) -m tests.servers.build loki prometheus

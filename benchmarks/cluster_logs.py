@@ -8,13 +8,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from heapq import merge
+from heapq import heappop, heappush, heapreplace, merge
 from itertools import chain
 from typing import Any
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.loki.client import LokiClient
-from logshipper_ingest.model.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
+from logshipper_ingest.model.capture_account import (
+    LEDGER_COUNTS,
+    BlockRow,
+    EventRow,
+    ReportRow,
+    Rows,
+    StatusRow,
+)
+from logshipper_ingest.model.job import HEARTBEAT
+from logshipper_ingest.model.key_reports import KeyReport, documents
 from logshipper_ingest.servers.loki_push import assemble, compress, encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, Metadata, StreamKey, json_line
 from logshipper_ingest.spool.capture_folder import Identity
@@ -61,6 +70,10 @@ class Job:
     heartbeat_secs: int = 10
     user: str = "ann"
     state: str = "COMPLETED"
+    task: int = 0
+    keys: int = 3  # of a record
+    bar_secs: int = 0  # between two entries of what its bar shows; 0: it has none
+    report_secs: int = 0  # between two reports of its keys; 0: it reports none
 
     @property
     def end_ns(self) -> int:
@@ -69,12 +82,25 @@ class Job:
     @property
     def identity(self) -> Identity:
         return Identity(
-            self.job_id, 1, "0", 0, "train.py", self.user, self.host, CLUSTER, 1000, "ml", "gpu"
+            self.job_id,
+            1,
+            "0",
+            self.task,
+            "train.py",
+            self.user,
+            self.host,
+            CLUSTER,
+            1000,
+            "ml",
+            "gpu",
         )
 
     def record(self, number: int) -> Json:
         """From 1."""
-        return {"step": number, "loss": round(7 / number**0.5, 6), "lr": 1e-4}
+        values = {
+            f"metric_{key:02}": number * (7919 + key) % 9973 / 9973 for key in range(3, self.keys)
+        }
+        return {"step": number, "loss": round(7 / number**0.5, 6), "lr": 1e-4, **values}
 
     def ledger(self) -> Json:
         read = self.lines + self.records
@@ -98,15 +124,41 @@ class Job:
 def chunks_of(job: Job) -> Iterator[Chunk]:
     """All entries of a job, as its agent would send them, in order of time."""
     builder = EntryBuilder(job.job_id, job.identity, MAX_LINE_BYTES)
-    parts = [
-        chain.from_iterable(builder.chunks(Rows(blocks=[block])) for block in blocks)
-        for blocks in (_console(job), _records(job))
-    ]
-    return merge(*parts, builder.chunks(Rows(marks=_marks(job))), key=_begin_ns)
+    blocks = (
+        (Rows(blocks=[block]) for block in blocks) for blocks in (_console(job), _records(job))
+    )
+    marks = ([Rows(marks=rows)] for rows in (_marks(job), _heartbeats(job)))
+    streams = (*blocks, _bars(job), _reports(job), *marks)
+    parts = (chain.from_iterable(map(builder.chunks, rows)) for rows in streams)
+    return merge(*parts, key=_begin_ns)
 
 
 def _begin_ns(chunk: Chunk) -> int:
     return chunk.times_ns[0]
+
+
+def chunks_of_all(jobs: Sequence[Job]) -> Iterator[Chunk]:
+    """Those of many jobs, in order of time. jobs: in order of their begin; each is made as it
+    begins, as all at once would be a day's in memory."""
+    running: list[tuple[int, int, Chunk, Iterator[Chunk]]] = []
+    for number, job in enumerate(jobs):
+        while running and running[0][0] < job.begin_ns:
+            yield _next(running)
+        chunks = chunks_of(job)
+        first = next(chunks)
+        heappush(running, (_begin_ns(first), number, first, chunks))
+    while running:
+        yield _next(running)
+
+
+def _next(running: list[tuple[int, int, Chunk, Iterator[Chunk]]]) -> Chunk:
+    _, number, chunk, rest = running[0]
+    following = next(rest, None)
+    if following is None:
+        heappop(running)
+    else:
+        heapreplace(running, (_begin_ns(following), number, following, rest))
+    return chunk
 
 
 def _console(job: Job) -> Iterator[BlockRow]:
@@ -152,6 +204,35 @@ def _records(job: Job) -> Iterator[BlockRow]:
         )
 
 
+def _bars(job: Job) -> Iterator[Rows]:
+    for secs in range(job.bar_secs, job.secs, job.bar_secs) if job.bar_secs else ():
+        done = 100 * secs // job.secs
+        bar = f"{done:3}%|{'█' * (done // 2):50}|"
+        text = (
+            f"train: {bar} {secs * 50}/{job.secs * 50} [{secs // 60:02}:{secs % 60:02}, 50.0it/s]"
+        )
+        at_ns = job.begin_ns + secs * SECOND_NS
+        yield Rows(statuses={Stream.STDERR: StatusRow(Stream.STDERR, at_ns, text.encode())})
+
+
+def _reports(job: Job) -> Iterator[Rows]:
+    for secs in range(job.report_secs, job.secs, job.report_secs) if job.report_secs else ():
+        number = job.records * secs // job.secs
+        if number:
+            yield Rows(report=_report(job, number, job.begin_ns + secs * SECOND_NS, final=False))
+    if job.report_secs:
+        yield Rows(report=_report(job, job.records, job.end_ns + 1, final=True))
+
+
+def _report(job: Job, number: int, time_ns: int, *, final: bool) -> ReportRow:
+    numbers = ((key, value) for key, value in job.record(number).items() if key != "step")
+    found = [
+        KeyReport(key, number, "step", value, 0.0, value, number, number // 2, number)
+        for key, value in numbers
+    ]
+    return ReportRow(time_ns, documents(found), final)
+
+
 def _marks(job: Job) -> list[EventRow]:
     identity = {
         "name": "train.py",
@@ -176,8 +257,6 @@ def _marks(job: Job) -> list[EventRow]:
         "mode": "enabled",
         "started_ns": job.begin_ns,
     }
-    counts = job.counts()
-    heartbeat = {"event": "heartbeat", "mode": "enabled", **counts}
     ended = {
         "state": job.state,
         "exit_code": 0,
@@ -186,15 +265,19 @@ def _marks(job: Job) -> list[EventRow]:
         "ended_ns": job.end_ns,
         "mode": "enabled",
     }
-    end = {**ended, **counts, "hosts": [job.host]}
+    end = {**ended, **job.counts(), "hosts": [job.host]}
     x_axis = {"key": "step", "rule": 3, "words": "step: integers that never fall", "path": ["step"]}
-    beats = range(job.heartbeat_secs, job.secs, job.heartbeat_secs)
     return [
         EventRow(job.begin_ns, started),
-        *(EventRow(job.begin_ns + secs * SECOND_NS, heartbeat) for secs in beats),
         EventRow(job.end_ns, {"event": "ended", **end}),
         EventRow(job.end_ns + 1, {"event": "closed", **end, "x_axis": x_axis}),
     ]
+
+
+def _heartbeats(job: Job) -> list[EventRow]:
+    heartbeat = {"event": HEARTBEAT, "mode": "enabled", **job.counts()}
+    beats = range(job.heartbeat_secs, job.secs, job.heartbeat_secs)
+    return [EventRow(job.begin_ns + secs * SECOND_NS, heartbeat) for secs in beats]
 
 
 def slurm_chunks(jobs: Iterable[Job]) -> Iterator[Chunk]:
@@ -273,8 +356,15 @@ class Filler:
                 ]
                 jobs += of_host
                 self._push(merge(*map(chunks_of, (*of_host, *beside)), key=_begin_ns))
-            self._push(slurm_chunks(sorted(jobs, key=lambda job: job.end_ns)))
-            self._settle()
+            self.slice(self._at, (), sorted(jobs, key=lambda job: job.end_ns))
+
+    def slice(self, at: str, chunks: Iterable[Chunk], ends: Iterable[Job] = ()) -> None:
+        """What came within SLICE_SECS, in order of time. at: when, for `say`; ends: jobs that Slurm
+        ended then."""
+        self._at = at
+        self._push(chunks)
+        self._push(slurm_chunks(ends))
+        self._settle()
 
     def _push(self, chunks: Iterable[Chunk]) -> None:
         """Chunks in order of time, in bodies of one stream, of about BODY_BYTES."""

@@ -223,7 +223,7 @@ class Bench:
             finally:
                 filler.close()
             say("Loki writes its chunks")
-            _wait_flushed(loki)
+            wait_flushed(loki)
         print(
             f"  {filler.entries:,} entries, {filler.line_bytes / 1e6:,.0f} MB of lines", flush=True
         )
@@ -319,7 +319,7 @@ def _streams(loki: LokiSource, selector: str, when: Range) -> list[dict[str, str
     return series
 
 
-def _wait_flushed(loki: LokiServer) -> None:
+def wait_flushed(loki: LokiServer) -> None:
     deadline = time.monotonic() + SETTLE_SECS
     while time.monotonic() < deadline:
         text = requests.get(f"{loki.url}/metrics", timeout=30).text

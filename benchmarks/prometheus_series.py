@@ -46,9 +46,9 @@ class Facts(NamedTuple):
 class Node:
     """An agent's /metrics, with some tasks of an array."""
 
-    def __init__(self, name: str) -> None:
-        self.jobs = JobMetrics(MetricsSection(), "c1", name)
-        self.agent = AgentMetrics("c1", name)
+    def __init__(self, name: str, cluster: str = "c1") -> None:
+        self.jobs = JobMetrics(MetricsSection(), cluster, name)
+        self.agent = AgentMetrics(cluster, name)
         self.server = MetricsServer("127.0.0.1:0", self.agent, self.jobs)
         self.target = f"127.0.0.1:{self.server.port}"
         self._captures: list[FakeCapture] = []
@@ -131,7 +131,7 @@ class Bench:
         return FakeCapture(key=f"{array}.{task}", job_id=job_id, task=task if self.one_job else 0)
 
     def _row(self, words: str, prometheus: PrometheusServer, *, running: bool = False) -> Facts:
-        before = _facts(prometheus)
+        before = facts_of(prometheus)
         heaps = []
         scrapes = self.scrapes if running else 3
         with Progress(f"{words[0].upper()}{words[1:]}") as progress:
@@ -142,8 +142,8 @@ class Bench:
                     if running:
                         node.go_on(self.keys)
                 time.sleep(max(0.0, self.interval_secs - (time.monotonic() - begin)))
-                heaps.append(_facts(prometheus).heap)
-        after = _facts(prometheus)._replace(heap=min(heaps[len(heaps) // 2 :]))
+                heaps.append(facts_of(prometheus).heap)
+        after = facts_of(prometheus)._replace(heap=min(heaps[len(heaps) // 2 :]))
         cpu = (after.cpu_secs - before.cpu_secs) / scrapes
         print(
             f"| {words} | {after.series:,.0f} | {after.resident / 1e6:,.0f} | {after.heap / 1e6:,.0f} | {cpu:.2f} |",
@@ -174,7 +174,7 @@ def _array_is_there(prometheus: PrometheusServer) -> bool:
     )
 
 
-def _facts(prometheus: PrometheusServer) -> Facts:
+def facts_of(prometheus: PrometheusServer) -> Facts:
     values: dict[str, float] = {}
     for line in _ask(prometheus, "/metrics").text.splitlines():
         name, _, value = line.rpartition(" ")
