@@ -18,6 +18,9 @@ _COLOUR_OR_ERASE = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
 _ERASE = re.compile(rb"(?<!\r)\x1b\[0?K")
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
 _UNFINISHED = re.compile(rb"\x1b[\[(]?[0-9;:]*\x1b")  # without the second one it might be whole
+# moves the cursor, erases or sets a mode: looked for at the begin, so that little is done in vain
+_move = re.compile(rb"\x1b\[[0-9;?]*[A-JLMPSTXdfhlr]").search
+_BEGIN_BYTES = 1024
 _MAX_REST = 256  # bytes
 _FEW_COLOURS = 16
 _first_control = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]").search
@@ -32,6 +35,8 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
     a sequence); None where data is more than plain text.
     """
     rest = b""
+    if b"\x1b" in data and _move(data, 0, _BEGIN_BYTES) is not None:
+        return None
     if not data.isascii():
         try:
             text, size = utf_8_decode(data, "strict", False)
@@ -52,11 +57,13 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
         cut_off = _CUT_OFF.match(data, data.rfind(b"\x1b"))
         if cut_off is not None:
             data, rest = data[: cut_off.start()], cut_off[0] + rest
-        if _UNFINISHED.search(data) is not None:
-            return None
-        data = _without(_COLOUR, data) if b"\r" in controls else _without(_COLOUR_OR_ERASE, data)
-        if b"\x1b" in data:
-            data = _ERASE.sub(b"", data)
+        sequence = _COLOUR if b"\r" in controls else _COLOUR_OR_ERASE
+        reduced = _without_few(sequence, data)
+        if reduced is None:
+            if _UNFINISHED.search(data) is not None:
+                return None
+            reduced = sequence.sub(b"", data)
+        data = _ERASE.sub(b"", reduced) if b"\x1b" in reduced else reduced
     if b"\r" in controls:
         line = data.rstrip(b"\r")
         data, rest = line, data[len(line) :] + rest
@@ -73,20 +80,20 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
     return _without_tabs(data, rest, columns, open_line)
 
 
-def _without(sequence: re.Pattern[bytes], data: bytes) -> bytes:
-    """A log has few colours: each is taken out by one pass, if those few are all that ESC begins;
-    else one by one."""
+def _without_few(sequence: re.Pattern[bytes], data: bytes) -> bytes | None:
+    """A log has few colours: each is taken out by one pass. None unless those few are all that ESC
+    begins; so none is unfinished."""
     escape_count = data.count(b"\x1b")
     text = data
     for _ in range(_FEW_COLOURS):
         match = sequence.match(text, text.find(b"\x1b"))
         if match is None:
-            break
+            return None
         escape_count -= data.count(match[0])
         text = text.replace(match[0], b"")
         if not escape_count:
             return text
-    return sequence.sub(b"", data)
+    return None
 
 
 def _without_tabs(
