@@ -6,13 +6,15 @@ Each step is one primitive over the whole chunk; nothing is done per drawing.
 
 from codecs import utf_8_decode
 
+from logshipper import line_feeds
 from logshipper.render.cell_width import not_one_cell
 
-_ASCII_TEXT = bytes([0x0D, *range(0x20, 0x7F)])
+_ASCII_TEXT = bytes([0x0A, 0x0D, *range(0x20, 0x7F)])
 _CONTINUATION = bytes(range(0x80, 0xC0))
-_CONTROLS = bytes([*range(0x20), 0x7F])
+_CONTROLS = bytes([*range(0x0A), *range(0x0B, 0x20), 0x7F])
 _BLOCKS = b"\x92\x93\x94\x95\x96"  # second bytes of U+2480 to U+25BF, which bars are drawn with; each takes one cell
 _MIN_BYTES = 512  # less than that isn't worth the looks
+_MIN_DRAWINGS = 4  # over each other in one line
 _MAX_KEPT = 16
 
 
@@ -20,16 +22,28 @@ def fold(text: str, data: bytes, columns: int) -> str:
     """What draws the same as text does on a screen so wide, where no sequence is half read. data:
     its bytes.
 
-    What stays: all up to the first CR, what is drawn last, and what sticks out of all that is drawn
-    over it later.
+    What stays: all up to the first CR of a line, what is drawn last, and what sticks out of all
+    that is drawn over it later.
     """
     begin = data.find(b"\r")
+    has_lines = b"\n" in data
     if (
         data.rfind(b"\r") - begin < _MIN_BYTES
-        or b"\n" in data
+        or (has_lines and data.count(b"\r") < _MIN_DRAWINGS * line_feeds.count(data))
         or not _takes_single_cells(data, begin)
     ):
         return text
+    if not has_lines:
+        return _fold_line(text, columns)
+    return "\n".join(
+        [
+            _fold_line(line, columns) if line.count("\r") >= _MIN_DRAWINGS else line
+            for line in text.split("\n")
+        ]
+    )
+
+
+def _fold_line(text: str, columns: int) -> str:
     texts = text.split("\r")
     sizes = list(map(len, texts))
     sizes[0] = 0
@@ -45,7 +59,7 @@ def fold(text: str, data: bytes, columns: int) -> str:
 
 
 def _takes_single_cells(data: bytes, begin: int) -> bool:
-    """Whether there is nothing but text and CR, and each character from begin on takes one cell.
+    """Whether there is nothing but text, LF and CR, and each character from begin on takes one cell.
 
     What stands for invalid bytes does.
     """

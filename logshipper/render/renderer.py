@@ -328,7 +328,7 @@ class Renderer:
     def _feed_screen(self, piece: bytes) -> int:
         piece = piece[:_SCREEN_BYTES]
         text = self._decoder.decode(piece)
-        if self._parser.is_ground and not self._screen.insert_mode:
+        if b"\x1b" not in piece and self._parser.is_ground and not self._screen.insert_mode:
             text = fold(text, piece, self._screen.columns)
         end = self._parser.feed(text)
         if end < 0:
