@@ -18,11 +18,14 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Concatenate, TypeAlias
 
+from logshipper.render.carriage_returns import fold
 from logshipper.render.log_screen import LogScreen
+from logshipper.render.redraws import stretches, without_colours
 
 MAX_PARAMETERS = 256  # characters of a CSI sequence between CSI and its last one
 MAX_STRING = 4096
 MAX_NUMBER = 9999
+_MAX_DRAWN = 5  # frames of one shape; if the screen isn't as before by then, all are
 
 _CONTROL = "\x00-\x1f\x7f-\x9f"
 _TOKEN = re.compile(
@@ -250,6 +253,44 @@ class EscapeParser:
         That LF isn't carried out: LogScreen.line_feed or take_line is to be called. Returns the
         place behind it, or -1 where there is none.
         """
+        if "\x1b" not in text:
+            return self._feed_part(text)
+        begin = 0
+        if self._state is not _State.GROUND:
+            begin = self._resume(text, 0)
+            if begin < 0:
+                return -begin
+            self._text_end = -1
+        rest = text[begin:]
+        if self._select_style is None:
+            rest = without_colours(rest)
+            if "\x1b" not in rest and not self._screen.insert_mode:
+                rest = fold(rest, rest.encode(), self._screen.columns)
+        end = self._feed_frames(rest)
+        if end < 0:
+            return -1
+        for _ in range(rest.count("\n", 0, end)):  # colours have none
+            begin = text.index("\n", begin) + 1
+        return begin
+
+    def _feed_frames(self, text: str) -> int:
+        """As `feed`, but for frames that the next ones cover."""
+        at = 0
+        for places in stretches(text, self._screen.columns):
+            shape: object = None
+            for place in places[1:_MAX_DRAWN]:
+                end = self._feed_part(text[at:place])
+                if end >= 0:
+                    return at + end
+                at = place
+                shape_before, shape = shape, self._screen.shape()
+                if shape == shape_before is not None:
+                    at = places[-1]
+                    break
+        end = self._feed_part(text[at:] if at else text)
+        return at + end if end >= 0 else -1
+
+    def _feed_part(self, text: str) -> int:
         at = 0
         end = len(text)
         match_token = _TOKEN.match
@@ -276,8 +317,10 @@ class EscapeParser:
                     return at
                 screen.line_feed()
             elif kind == _CSI:
-                if token[6] != "m":
-                    self._carry_out(token[5], token[6], self._drawn_before(text, begin))
+                last = token[6]
+                if last != "m":
+                    before = self._drawn_before(text, begin) if last == "b" else ""
+                    self._carry_out(token[5], last, before)
                 elif self._select_style is not None:
                     self._select_style(token[5])
             elif kind == _REDRAWN:

@@ -48,6 +48,10 @@ class FinalLines:
         """Whether there is something to take."""
         return bool(self._blocks or self._lines)
 
+    def size(self) -> tuple[int, int]:
+        """How much was collected."""
+        return len(self._blocks), len(self._lines)
+
     def take(self) -> list[Block]:
         """All that was collected since the last call."""
         self._end_lines()

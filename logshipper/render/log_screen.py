@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from logshipper.render import command_prefix
 from logshipper.render.cell_width import not_one_cell, not_own_cells
 from logshipper.render.final_lines import FinalLines, LongLine
-from logshipper.render.row import Row
+from logshipper.render.row import Row, account
 from logshipper.render.screen import Screen
 
 QUIET_SECS = 1.0
@@ -445,6 +445,19 @@ class LogScreen(Screen):
             ):
                 return self._group_of(at - 1).stop
         return 0
+
+    # ---- for the parser
+
+    def shape(self) -> object:
+        """All but the characters of rows that aren't given out; None in modes in which frames of one
+        shape (redraws.py) may draw different cells nevertheless."""
+        if not self.has_default_modes():
+            return None
+        return (
+            (self.x, self.y, self.low, self.max_rise, self.calm, self._done, self._end),
+            (self.live, self._addressed, self._has_hidden, self._has_risen, self._lines.size()),
+            [(row, len(row.cells), account(row)) for row in self.rows],
+        )
 
     # ---- for the renderer
 

@@ -6,6 +6,7 @@ wide one. Cells to the right of the last one drawn don't exist and are blank.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from logshipper.render.final_lines import LongLine
 
@@ -198,3 +199,7 @@ class Row:
         cells = self._as_list()
         cells.extend([" "] * (begin - len(cells)))
         cells[begin:end] = new
+
+
+# all that is known of a row but its cells
+account = attrgetter(*(name for name in Row.__slots__ if name != "cells"))

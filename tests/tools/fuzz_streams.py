@@ -1,14 +1,15 @@
 """Random terminal streams by seed, and what must hold for each. For tests.tools.fuzz and its test.
 
-A stream is grammar (text, control functions with odd numbers), bytes of a small alphabet, or an
-escape-heavy program's output that was cut, spliced and changed. The same seed gives the same stream
-everywhere.
+A stream is grammar (text, control functions with odd numbers), bytes of a small alphabet, an
+escape-heavy program's output that was cut, spliced and changed, or the same rows drawn over and
+over. The same seed gives the same stream everywhere.
 """
 
 import random
 from typing import NamedTuple
+from unittest import mock
 
-from logshipper.render import carriage_returns, escape_parser
+from logshipper.render import carriage_returns, escape_parser, redraws
 from logshipper.render.log_screen import LogScreen
 from logshipper.render.renderer import Block, Renderer
 from logshipper.render.row import MAX_JOINED
@@ -126,6 +127,12 @@ _ALPHABET = (
     b"\x1b\x1b\x1b[[[]?;;0123456789 ABCDHJKLMPSTXbcdfghlmru"
     b"\r\r\n\n\n\b\t\x07\x18\x0e\x0f\xc3\xa9\xe6\x97\xa5\xffxyz"
 )
+_MOVES = (
+    *("\r", "\r", "\r", "\n", "\n", "\r\n"),
+    *(f"\x1b[{last}" for last in "A A 2A B E F 2F G 2K 2K K 1K J 1J 31m m ?25l".split()),
+)
+_ODD_MOVES = ("\x1b[C", "\x1b[H", "\x1b[2J", "\x1b[5b", "\x1b7", "\b", "\t")
+_CELLS = "aab  /lLO0%█│"
 _SIZES = ((10, 3), (10, 3), (5, 2), (2, 1), (20, 5), (12, 4), (7, 8), (80, 6), (160, 50))
 _LATER = (0.0, 0.0, 0.1, 0.9, 1.5, 3.0)
 _END = 100.0
@@ -181,7 +188,7 @@ def make_case(seed: int) -> Case:
     pieces = []
     for _ in range(source.choice((1, 1, 2, 3))):
         pieces.append(
-            (source.choice((_grammar, _grammar, _mutated, _mutated, _noise))(source), now)
+            (source.choice((_grammar, _mutated, _mutated, _noise, _redrawn, _redrawn))(source), now)
         )
         now += source.choice(_LATER)
     return Case(
@@ -242,17 +249,37 @@ def _mutated(source: random.Random) -> bytes:
     return bytes(data)
 
 
+def _redrawn(source: random.Random) -> bytes:
+    """Rows drawn over and over, nearly always by the same control functions and as long."""
+    moves = _MOVES if source.random() < 0.8 else _MOVES + _ODD_MOVES
+    pattern = [
+        (source.choice((0, 1, 2, 5, 11)), "".join(source.choices(moves, k=source.randint(1, 3))))
+        for _ in range(source.randint(1, 4))
+    ]
+    if source.random() < 0.8:
+        pattern[-1] = (pattern[-1][0], f"\r\x1b[{source.randint(1, len(pattern))}A")
+    is_odd = source.choice((0.0, 0.05, 0.2))
+    words = [_word(source)]
+    for _ in range(source.randint(4, 12)):
+        for size, run in pattern:
+            if source.random() < is_odd:
+                words.append(source.choice((_word(source), "/LOGCOMMAND"[:size], "/", run)))
+            words += (*source.choices(_CELLS, k=size), run)
+    return "".join(words).encode(errors="surrogateescape")
+
+
 # ---- what must hold
 
 
 def check(case: Case) -> None:
     """Raises AssertionError, or whatever the renderer raises."""
-    size = case.columns, case.rows
-    least, carriage_returns._MIN_BYTES = carriage_returns._MIN_BYTES, 0
-    try:
-        _check_all(case, size)
-    finally:
-        carriage_returns._MIN_BYTES = least
+    with (
+        mock.patch.multiple(carriage_returns, _MIN_BYTES=0),
+        mock.patch.multiple(
+            redraws, _MIN_FRAMES=4, _MIN_SIZE=0, _repeats=lambda text, columns: True
+        ),
+    ):
+        _check_all(case, (case.columns, case.rows))
 
 
 def _check_all(case: Case, size: tuple[int, int]) -> None:
