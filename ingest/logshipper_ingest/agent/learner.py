@@ -74,6 +74,7 @@ class Learner:
         self.is_behind = False  # more waits than the last turn took
         self._damage_lines: Counter[int] = Counter()  # in the agent's log, by user
         self._damages_due = 0.0  # when they are reported again
+        self._gone: list[str] = []  # captures to be forgotten, see `forget`
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
         """Goes on with each capture whose time has come or whose segment has grown, user by user;
@@ -199,6 +200,11 @@ class Learner:
             capture.shown_state = state
             self._metrics.update(view_of(capture, state))
 
+    def forget(self, capture: FollowedCapture) -> None:
+        """It is over, and its directory is removed: with the next `save` the checkpoints have
+        nothing of it."""
+        self._gone.append(capture.folder.key)
+
     def save(self, captures: Iterable[FollowedCapture], *, at_once: bool = False) -> None:
         """Writes what has changed into the checkpoints, every few seconds, or at once."""
         now = time.monotonic()
@@ -212,9 +218,10 @@ class Learner:
             or (capture.checkpoint.position, capture.checkpoint.done)
             != (capture.learnt.position, capture.learnt.done)
         ]
-        if changed:
+        if changed or self._gone:
             knowledge = [capture.learnt for capture in changed]
-            self._checkpoints.put_learnt(knowledge)
+            self._checkpoints.put_learnt(knowledge, self._gone)
+            self._gone = []
             fault_point("learnt")
             for capture, learnt in zip(changed, knowledge, strict=True):
                 capture.checkpoint = learnt

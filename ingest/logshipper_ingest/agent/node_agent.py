@@ -416,6 +416,7 @@ class NodeAgent:
             if not capture.folder.remove():
                 return False
             fault_point("capture_removed")
+            self._learner.forget(capture)
         except OSError as error:  # the others go on; it is left in the spool, and tried again
             words = os_words(error)
             self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")

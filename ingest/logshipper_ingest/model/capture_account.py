@@ -8,7 +8,7 @@ can rely on it.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -540,12 +540,8 @@ def clean_ledger(ledger: Json) -> Json:
     cleaned: Json = {}
     for name in STREAM_NAMES.values():
         account = ledger.get(name)
-        counts = account if isinstance(account, dict) else {}
-        cleaned[name] = {count: _count_of(counts, count) for count in LEDGER_COUNTS}
-    return {
-        **cleaned,
-        **{count: _count_of(ledger, count) for count in ("notes", "status", "parts")},
-    }
+        cleaned[name] = _counts_of(account if isinstance(account, dict) else {}, LEDGER_COUNTS)
+    return {**cleaned, **_counts_of(ledger, ("notes", "status", "parts"))}
 
 
 def _record_row(frame: Frame, line: int, time_ns: int, text: bytes) -> RecordRow:
@@ -613,6 +609,14 @@ def _count_of(record: Json, name: str) -> int:
     """A count that fits SQLite; 0 where it isn't one."""
     value: Any = record.get(name)  # Any: JSON, checked here
     return value if type(value) is int and 0 <= value < 1 << 63 else 0
+
+
+def _counts_of(record: Json, names: Iterable[str]) -> dict[str, int]:
+    """Likewise, of each name: a ledger has so many that calls would be most of it."""
+    return {
+        name: value if type(value := record.get(name)) is int and 0 <= value < 1 << 63 else 0
+        for name in names
+    }
 
 
 def _text_of(record: Json, name: str) -> str:

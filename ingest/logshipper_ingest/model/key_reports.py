@@ -2,7 +2,7 @@
 Pure."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from logshipper_ingest.model.job import Json
 from logshipper_ingest.model.metadata_keys import Number
@@ -36,9 +36,12 @@ class KeyReport:
         ):
             return None
         try:
-            return {name: _short(value) for name, value in asdict(self).items()}
+            return {name: _short(getattr(self, name)) for name in _FIELDS}
         except OverflowError:
             return None
+
+
+_FIELDS = tuple(field.name for field in fields(KeyReport))
 
 
 def _short(value: object) -> object:

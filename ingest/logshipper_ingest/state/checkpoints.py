@@ -9,9 +9,11 @@ before both positions may go.
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
+
+import orjson
 
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.x_axis import XAxis
@@ -31,7 +33,7 @@ CREATE TABLE shipped (
     account TEXT NOT NULL,
     counts TEXT NOT NULL,
     changed_ns INTEGER NOT NULL
-) WITHOUT ROWID;
+);
 CREATE TABLE learnt (
     folder TEXT PRIMARY KEY,
     segment INTEGER NOT NULL,
@@ -39,7 +41,7 @@ CREATE TABLE learnt (
     done INTEGER NOT NULL,
     account TEXT NOT NULL,
     x_axis TEXT NOT NULL
-) WITHOUT ROWID;
+);
 CREATE TABLE stream (
     labels TEXT PRIMARY KEY,
     newest_ns INTEGER NOT NULL
@@ -49,7 +51,10 @@ CREATE TABLE note (
     value TEXT NOT NULL
 ) WITHOUT ROWID"""
 STATE_FILE = "state.db"  # in the agent's state_dir
+_SHIPPED = ("identity", "segment", "offset", "done", "account", "counts", "changed_ns")
+_LEARNT = ("segment", "offset", "done", "account", "x_axis")
 KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
+KEPT_CAPTURES = 20_000  # that are done: beyond, the oldest are forgotten sooner. About a KB each
 
 
 @dataclass
@@ -67,6 +72,8 @@ class Counts:
 
 
 _COUNTS = frozenset(field.name for field in fields(Counts))
+_NO_COUNTS = vars(Counts())
+_NO_ACCOUNT = vars(CaptureAccount())
 
 
 @dataclass
@@ -92,6 +99,19 @@ class CaptureKnowledge(NamedTuple):
     axis: XAxis
 
 
+def _put(table: str, columns: Sequence[str]) -> str:
+    """Where a row stands it is changed: those that stay lie close together."""
+    names, places = ", ".join(("folder", *columns)), ", ".join("?" * (len(columns) + 1))
+    changes = ", ".join(f"{column} = excluded.{column}" for column in columns)
+    return (
+        f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608  names of our own
+        f" ON CONFLICT (folder) DO UPDATE SET {changes}"
+    )
+
+
+_PUT_SHIPPED, _PUT_LEARNT = _put("shipped", _SHIPPED), _put("learnt", _LEARNT)
+
+
 class Checkpoints(StateFile):
     """The file, open for writing."""
 
@@ -115,16 +135,15 @@ class Checkpoints(StateFile):
         sent to."""
         with self._transaction() as connection:
             connection.executemany(
-                "INSERT OR REPLACE INTO shipped (folder, identity, segment, offset, done, account, counts, changed_ns)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                _PUT_SHIPPED,
                 (
                     (
                         checkpoint.folder,
-                        json.dumps(checkpoint.identity._asdict()),
+                        json.dumps(_identity_values(checkpoint.identity), separators=(",", ":")),
                         *checkpoint.position,
                         checkpoint.done,
-                        checkpoint.account.to_json().decode(),
-                        json.dumps(vars(checkpoint.counts)),
+                        _account_text(checkpoint.account),
+                        orjson.dumps(_changed(vars(checkpoint.counts), _NO_COUNTS)).decode(),
                         checkpoint.changed_ns,
                     )
                     for checkpoint in captures
@@ -160,21 +179,25 @@ class Checkpoints(StateFile):
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None
 
-    def put_learnt(self, captures: Iterable[CaptureKnowledge]) -> None:
+    def put_learnt(self, captures: Iterable[CaptureKnowledge], gone: Iterable[str] = ()) -> None:
+        """gone: captures that are shipped to the end and removed. What is shipped says as much of
+        them as what is learnt."""
         with self._transaction() as connection:
             connection.executemany(
-                "INSERT OR REPLACE INTO learnt (folder, segment, offset, done, account, x_axis)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
+                _PUT_LEARNT,
                 (
                     (
                         knowledge.folder,
                         *knowledge.position,
                         knowledge.done,
-                        knowledge.account.to_json().decode(),
+                        _account_text(knowledge.account),
                         knowledge.axis.to_json(),
                     )
                     for knowledge in captures
                 ),
+            )
+            connection.executemany(
+                "DELETE FROM learnt WHERE folder = ?", ((folder,) for folder in gone)
             )
 
     def put_notes(self, notes: Mapping[str, object]) -> None:
@@ -191,14 +214,19 @@ class Checkpoints(StateFile):
             row = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
         return None if row is None else json.loads(row[0])
 
-    def forget(self, present: Iterable[str], before_ns: int) -> None:
-        """Forgets captures that are done since before a time, and aren't in the spool any more."""
+    def forget(
+        self, present: Iterable[str], before_ns: int, most_captures: int = KEPT_CAPTURES
+    ) -> None:
+        """Forgets captures that are done since before a time, and aren't in the spool any more; of
+        those that are done, the newest most_captures are kept at most."""
         keep = set(present)
         with self._transaction() as connection:
             old = connection.execute(
                 "SELECT folder FROM shipped WHERE changed_ns < ? UNION"
-                " SELECT folder FROM learnt WHERE folder NOT IN (SELECT folder FROM shipped)",
-                (before_ns,),
+                " SELECT folder FROM learnt WHERE folder NOT IN (SELECT folder FROM shipped) UNION"
+                " SELECT * FROM (SELECT folder FROM shipped WHERE done"
+                " ORDER BY changed_ns DESC LIMIT -1 OFFSET ?)",
+                (before_ns, most_captures),
             ).fetchall()
             _drop(connection, [folder for (folder,) in old if folder not in keep])
 
@@ -243,6 +271,23 @@ def read_shipped(
         ]
     except (ValueError, TypeError) as error:
         raise damaged(path, str(error)) from None
+
+
+def _account_text(account: CaptureAccount) -> str:
+    return orjson.dumps(_changed(vars(account), _NO_ACCOUNT)).decode()
+
+
+def _identity_values(identity: Identity) -> dict[str, Any]:  # Any: as Identity's fields
+    return _changed(identity._asdict(), Identity._field_defaults)
+
+
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what has its default (Any: fields of all types), which reading puts in again."""
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in defaults or value != defaults[name]
+    }
 
 
 def _fields_of(

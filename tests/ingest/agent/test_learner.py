@@ -206,6 +206,22 @@ def test_saving_is_put_off_and_never_forgotten(node: ShippingNode) -> None:
         assert state.account.lines == 2
 
 
+def test_what_is_over_and_removed_is_forgotten_with_the_next_save(node: ShippingNode) -> None:
+    for name in ("job1", "job2"):
+        with node.capture(name, soon_ns()) as capture:
+            capture.start()
+            capture.end()
+            capture.close()
+    node.ship()
+    gone, there = node.follow()
+    node.learner.save(node.captures.values(), at_once=True)
+    node.learner.forget(gone)
+    assert node.checkpoints.learnt(gone.folder.key) is not None
+    node.learner.save([there], at_once=True)
+    assert node.checkpoints.learnt(gone.folder.key) is None
+    assert node.checkpoints.learnt(there.folder.key) is not None
+
+
 def test_a_dead_capture_is_over_with_what_is_lost(node: ShippingNode) -> None:
     with node.capture("job1", soon_ns()) as writer:
         writer.start()

@@ -23,6 +23,7 @@ from logshipper_ingest.state.checkpoints import (
     Counts,
     read_state,
 )
+from tests.tools.segment_factory import make_ledger
 
 DAY_NS = 86400 * 10**9
 IDENTITY = Identity(
@@ -141,6 +142,47 @@ def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(
     assert checkpoints.shipped() == []
     assert checkpoints.learnt("removed halfway") is None
     assert checkpoints.learnt("removed unshipped") is None
+
+
+def test_of_captures_that_are_done_the_newest_are_kept(checkpoints: Checkpoints) -> None:
+    done = [checkpoint(f"done{number}", done=True, changed_ns=100 + number) for number in range(5)]
+    checkpoints.commit([*done, checkpoint("at work", changed_ns=100)], {})
+    checkpoints.forget(["done0"], 50, most_captures=2)
+    assert {row.folder for row in checkpoints.shipped()} == {"done0", "done3", "done4", "at work"}
+
+
+def test_what_was_learnt_of_a_capture_that_is_gone_goes(checkpoints: Checkpoints) -> None:
+    checkpoints.commit([checkpoint("gone", done=True)], {})
+    checkpoints.put_learnt([learnt("gone", done=True), learnt("there")])
+    checkpoints.put_learnt([], gone=["gone"])
+    assert checkpoints.learnt("gone") is None
+    assert checkpoints.learnt("there") is not None
+    assert [row.folder for row in checkpoints.shipped()] == ["gone"]
+
+
+def test_a_capture_that_is_done_takes_no_page_of_its_own(
+    checkpoints: Checkpoints, path: str
+) -> None:
+    account = CaptureAccount(
+        cluster="local", name="train.py", user="ann", host="node0123", state="COMPLETED", exit_code=0,
+        started_ns=10**18, ended_ns=10**18, heartbeat_ns=10**18, columns=160, rows=50,
+        ledger=make_ledger({"stored": 10**6, "bytes": 10**9}, {"stored": 7}), version="0.1.0",
+        boot_id="c161f5c4-9768-4139-bd24-129c23ba567f", stored={"stdout": 10**6, "stderr": 7},
+        last_ns={"stdout": 10**18, "stderr": 10**18}, newest_ns=10**18, records=1000, bytes_logged=10**9,
+        marks=2, marked_ns=10**18,
+    )  # fmt: skip
+    counts = Counts(
+        {"log": 10**6, "metadata": 1000, "event": 100, "value": 9}, 10**9, last_ns=10**18
+    )
+    rows = [
+        checkpoint(f"job{number}@1.aaaaaaaa", done=True, account=account, counts=counts)
+        for number in range(400)
+    ]
+    checkpoints.commit(rows, {})
+    assert checkpoints.shipped("job7@1.aaaaaaaa") == [rows[7]]
+    with closing(sqlite3.connect(path)) as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    assert pages < len(rows) / 2  # of 4 KiB
 
 
 # ---- reading next to the agent
