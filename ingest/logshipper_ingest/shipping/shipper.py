@@ -53,6 +53,9 @@ from logshipper_ingest.state.checkpoints import Checkpoints
 
 # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 FULL_ROUND_BYTES = 256 << 10
+MANY_PUSHES = 10  # of a round: then what is little waits for more, or small pushes would be most
+FEW_PUSHES = 3
+LEAST_WAIT = 0.25  # of batch_wait_secs
 LEAST_PAUSE_SECS = 0.05  # between two rounds
 STREAMS_AT_ONCE = 8
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
@@ -107,6 +110,7 @@ class Shipper:
         self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
         self.round_bytes = 0  # of spooled frames, in the last round
+        self.round_streams = 0  # that the last round had something for: at least as many pushes
         # Of acknowledged chunks, by capture, of those that went back.
         self._digests: dict[str, set[bytes]] = {}
         # By capture: streams that didn't take its lines.
@@ -149,7 +153,7 @@ class Shipper:
         touched: list[ShippedCapture],
         pieces: list[_Piece],
     ) -> bool:
-        self.round_bytes, more = 0, False
+        self.round_bytes, self.round_streams, more = 0, 0, False
         self._turn += 1
         candidates = [capture for capture in captures if capture.waits or self._end(capture)]
         self._delivery.want("captures", {self._tenant(capture) for capture in candidates})
@@ -566,6 +570,7 @@ class Shipper:
                     for chunks in queues
                 )
                 queues = [chunks for chunks in unblocked_queues if chunks]
+            self.round_streams += len(queues)
             tasks = [self._pool.submit(self._deliver_stream, chunks, pauses) for chunks in queues]
             for task in tasks:
                 refusals, acknowledged_chunks = task.result()
@@ -690,6 +695,14 @@ def _digest(chunk: Chunk) -> bytes:
     return hashlib.blake2b(where.encode() + chunk.encoded(), digest_size=16).digest()
 
 
+def wait_share(round_bytes: int, round_streams: int) -> float:
+    """Of batch_wait_secs, how long what comes next may wait for company: not long after a round that
+    was large, or took few pushes. So one job's lines are there soon, and a node's many streams
+    make no flood of small pushes."""
+    pushes = max(round_streams, FEW_PUSHES)
+    return max(min(1 - round_bytes / FULL_ROUND_BYTES, pushes / MANY_PUSHES), LEAST_WAIT)
+
+
 def ship_until(
     shipper: Shipper,
     captures: Callable[[], Sequence[ShippedCapture]],
@@ -698,8 +711,8 @@ def ship_until(
     say: Callable[[str], None],
     wake: threading.Event,
 ) -> None:
-    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner
-    after large ones, and once after a rest: a capture's first lines come right behind its start.
+    """The shipper's thread: round after round, wait_secs apart at most where nothing is left over (see
+    `wait_share`), and sooner once after a rest: a capture's first lines come right behind its start.
 
     wake: set when there is something to ship, and with stop; a look is due every wait_secs all the
     same.
@@ -725,8 +738,8 @@ def ship_until(
             continue
         pause = 0.0
         if shipper.round_bytes:
-            share = max(1 - shipper.round_bytes / FULL_ROUND_BYTES, 0.25)
-            pause = max(LEAST_PAUSE_SECS, wait_secs * share - (time.monotonic() - begin))
+            wait = wait_secs * wait_share(shipper.round_bytes, shipper.round_streams)
+            pause = max(LEAST_PAUSE_SECS, wait - (time.monotonic() - begin))
             shorter = min(rest_secs, pause - LEAST_PAUSE_SECS)
             rest_secs -= shorter
             stop.wait(pause - shorter)

@@ -20,7 +20,7 @@ from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.shipping import shares
 from logshipper_ingest.shipping.delivery import Stopped
-from logshipper_ingest.shipping.shipper import ship_until
+from logshipper_ingest.shipping.shipper import FULL_ROUND_BYTES, ship_until, wait_share
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.state.checkpoints import CaptureCheckpoint
@@ -534,6 +534,26 @@ def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> No
         wake.set()
         thread.join(scaled(10))
     assert not thread.is_alive()
+
+
+def test_little_of_few_streams_waits_for_a_part_of_the_time_and_of_many_for_all_of_it() -> None:
+    little = FULL_ROUND_BYTES // 100
+    assert wait_share(little, 1) == wait_share(little, 3) == 0.3
+    assert wait_share(little, 5) == 0.5
+    assert wait_share(little, 100) == 1 - little / FULL_ROUND_BYTES
+    assert wait_share(FULL_ROUND_BYTES // 2, 100) == 0.5
+    assert wait_share(FULL_ROUND_BYTES, 1) == wait_share(10 * FULL_ROUND_BYTES, 100) == 0.25
+
+
+def test_a_round_says_how_many_streams_it_was_for(node: ShippingNode) -> None:
+    for number in range(5):
+        node.capture(f"job{number}", soon_ns()).lines(["one", "two"])
+    node.learn()
+    node.round()
+    shards = len(node.loki.requests)
+    assert node.shipper.round_streams == shards == len(node.loki.streams())
+    node.round()
+    assert node.shipper.round_streams == 0
 
 
 # ---- order, and what comes late
