@@ -1,21 +1,25 @@
 """What `~/.logoptin` says (R6, R7, R12, R13): YAML, a few keys. What is malformed is refused whole:
 fails closed."""
 
-import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError
+from logshipper.late_pattern import late_pattern
+from logshipper.named_tuple import NamedTuple
 from logshipper.safe_text import safe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest to the narrowest
 COLORS: tuple[str, ...] = ("strip", "keep")
 JSON, DICT, PAIRS = METADATA_KINDS = ("json", "dict", "pairs")
 MAX_PATTERNS = 8
 # an attribute of each record has it: the segment format has 64 bytes for all of a line's
-_PATTERN_NAME = re.compile(r"[a-z][a-z0-9_-]{0,15}")
+_PATTERN_NAME = late_pattern(r"[a-z][a-z0-9_-]{0,15}")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
-_INTERVAL = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
+_INTERVAL = late_pattern(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
 # lines besides blank ones and comments
 _TRIVIAL: tuple[list[bytes], ...] = (
     [],
@@ -184,7 +188,7 @@ def _read_metadata(
 
 
 def _read_pattern(
-    key: str, item: dict[Any, Any], default_name: str, problems: list[str]
+    key: str, item: "dict[Any, Any]", default_name: str, problems: list[str]
 ) -> MetadataPattern | None:
     pattern, name = item.get("pattern"), item.get("name", default_name)
     unknown = [word for word in item if word not in ("pattern", "name")]
@@ -236,7 +240,7 @@ def _load_yaml(content: bytes, source: str) -> object:
                 )
             return super().compose_node(parent, index)
 
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> "dict[Any, Any]":
             keys = set()
             for key, _ in node.value:
                 if key.value in keys:
@@ -268,7 +272,7 @@ def _quote(value: object) -> str:
     return f"`{safe(text[:60])}{'...' if len(text) > 60 else ''}`"
 
 
-def _quote_all(words: tuple[str, ...] | dict[str, Any]) -> str:
+def _quote_all(words: "tuple[str, ...] | dict[str, Any]") -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 

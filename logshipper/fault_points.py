@@ -23,7 +23,7 @@ NAMES = {
     # ---- sidecar
     "sidecar_locked": "the sidecar holds its lock, and there is no segment",
     "segment_created": "a segment is there, without a header",
-    "segment_begun": "its header and name are synced, and nobody writes to it",
+    "segment_begun": "its header is written, and nothing else",
     "next_segment_made": "the next segment is there, and the last one doesn't say that it follows",
     "segment_sealed": "the last segment says so, and is still the one that is written",
     "frames_written": "frames are written, and not synced",

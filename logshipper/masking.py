@@ -7,7 +7,7 @@ the line: where a value ends, only the program that reads it knows. So `--max-to
 too: rather one value too many than a secret.
 """
 
-import re
+from logshipper.late_pattern import late_pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,19 +20,22 @@ _WORDS = (
     r"(?:pass[-_. ]?w(?:or)?d|pass[-_. ]?phrase|secret|token|api[-_. ]?key|credential|authorization"
     r"|(?<![a-z0-9])(?:pass|pwd?|auth)(?![a-z0-9]))[\w.\-]{0,200}"
 )
-_NAMED = re.compile(rf"(?i){_WORDS}")
-_ASSIGNED = re.compile(  # NAME=value, "name": value, name => value, ("name", value), <name>value
+_NAMED = late_pattern(rf"(?i){_WORDS}")
+_ASSIGNED = late_pattern(  # NAME=value, "name": value, name => value, ("name", value), <name>value
     rf"(?i){_WORDS}(?:[\"'\])\s]{{0,9}}[-+*/%&|^?!:<=>~]{{0,3}}[:=>]|[\"']\s{{0,9}},)\s*(?=\S)"
 )
 # --name value
-_GIVEN = re.compile(rf"(?i)(?<![^\s\"'`=(,;:|&{{\[])-[\w.\-]{{0,200}}?{_WORDS}[\"']?\s+(?=\S)")
-_OPTION = re.compile(rf"(?i)-[\w.\-]{{0,200}}?{_WORDS}[:=]?")  # whose value is the next word
-_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
+_GIVEN = late_pattern(rf"(?i)(?<![^\s\"'`=(,;:|&{{\[])-[\w.\-]{{0,200}}?{_WORDS}[\"']?\s+(?=\S)")
+_OPTION = late_pattern(rf"(?i)-[\w.\-]{{0,200}}?{_WORDS}[:=]?")  # whose value is the next word
+_USERINFO = late_pattern(r"(?<=://)[^/\s]*@")
+_NEEDED = frozenset(":=>,-@")  # none of these patterns matches without one of them
 
 
 def masked_text(text: str) -> str:
     """A text without what follows a secret's name, to its end, and without users and passwords in
     addresses."""
+    if _NEEDED.isdisjoint(text):
+        return text
     for pattern in (_ASSIGNED, _GIVEN):
         match = pattern.search(text)
         if match is not None:
@@ -51,7 +54,7 @@ def masked_words(words: "Iterable[str]") -> "Iterator[str]":
     hide = False
     for word in words:
         yield MASK if hide else masked_text(word)
-        hide = _OPTION.fullmatch(word) is not None
+        hide = word.startswith("-") and _OPTION.fullmatch(word) is not None
 
 
 def masked_json(value: "Any", name: str = "") -> "Any":  # Any: JSON

@@ -5,16 +5,16 @@ Names, notes and lines are written by users and their jobs; whoever prints them 
 `safe` (or one of the others) last. Pure.
 """
 
-import re
+from logshipper.late_pattern import late_pattern
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _CONTROL_CHARS = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"  # C0, DEL, C1: a terminal obeys them; surrogates: not valid UTF-8
 _ORDER_CHARS = (
     r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # show text in another order, or begin a line
 )
-_CONTROLS = re.compile(f"[{_CONTROL_CHARS}]")
-_UNSAFE = re.compile(f"[{_CONTROL_CHARS}{_ORDER_CHARS}]")
-_UNSAFE_IN_LINES = re.compile(f"(?!\\n)[{_CONTROL_CHARS}{_ORDER_CHARS}]")
+_CONTROLS = late_pattern(f"[{_CONTROL_CHARS}]")
+_UNSAFE = late_pattern(f"[{_CONTROL_CHARS}{_ORDER_CHARS}]")
+_UNSAFE_IN_LINES = late_pattern(f"(?!\\n)[{_CONTROL_CHARS}{_ORDER_CHARS}]")
 
 
 def safe(text: str) -> str:

@@ -4,15 +4,39 @@ imports only.
 Run as a module, it is the new process: `python -m logshipper_ingest.agent_start --store DIR`.
 """
 
+import fcntl
+import gc
 import os
 import sys
 
 import logshipper
 
+LOCK_FILE = "agent.lock"  # in the store: held by the agent at work on it
+_UNCOLLECTED = 50_000  # objects: more than its imports make
+
+
+def running_agent(root: str) -> int | None:
+    """The process id of the agent at work on the store, None where there is none."""
+    try:
+        fd = os.open(os.path.join(root, LOCK_FILE), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(os.pread(fd, 20, 0).strip() or b"0")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None
+
 
 def start(root: str) -> None:
-    """Starts the agent of a store, detached from the caller: no child of it, none of its
-    descriptors. Returns at once; what goes wrong stands in agent.log."""
+    """Starts the agent of a store, where none is at work, detached from the caller: no child of
+    it, none of its descriptors. Returns at once; what goes wrong stands in agent.log."""
+    if running_agent(root) is not None:
+        return
     child = os.fork()
     if child == 0:
         try:
@@ -67,6 +91,7 @@ if __name__ == "__main__":
     from logshipper.search_path import put_installed_first
 
     put_installed_first()
+    gc.set_threshold(_UNCOLLECTED)
     from logshipper_ingest.agent.user_agent import main
 
     sys.exit(main())

@@ -11,12 +11,16 @@ and nothing else.
 """
 
 import json
-import re
-from typing import NamedTuple, NoReturn
 
 from logshipper.config import MODES
+from logshipper.late_pattern import late_pattern
+from logshipper.named_tuple import NamedTuple
 from logshipper.render.command_prefix import ANY_CASE, MAX_BYTES, PREFIX
 from logshipper.spool.segment import Json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 MAX_TOKEN_CHARS = 256
 MAX_EVENT_BYTES = 8 << 10  # of an event's line: escaped as ASCII it fits a record all the same
@@ -62,17 +66,16 @@ class MalformedCommand(NamedTuple):
 
 
 _MAX_ODD_BYTES = 4 << 10  # of a malformed command: more aren't looked at
-_MEANT = re.compile(rb"(?i)\b(?:mode|stop|resume|event|enabled|metadata|disabled)\b")
+_MEANT = late_pattern(rb"(?i)\b(?:mode|stop|resume|event|enabled|metadata|disabled)\b")
 _AFTER_VERB = rb"""(?i)\s*\{?\s*["']?%s["']?\s*[:=]\s*["']?([^"'},]{0,256})"""  # the first key is what is asked for
-_TOKEN_IN_TEXT = {verb: re.compile(_AFTER_VERB % verb.encode()) for verb in ("stop", "resume")}
+_TOKEN_IN_TEXT = {verb: late_pattern(_AFTER_VERB % verb.encode()) for verb in ("stop", "resume")}
 _QUOTED = rb"""(?:'[^'\\]*'|"[^"\\]*")"""
-_PYTHON_PAIR = re.compile(rb"(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED))
-_PYTHON_OBJECT = re.compile(
-    rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PYTHON_PAIR.pattern, _PYTHON_PAIR.pattern)
-)
-_NARROW_WORD = re.compile(rb"(?i)\b(?:metadata|disabled)")  # a bar may stand right behind it
+_PAIR = rb"(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED)
+_PYTHON_PAIR = late_pattern(_PAIR)
+_PYTHON_OBJECT = late_pattern(rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PAIR, _PAIR))
+_NARROW_WORD = late_pattern(rb"(?i)\b(?:metadata|disabled)")  # a bar may stand right behind it
 # not amid a sentence
-_MEANT_AT_ONCE = re.compile(rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))")
+_MEANT_AT_ONCE = late_pattern(rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))")
 _ONE_KEY = "the object must hold one key: mode, stop, resume or event"
 
 
@@ -260,7 +263,7 @@ def _event(line: bytes) -> UserEvent | str:
     return "event takes a name or an object that isn't empty"
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse(constant: str) -> "NoReturn":
     raise ValueError(constant)
 
 

@@ -4,12 +4,14 @@ Pure."""
 import json
 import re
 
+from logshipper.late_pattern import late_pattern
+
 MASK = b"***"
 MAX_TOKENS = 1000  # the oldest makes room: each costs a search of all text
 MIN_CHARS = 8  # shorter ones could stand anywhere
 MIN_SHOWN = 4  # of a token that the end of a text has cut off
 # several units at once: they may be one character
-_ESCAPED = re.compile(rb'(?:\\u[0-9A-Fa-f]{4})+|\\["\\/bfnrt]')
+_ESCAPED = late_pattern(rb'(?:\\u[0-9A-Fa-f]{4})+|\\["\\/bfnrt]')
 
 
 class Masks:

@@ -7,18 +7,23 @@ library, which knows big integers, deep nesting and lone surrogates, and reads N
 """
 
 import json
-import re
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+
+from logshipper.late_pattern import late_pattern
+from logshipper.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 MAX_DEPTH = 512
 GAPS = ("NaN", "Infinity", "-Infinity")  # values that are no numbers: graphs have a gap there
 _MAX_INT_DIGITS = 4000  # Python refuses longer ones: quadratic time
-_LOOKS_LIKE_OBJECT = re.compile(rb'\{[ \t]*["}]')
-_LOOKS_LIKE_REPR = re.compile(rb"\{'[^']*': ")
+_LOOKS_LIKE_OBJECT = late_pattern(rb'\{[ \t]*["}]')
+_LOOKS_LIKE_REPR = late_pattern(rb"\{'[^']*': ")
 # one that has no end, too: no quote in it is tried again
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_STRINGS = late_pattern(rb'(?s)"(?:[^"\\]++|\\.)*+"?')
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -65,12 +70,12 @@ def keys_of(line: bytes) -> tuple[str, ...] | Hint | None:
 
 
 @cache
-def _screen() -> Callable[[bytes], Any]:  # Any: JSON
+def _screen() -> "Callable[[bytes], Any]":  # Any: JSON
     try:
         from orjson import loads
     except ImportError:  # taken away since this process began: as if it refused each line
 
-        def loads(line: bytes) -> Any:  # type: ignore[misc]
+        def loads(line: bytes) -> "Any":  # type: ignore[misc]
             raise ValueError(line)
 
     return loads

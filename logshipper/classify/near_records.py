@@ -2,9 +2,9 @@
 on standard error. Pure; a line costs some microseconds, so few are looked at."""
 
 import json
-import re
 
 from logshipper.classify.metadata import MAX_DEPTH, Hint
+from logshipper.late_pattern import late_pattern
 from logshipper.render import command_prefix
 from logshipper.spool.segment import Stream
 
@@ -12,7 +12,7 @@ OBJECT_BEGIN = b'{"'
 MAX_BYTES = 1 << 14  # longer lines aren't looked at
 QUOTED_BYTES = 200  # of a line, in its hint
 
-_NUMBER = re.compile(r":[ \t]*(?:-?[0-9]|NaN|-?Infinity)")
+_NUMBER = late_pattern(r":[ \t]*(?:-?[0-9]|NaN|-?Infinity)")
 _ALONE = (
     "a record is a line of stdout that is one JSON object and nothing else, so this line is none."
 )

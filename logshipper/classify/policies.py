@@ -14,10 +14,10 @@ empty was printed after all that had been read before that. So:
 
 from collections import deque
 from enum import Enum, auto
-from typing import NamedTuple
 
 from logshipper.classify.commands import narrowest
 from logshipper.config import MODES
+from logshipper.named_tuple import NamedTuple
 from logshipper.spool.segment import Stream
 
 _WIDEST = MODES[0]

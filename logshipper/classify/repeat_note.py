@@ -1,13 +1,13 @@
 """The note that stands for repeats of a line, and quotes it. Pure."""
 
-import re
 from collections.abc import Mapping
 
+from logshipper.late_pattern import late_pattern
 from logshipper.spool.segment import MAX_LINE_BYTES
 
 NOTE_BEGIN = b"[repeated "
 _MAX_QUOTE_BYTES = MAX_LINE_BYTES - 64  # with all of a longer one the note would be no line
-_NOTE = re.compile(r"\[repeated [0-9]+ times: (.*)\]", re.DOTALL)
+_NOTE = late_pattern(r"(?s)\[repeated [0-9]+ times: (.*)\]")
 
 
 def repeat_note(line: bytes, times: int) -> bytes:

@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import groupby, islice
 from operator import eq, itemgetter
-from typing import NamedTuple
 
 from logshipper.classify import metadata, near_records
 from logshipper.classify.masks import MASK, Masks
 from logshipper.classify.repeat_note import repeat_note
+from logshipper.named_tuple import NamedTuple
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
 from logshipper.spool.segment import (

@@ -9,10 +9,13 @@ Most short jobs print ASCII alone, and such large patterns take a quarter of a s
 compile: each is compiled with its first use.
 """
 
-import re
 import unicodedata
-from collections.abc import Callable
-from functools import cache
+
+from logshipper.late_pattern import late_pattern
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
 
 ZWJ = "\u200d"
 _SKIN_TONES = "\U0001f3fb-\U0001f3ff"
@@ -34,45 +37,46 @@ _OWN_CELLS = (
 )
 
 
-def _late(pattern: str) -> Callable[[], re.Pattern[str]]:
-    return cache(lambda: re.compile(pattern))
-
-
-_not_one_cell = _late(f"[^{_ONE_CELL}]")
-_runs = _late(f"[{_ONE_CELL}]+|[{_TWO_CELLS}]+|.")
-_two_cells = _late(f"[{_TWO_CELLS}]")
-_not_own_cells = _late(f"[^\n{_ONE_CELL}{_OWN_CELLS}\t\r\x1b]")
-_not_own_ascii = re.compile("[^\n\x20-\x7e\t\r\x1b]").search
-is_skin_tone = re.compile(f"[{_SKIN_TONES}]").match
+_not_one_cell = late_pattern(f"[^{_ONE_CELL}]")
+_runs = late_pattern(f"[{_ONE_CELL}]+|[{_TWO_CELLS}]+|.")
+_two_cells = late_pattern(f"[{_TWO_CELLS}]")
+_not_own_cells = late_pattern(f"[^\n{_ONE_CELL}{_OWN_CELLS}\t\r\x1b]")
+_not_own_ascii = late_pattern("[^\n\x20-\x7e\t\r\x1b]")
+_SKIN_TONE = late_pattern(f"[{_SKIN_TONES}]")
 
 # What programs join to characters: accents, variation selectors, skin tones, and emoji by ZWJ.
 _JOINERS = f"\u0300-\u036f\ufe0e\ufe0f{_SKIN_TONES}{ZWJ}"
 _MAX_JOINERS = 16  # in a row; fewer than a cell holds
-_neither_own_nor_joiner = _late(f"[^\n{_ONE_CELL}{_OWN_CELLS}{_JOINERS}]")
-_joiner_runs = _late(f"[{_JOINERS}](?:[{_JOINERS}]|(?<={ZWJ})[^\n])*")
+_neither_own_nor_joiner = late_pattern(f"[^\n{_ONE_CELL}{_OWN_CELLS}{_JOINERS}]")
+_joiner_runs = late_pattern(f"[{_JOINERS}](?:[{_JOINERS}]|(?<={ZWJ})[^\n])*")
 
 _widths: dict[str, int] = {}  # characters seen so far
 _MAX_KEPT = 4096
 
 
-def not_one_cell(text: str) -> re.Match[str] | None:
+def is_skin_tone(text: str) -> bool:
+    """Whether it begins with one."""
+    return _SKIN_TONE.match(text) is not None
+
+
+def not_one_cell(text: str) -> "re.Match[str] | None":
     """None: each character of the text takes one cell."""
-    return _not_one_cell().search(text)
+    return _not_one_cell.search(text)
 
 
-def not_own_cells(text: str) -> re.Match[str] | None:
+def not_own_cells(text: str) -> "re.Match[str] | None":
     """None: no character joins another one."""
-    return _not_own_ascii(text) if text.isascii() else _not_own_cells().search(text)
+    return _not_own_ascii.search(text) if text.isascii() else _not_own_cells.search(text)
 
 
 def runs(text: str) -> list[str]:
     """Runs of characters that are surely one cell wide, or two; others each by itself."""
-    return _runs().findall(text)
+    return _runs.findall(text)
 
 
 def two_cells(text: str) -> bool:
     """Whether it begins with a character that is surely two cells wide."""
-    return _two_cells().match(text) is not None
+    return _two_cells.match(text) is not None
 
 
 def cell_width(character: str) -> int:
@@ -95,13 +99,13 @@ def shows_as_it_is(text: str) -> bool:
     """
     if not_own_cells(text) is None:
         return True
-    if _neither_own_nor_joiner().search(text) is not None:
+    if _neither_own_nor_joiner.search(text) is not None:
         return False
     return all(
         match.start() > 0
         and text[match.start() - 1] != "\n"
         and match.end() - match.start() <= _MAX_JOINERS
-        for match in _joiner_runs().finditer(text)
+        for match in _joiner_runs.finditer(text)
     )
 
 

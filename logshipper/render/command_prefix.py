@@ -1,12 +1,12 @@
 """How a line that may be a command (R14, R15) is seen while it is drawn: by its first word,
 anywhere. Pure."""
 
-import re
+from logshipper.late_pattern import late_pattern
 
 PREFIX = b"/LOGCOMMAND"
 _NAME = PREFIX[1:]
 # no path, no other name
-ANY_CASE = re.compile(rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME))
+ANY_CASE = late_pattern(rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME))
 AMID_LINE = "…".encode()  # stands for the parts of a line that are gone
 MAX_BYTES = 64 << 10
 

@@ -12,12 +12,11 @@ U+0080 to U+009F are dropped (as tmux does): in logs they are broken text, and E
 programs send.
 """
 
-import re
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Concatenate, TypeAlias
 
+from logshipper.late_pattern import late_pattern
 from logshipper.render.carriage_returns import fold
 from logshipper.render.log_screen import LogScreen
 from logshipper.render.redraws import stretches, without_colours
@@ -28,7 +27,7 @@ MAX_NUMBER = 9999
 _MAX_DRAWN = 5  # frames of one shape; if the screen isn't as before by then, all are
 
 _CONTROL = "\x00-\x1f\x7f-\x9f"
-_TOKEN = re.compile(
+_TOKEN = late_pattern(
     rf"([^{_CONTROL}]++)"  # 1 text
     r"|(\n)"  # 2
     rf"|((?:\r[^{_CONTROL}]++)+(?=\r))"  # 3 text drawn over and over, but for the last time
@@ -41,13 +40,17 @@ _TOKEN = re.compile(
     r"|(\x1b)"  # 8 begin of another sequence, or of one that is cut off
 )
 _TEXT, _LF, _REDRAWN, _CR, _CSI, _C0, _ESC = 1, 2, 3, 4, 6, 7, 8
-_CSI_SHAPE = re.compile(r"([<-?]?)([0-9:;]*)([ -/]*)\Z")
-_STRING_END = re.compile(r"[\x07\x18\x1a\x1b]")
-_DCS_END = re.compile(r"[\x18\x1a\x1b]")
-_LONG_STRING_END = re.compile(r"[\x07\x18\x1a\x1b\n]")
+_CSI_SHAPE = late_pattern(r"([<-?]?)([0-9:;]*)([ -/]*)\Z")
+_STRING_END = late_pattern(r"[\x07\x18\x1a\x1b]")
+_DCS_END = late_pattern(r"[\x18\x1a\x1b]")
+_LONG_STRING_END = late_pattern(r"[\x07\x18\x1a\x1b\n]")
 
-_Args: TypeAlias = list[int]
-_Function: TypeAlias = Callable[[LogScreen, _Args], None]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Concatenate
+
+_Args = list[int]
+_Function = Callable[[LogScreen, _Args], None]
 
 
 class _State(Enum):
@@ -57,10 +60,10 @@ class _State(Enum):
     STRING = auto()
 
 
-_COLLECTED = {_State.ESCAPE: re.compile("[ -/]+"), _State.CSI: re.compile("[ -?]+")}
+_COLLECTED = {_State.ESCAPE: late_pattern("[ -/]+"), _State.CSI: late_pattern("[ -?]+")}
 
 
-def _with_count(method: Callable[Concatenate[LogScreen, int, ...], None]) -> _Function:
+def _with_count(method: "Callable[Concatenate[LogScreen, int, ...], None]") -> _Function:
     """A function with a number that is 1 where it is left out or 0."""
     return lambda screen, args: method(screen, args[0] or 1)
 

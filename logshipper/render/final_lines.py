@@ -1,7 +1,6 @@
 """What the renderer gives out: blocks of final lines, in the order in which they became final."""
 
-from typing import NamedTuple
-
+from logshipper.named_tuple import NamedTuple
 from logshipper.render.command_prefix import AMID_LINE, MAX_BYTES, PREFIX, size_of_half
 from logshipper.spool.segment import MAX_LINE_BYTES
 

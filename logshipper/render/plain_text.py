@@ -5,25 +5,30 @@ Each step is one primitive over the whole chunk (docs/rendering.md has their cos
 per line.
 """
 
-import re
 from codecs import utf_8_decode
 
+from logshipper.late_pattern import late_pattern
 from logshipper.render.cell_width import shows_as_it_is
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CONTROLS = [bytes([code]) for code in range(0x80) if code not in _PRINTABLE]
-_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B)")  # SGR; "ASCII characters", which is what there is
-_COLOUR_OR_ERASE = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
+# SGR; "ASCII characters", which is what there is
+_COLOUR = late_pattern(rb"\x1b(?:\[[0-9;:]*m|\(B)")
+_COLOUR_OR_ERASE = late_pattern(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
 # to the right, where nothing is: compilers send it with colours
-_ERASE = re.compile(rb"(?<!\r)\x1b\[0?K")
-_CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
-_UNFINISHED = re.compile(rb"\x1b[\[(]?[0-9;:]*\x1b")  # without the second one it might be whole
+_ERASE = late_pattern(rb"(?<!\r)\x1b\[0?K")
+_CUT_OFF = late_pattern(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
+_UNFINISHED = late_pattern(rb"\x1b[\[(]?[0-9;:]*\x1b")  # without the second one it might be whole
 # moves the cursor, erases or sets a mode: looked for at the begin, so that little is done in vain
-_move = re.compile(rb"\x1b\[[0-9;?]*[A-JLMPSTXdfhlr]").search
+_MOVE = late_pattern(rb"\x1b\[[0-9;?]*[A-JLMPSTXdfhlr]")
 _BEGIN_BYTES = 1024
 _MAX_REST = 256  # bytes
 _FEW_COLOURS = 16
-_first_control = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]").search
+_CONTROL = late_pattern(rb"[\x00-\x09\x0b-\x1f\x7f]")
 
 
 def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, bytes] | None:
@@ -35,7 +40,7 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
     a sequence); None where data is more than plain text.
     """
     rest = b""
-    if b"\x1b" in data and _move(data, 0, _BEGIN_BYTES) is not None:
+    if b"\x1b" in data and _MOVE.search(data, 0, _BEGIN_BYTES) is not None:
         return None
     if not data.isascii():
         try:
@@ -80,7 +85,7 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
     return _without_tabs(data, rest, columns, open_line)
 
 
-def _without_few(sequence: re.Pattern[bytes], data: bytes) -> bytes | None:
+def _without_few(sequence: "re.Pattern[bytes]", data: bytes) -> bytes | None:
     """A log has few colours: each is taken out by one pass. None unless those few are all that ESC
     begins; so none is unfinished."""
     escape_count = data.count(b"\x1b")
@@ -109,7 +114,7 @@ def _without_tabs(
 
 def plain_lines(data: bytes) -> int:
     """Size of the lines that data begins with and that have no control characters."""
-    control = _first_control(data)
+    control = _CONTROL.search(data)
     return data.rfind(b"\n", 0, control.start() if control is not None else len(data)) + 1
 
 

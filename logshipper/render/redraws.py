@@ -11,30 +11,30 @@ that follow, and what the last one draws covers theirs: those between needn't be
 Each step is one primitive over the whole chunk; little is done for each frame.
 """
 
-import re
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
 
+from logshipper.late_pattern import late_pattern
 from logshipper.render.cell_width import not_one_cell
 
 _CAN = "\x18"
 # No possessive group here: Python 3.11's goes on behind what it tried last.
-_COLOURS = re.compile(r"\x1b\[[0-9;:]*+m(?:\x1b\[[0-9;:]*+m)*")
+_COLOURS = late_pattern(r"\x1b\[[0-9;:]*+m(?:\x1b\[[0-9;:]*+m)*")
 # A sequence that is whole, or cut off by the end. No REP: it looks at what is before it.
-_SEQUENCE = re.compile(
+_SEQUENCE = late_pattern(
     r"\x1b(?:\[[0-?]*+[ -/]*+(?:[@-ac-~]|\Z)|[6-9=>DEHM]|[(-+][0-~]|\][^\x07\x18\x1a\x1b]{0,4096}+(?:\x07|\x1b\\)|\Z)"
 )
-_MAYBE_REP = re.compile(r"(?:\x1b(?:\[[0-9]*+)?)?\Z").match  # with what is fed next
+_MAYBE_REP = late_pattern(r"(?:\x1b(?:\[[0-9]*+)?)?\Z")  # with what is fed next
 
 # Control functions between the rows of a frame: none moves what is drawn, or sets a column but the
 # first.
 _MOVE = r"\[(?:[0-9]{0,4}[ABEF]|[0-2]?[JK]|[0-9;:]*m|[01]?G|\?25[hl])"
-_RUNS = re.compile(rf"([\r\n\x1b](?:(?<!\x1b)|{_MOVE})(?:[\r\n]|\x1b{_MOVE})*)")
-_RISES = re.compile("[AF]").search
-_BEGINS_ROW = re.compile(r"[\r\nEFG]").search
-_LEAVES_ROW = re.compile("[AB]").search
+_RUNS = late_pattern(rf"([\r\n\x1b](?:(?<!\x1b)|{_MOVE})(?:[\r\n]|\x1b{_MOVE})*)")
+_RISES = late_pattern("[AF]")
+_BEGINS_ROW = late_pattern(r"[\r\nEFG]")
+_LEAVES_ROW = late_pattern("[AB]")
 # "/" is a text's last character, or that of /LOGCOMMAND may come next
-_MAYBE_COMMAND = re.compile("/(?![^lL\0-\x1f])").search
+_MAYBE_COMMAND = late_pattern("/(?![^lL\0-\x1f])")
 _MIN_FRAMES = 6  # of one shape, and characters: less isn't worth the looks
 _MIN_SIZE = 512
 
@@ -49,7 +49,7 @@ def without_colours(text: str) -> str:
     if len(reduced) == len(text) or "\x1b" in _SEQUENCE.sub("", reduced):
         return reduced
     head, _, tail = reduced.rpartition(_CAN)
-    if _MAYBE_REP(tail):  # it isn't text that comes before it
+    if _MAYBE_REP.match(tail):  # it isn't text that comes before it
         return head.replace(_CAN, "") + _CAN + tail
     return reduced.replace(_CAN, "")
 
@@ -84,7 +84,7 @@ def _stretches(text: str, columns: int, min_frames: int) -> Iterator[list[int]]:
     if not (
         _draws_rows(runs[begin:end], sizes[begin:end], columns)
         and _is_text("".join(texts[begin:end]))
-        and not ("/" in text and _MAYBE_COMMAND(text, places[begin], places[end]))
+        and not ("/" in text and _MAYBE_COMMAND.search(text, places[begin], places[end]))
     ):
         return
     shapes = [(runs[at:next_at], sizes[at:next_at]) for at, next_at in pairwise(marks)]
@@ -100,8 +100,8 @@ def _marks(runs: list[str]) -> list[int]:
     """Where frames begin: at runs that are equal to one amid of them, by which the cursor rises, if
     it does. Not at CR alone, of which the parser makes little."""
     later = runs[len(runs) // 2 :]
-    mark = next(filter(_RISES, later), later[0] if later else "\n")
-    if "\x1b" not in mark or ("\n" in mark and not _RISES(mark)):
+    mark = next(filter(_RISES.search, later), later[0] if later else "\n")
+    if "\x1b" not in mark or ("\n" in mark and not _RISES.search(mark)):
         return []
     return [at for at, run in enumerate(runs) if run == mark]
 
@@ -109,7 +109,7 @@ def _marks(runs: list[str]) -> list[int]:
 def _draws_rows(runs: list[str], sizes: list[int], columns: int) -> bool:
     """Whether each text begins in the first column, or where the one before it ended, and ends in
     the same row."""
-    amid_row = {run for run in set(runs) if not _BEGINS_ROW(run)}
+    amid_row = {run for run in set(runs) if not _BEGINS_ROW.search(run)}
     if not amid_row:
         return max(sizes) <= columns
     x = columns
@@ -117,7 +117,7 @@ def _draws_rows(runs: list[str], sizes: list[int], columns: int) -> bool:
         x = x + size if run in amid_row else size
         if x > columns:
             return False
-    return not any(map(_LEAVES_ROW, amid_row))
+    return not any(map(_LEAVES_ROW.search, amid_row))
 
 
 def _is_text(text: str) -> bool:

@@ -15,9 +15,9 @@ bytes.
 
 from codecs import getincrementaldecoder
 from collections import deque
-from typing import NamedTuple
 
 from logshipper import line_feeds
+from logshipper.named_tuple import NamedTuple
 from logshipper.render import command_prefix
 from logshipper.render.carriage_returns import fold
 from logshipper.render.escape_parser import EscapeParser

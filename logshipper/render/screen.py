@@ -214,7 +214,7 @@ class Screen:
         nevertheless."""
         if row.joins_next(x, ZWJ):
             return True
-        return is_skin_tone(character) is not None and row.cells[x : x + 1] == [""]
+        return is_skin_tone(character) and row.cells[x : x + 1] == [""]
 
     def _wrap(self) -> None:
         row = self.rows[self.y]

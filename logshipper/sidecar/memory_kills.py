@@ -1,13 +1,12 @@
 """What the kernel says of processes that it killed for want of memory: its counters, which anybody
 may read, where its log is root's."""
 
-import re
-
+from logshipper.late_pattern import late_pattern
 from logshipper.sidecar.small_files import begin_of
 
 CGROUPS = "/sys/fs/cgroup"
 _MAX_BYTES = 64 << 10
-_COUNT = re.compile(r"(?m)^oom_kill ([0-9]{1,18})$")
+_COUNT = late_pattern(r"(?m)^oom_kill ([0-9]{1,18})$")
 
 
 class MemoryKills:

@@ -1,9 +1,9 @@
 """What the sidecar of a capture needs to know besides the relay's plan."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from logshipper.config import Config
+from logshipper.named_tuple import NamedTuple
 from logshipper.spool.captures import CaptureDirectory
 
 

@@ -9,6 +9,7 @@ the node's agent says that there are too many (logshipper/spool/spool_room.py).
 """
 
 import fcntl
+import mmap
 import os
 import select
 import struct
@@ -27,7 +28,7 @@ from logshipper.render.renderer import FIRST_SECS
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.sidecar.memory_kills import MemoryKills
 from logshipper.sidecar.settings import Settings
-from logshipper.spool.captures import TELEGRAF_MARK, boot_id, counted_bytes, outcome
+from logshipper.spool.captures import PORT_FILE, TELEGRAF_MARK, boot_id, counted_bytes, outcome
 from logshipper.spool.live_status import LiveStatusFile
 from logshipper.spool.segment import Json, Kind, Stream
 from logshipper.spool.segment_writer import SegmentWriter
@@ -161,9 +162,10 @@ class Sidecar:
         measurements_fd = self._measurements.fd if self._measurements is not None else -1
         if measurements_fd >= 0:
             poll.register(measurements_fd, select.POLLIN)
-        # one for all reads: a fresh object for each costs page faults
+        # one for all reads: a fresh object for each costs page faults; mapped, it costs none before
+        # it is filled
         buffer = memoryview(
-            bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES)
+            mmap.mmap(-1, _READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES)
         )
         rest_size = 0  # of a frame that isn't whole yet, at the buffer's begin
         while True:
@@ -413,8 +415,6 @@ class Sidecar:
         """To the node's agent, which passes on what it was sent for this job."""
         if self._measurements is None:
             return
-        from logshipper.telegraf.measurements import PORT_FILE
-
         try:
             with open(
                 os.path.join(self._settings.capture.path, "segments", PORT_FILE),

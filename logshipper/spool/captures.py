@@ -29,6 +29,7 @@ OWN_NAMES = ("spool", "jobs", "catalogue.db", "overlay.db")  # one of them is in
 TELEGRAF_MARK = (
     ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
 )
+PORT_FILE = "telegraf"  # in `segments/`: the port where they are taken
 JOB_ID_MAX_CHARS = 64
 NAME_MAX_CHARS = 256  # of a job, a user, a host
 # of a job's time limit: the end of a job without one is a year after its start, as Slurm says

@@ -12,7 +12,6 @@ import struct
 import zlib
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, TypeAlias
 
 from logshipper.errors import SegmentCorrupt
 
@@ -42,7 +41,11 @@ FRAME_MAGIC = b"\xf1LSF"
 FILE_HEADER_BYTES = _FILE_HEADER.size
 FRAME_HEADER_BYTES = _FRAME_HEADER.size
 
-Json: TypeAlias = dict[str, Any]  # Any: JSON objects of records, checked where they are read
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+Json = dict[str, "Any"]  # Any: JSON objects of records, checked where they are read
 
 
 class Stream(IntEnum):

@@ -1,8 +1,9 @@
 """Appends frames to the segments of one capture (docs/segment-format.md), with group commit.
 
 Strategy: frames are written at once (page cache) and synced by a thread of its own, since a sync
-can stall for seconds; the next sync begins SYNC_SECS after the last at the latest. What couldn't be
-written whole is cut off again, so that a full disk never leaves a torn frame in the midst of a
+can stall for seconds; the next sync begins SYNC_SECS after the last at the latest, the first one
+SYNC_SECS after the begin: of a capture that is over sooner there is one. What couldn't be written
+whole is cut off again, so that a full disk never leaves a torn frame in the midst of a
 segment. A small reserve file is given up for the records that tell of a full disk.
 """
 
@@ -33,6 +34,7 @@ class SegmentWriter:
         self._sizes: dict[str, int] = {}  # of the segments before the last one
         self._reserve = os.path.join(folder, "reserve")
         self._fd, self._size = self._create(1, now_ns)
+        self._is_named = False  # the first segment's name is on the disk
         self._make_reserve()
         self._syncer = threading.Thread(target=self._sync_on, name="sync", daemon=True)
         self._syncer.start()
@@ -80,9 +82,15 @@ class SegmentWriter:
     def sync(self) -> None:
         """Returns when all that was written is on the disk. Raises SpoolError."""
         try:
-            os.fdatasync(self._fd)
+            self._sync()
         except OSError as error:
             raise _spool_error(self._folder, error) from None
+
+    def _sync(self) -> None:
+        os.fdatasync(self._fd)
+        if not self._is_named:
+            self._sync_names()
+            self._is_named = True
 
     def _append(self, data: bytes) -> None:
         self._size += _write_whole(self._fd, data, self._size, self._folder)
@@ -94,13 +102,17 @@ class SegmentWriter:
         number = self._number + 1
         fd, size = self._create(number, now_ns)
         try:
+            os.fdatasync(fd)
+            self._sync_names()
             fault_point("next_segment_made")
             self._append(segment.encode_end(now_ns, closed=False))
             fault_point("segment_sealed")
-        except SpoolError:
+        except (OSError, SpoolError) as error:
             os.close(fd)
             _unlink(self._path(number))
-            raise
+            raise (
+                error if isinstance(error, SpoolError) else _spool_error(self._folder, error)
+            ) from None
         with self._lock:
             self._sizes[os.path.basename(self._path(self._number))] = self._size
             last, self._fd, self._size, self._number = self._fd, fd, size, number
@@ -112,7 +124,7 @@ class SegmentWriter:
             os.close(last)
 
     def _create(self, number: int, now_ns: int) -> tuple[int, int]:
-        """Returns the new segment's fd and size, name and file header being on the disk."""
+        """Returns the new segment's fd and size; its file header is written."""
         path = self._path(number)
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -121,20 +133,20 @@ class SegmentWriter:
         try:
             fault_point("segment_created")
             size = _write_whole(fd, segment.encode_file_header(number, now_ns), 0, self._folder)
-            os.fdatasync(fd)
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)  # the name, too, must survive a crash
-            finally:
-                os.close(folder)
             fault_point("segment_begun")
-        except (OSError, SpoolError) as error:
+        except SpoolError:
             os.close(fd)
             _unlink(path)
-            raise (
-                error if isinstance(error, SpoolError) else _spool_error(self._folder, error)
-            ) from None
+            raise
         return fd, size
+
+    def _sync_names(self) -> None:
+        """A segment's name, too, must survive a crash."""
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def _path(self, number: int) -> str:
         return os.path.join(self._folder, f"{number:010d}.seg")
@@ -150,17 +162,16 @@ class SegmentWriter:
             self.give_up_reserve()  # there is hardly room now: the log itself needs it more
 
     def _sync_on(self) -> None:
-        while not self._closing.is_set():
+        while not self._closing.wait(SYNC_SECS):
             self._dirty.wait()
             self._dirty.clear()
             with self._lock:
                 try:
-                    os.fdatasync(self._fd)
+                    self._sync()
                 except OSError as error:
                     self._sync_error = error
                 else:
                     fault_point("frames_synced")
-            self._closing.wait(SYNC_SECS)
 
 
 def _unlink(path: str) -> None:

@@ -29,7 +29,6 @@ from logshipper.background import detach
 from logshipper.telegraf.line_protocol import parse
 from logshipper.telegraf.listener import Listener, Sender, Sockets, count_lines
 
-PORT_FILE = "telegraf"  # in `segments/`: the port, for the node's agent
 PER_SEC = 20_000
 COMM = "logshipper-tele"
 LAST_WORDS_SECS = 2.0

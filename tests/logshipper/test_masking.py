@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logshipper import masking
 from logshipper.masking import MASK, masked_json, masked_lines, masked_text, masked_words
 
 WORDS = ("password", "passwd", "secret", "token", "api key", "credential")
@@ -135,6 +136,13 @@ def test_giant_texts_take_time_in_proportion(piece: str) -> None:
     began = time.process_time()
     masked_text(piece * (200_000 // len(piece)))
     assert time.process_time() - began < 30
+
+
+@given(st.text("ap ik_-eypasword=:>,/@'\"tn()\n", max_size=60))
+def test_text_that_is_passed_over_has_nothing_to_be_masked(text: str) -> None:
+    if masking._NEEDED.isdisjoint(text):
+        for pattern in (masking._ASSIGNED, masking._GIVEN, masking._USERINFO, masking._OPTION):
+            assert pattern.search(text) is None
 
 
 def test_json_keeps_what_is_no_secret() -> None:

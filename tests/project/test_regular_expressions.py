@@ -19,8 +19,7 @@ from tests.tools.expressions import Found, all_expressions
 # own process.
 BUILT = {
     "logshipper/classify/masks.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
-    "logshipper/classify/commands.py:re.compile(_AFTER_VERB % verb.encode())": "match only, one repetition",
-    "logshipper/render/cell_width.py:re.compile(pattern)": "classes of characters, one repetition at most",
+    "logshipper/classify/commands.py:late_pattern(_AFTER_VERB % verb.encode())": "match only, one repetition",
     "logshipper/metadata_pattern.py:re.compile(pattern, re.ASCII)": "of ~/.logoptin: a checked form, and a timer",
     "ingest/logshipper_ingest/spool/purge_pattern.py:re.compile(re.escape(text))": "no repetition in it",
     "ingest/logshipper_ingest/spool/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",

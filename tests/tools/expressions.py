@@ -39,13 +39,15 @@ class _Source:
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     def compile_calls(self) -> Iterator[tuple[ast.Call, str]]:
-        """Calls of functions of `re`, with the function's name."""
+        """Calls of functions of `re`, with the function's name; `late_pattern` compiles, too."""
         for node in self.nodes:
-            func = node.func if isinstance(node, ast.Call) else None
-            if not isinstance(node, ast.Call) or not isinstance(func, ast.Attribute):
+            if not isinstance(node, ast.Call):
                 continue
-            if ast.unparse(func.value) == "re" and func.attr in ("compile", *_METHODS):
-                yield node, func.attr
+            module, _, name = ast.unparse(node.func).rpartition(".")
+            if module == "re" and name in ("compile", *_METHODS):
+                yield node, name
+            elif name == "late_pattern":
+                yield node, "compile"
 
     def value(self, call: ast.Call, function: str) -> Expression | None:
         """The compiled expression, as the module's own names have it."""
@@ -61,7 +63,8 @@ class _Source:
         module = importlib.import_module(self.module)
         try:
             expression = ast.fix_missing_locations(ast.Expression(call_copy))
-            value: Expression = eval(compile(expression, self.path, "eval"), dict(vars(module)))  # noqa: S307  our own
+            names = {**vars(module), "re": re}
+            value: Expression = eval(compile(expression, self.path, "eval"), names)  # noqa: S307  our own
         except NameError:  # of a function's arguments
             return None
         return value

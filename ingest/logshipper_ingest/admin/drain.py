@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from logshipper.safe_text import safe
 from logshipper_ingest.agent.node_status import CaptureStatus, spooled_captures, trouble_of
-from logshipper_ingest.agent.user_agent import running_agent
+from logshipper_ingest.agent_start import running_agent
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural, shown_size

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
 from logshipper_ingest.agent.node_ledger import Ledger, ledger_line, ledger_of, sum_ledgers
-from logshipper_ingest.agent.user_agent import running_agent
+from logshipper_ingest.agent_start import running_agent
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import FIRST_SINK
 from logshipper_ingest.config.sink_config import Server, SinkConfig

@@ -5,7 +5,7 @@ import sys
 from typing import TypedDict
 
 from logshipper.safe_text import safe
-from logshipper_ingest.agent import user_agent
+from logshipper_ingest.agent_start import running_agent
 from logshipper_ingest.console.text_table import printed_table, shown_size
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.store.intake import SpooledCapture
@@ -32,7 +32,7 @@ def status(root: str, *, as_json: bool) -> int:
     """Prints it; returns the exit code. Raises StoreError."""
     with LocalStore(root) as store:
         jobs = _job_statuses(store)
-        agent = user_agent.running_agent(root)
+        agent = running_agent(root)
     at_work = "not running" if agent is None else f"at work (process {agent})"
     if as_json:
         document = {

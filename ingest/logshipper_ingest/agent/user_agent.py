@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from logshipper.background import NICE, forbid_core_files, yield_to_jobs
 from logshipper.errors import LogshipperError, StoreError, os_words
-from logshipper_ingest.agent_start import let_go
+from logshipper_ingest.agent_start import LOCK_FILE, let_go
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.store.local_store import LocalStore
 
@@ -26,6 +26,7 @@ DEADLINE_SECS = 10.0  # of one time of ingesting
 FIRST_PAUSE_SECS = 0.5
 LAST_PAUSE_SECS = 2.0
 MAX_LOG_BYTES = 256 << 10
+_LOOK_SECS = 0.02  # more than `running_agent` holds the lock for
 
 Say = Callable[[str], None]
 
@@ -90,39 +91,33 @@ class Agent:
 def take_lock(root: str) -> int | None:
     """The descriptor that holds the store's agent.lock, where this process's id then stands; None
     where another agent holds it. Raises StoreError."""
-    path = os.path.join(root, "agent.lock")
+    path = os.path.join(root, LOCK_FILE)
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise StoreError(path, f"can't be opened: {os_words(error)}") from None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_locked(fd):
+            os.close(fd)
+            return None
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-    except BlockingIOError:
-        os.close(fd)
-        return None
     except OSError as error:
         os.close(fd)
         raise StoreError(path, f"can't be locked: {os_words(error)}") from None
     return fd
 
 
-def running_agent(root: str) -> int | None:
-    """The process id of the agent at work on the store, None where there is none."""
-    try:
-        fd = os.open(os.path.join(root, "agent.lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return int(os.pread(fd, 20, 0).strip() or b"0")
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return None
+def _is_locked(fd: int) -> bool:
+    """Locks it; False where another agent holds the lock: who only looks lets go of it at once."""
+    for pause_secs in (_LOOK_SECS, _LOOK_SECS, _LOOK_SECS, 0.0):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(pause_secs)
+        else:
+            return True
+    return False
 
 
 def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:

@@ -19,11 +19,10 @@ import orjson
 
 from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.safe_text import without_controls
-from logshipper.spool.captures import COUNTERS_BYTES, Counters, read_counters
+from logshipper.spool.captures import COUNTERS_BYTES, PORT_FILE, Counters, read_counters
 from logshipper.spool.live_status import LIVE_FILE, MAX_LIVE_BYTES, decode_live
 from logshipper.spool.segment import Stream
 from logshipper.spool.spool_room import LIMITS_FILE
-from logshipper.telegraf.measurements import PORT_FILE
 from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.job import NAME, limit_secs_of
 from logshipper_ingest.spool.folder_entries import scanned

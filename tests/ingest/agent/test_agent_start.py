@@ -16,7 +16,7 @@ import pytest
 
 from logshipper.errors import LogshipperError
 from logshipper_ingest.agent.node_agent import NodeAgent as InProcess
-from logshipper_ingest.agent.user_agent import running_agent
+from logshipper_ingest.agent_start import running_agent
 from logshipper_ingest.config import agent_config
 from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
 from tests.tools.faulty_server import FaultyServer, Said

@@ -1,6 +1,7 @@
 """The per-user agent: detached, alone, nice, patient; and the `logshipper-agent` commands around
 it."""
 
+import fcntl
 import itertools
 import json
 import os
@@ -8,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +19,8 @@ import pytest
 from logshipper import background
 from logshipper.spool.segment import Stream
 from logshipper_ingest.agent import user_agent
-from logshipper_ingest.agent.user_agent import Agent, AgentLog, running_agent, serve, take_lock
-from logshipper_ingest.agent_start import start
+from logshipper_ingest.agent.user_agent import Agent, AgentLog, serve, take_lock
+from logshipper_ingest.agent_start import LOCK_FILE, running_agent, start
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import IngestOutcome, LocalStore
 from tests.tools.segment_factory import CaptureWriter, age, make_capture
@@ -156,6 +158,32 @@ def test_run_as_a_module_it_ends_when_idle_and_a_second_one_at_once(
         capture.close()
     assert first.wait(WAIT_SECS) == 0
     assert texts(root) == ["one"]
+
+
+def test_none_is_started_where_one_is_at_work(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each capture asks for it twice: after two seconds, and when it ends."""
+    lock = take_lock(str(root))
+    assert lock is not None
+    try:
+        monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process is started"))
+        start(str(root))
+    finally:
+        os.close(lock)
+        monkeypatch.undo()
+    with CaptureWriter(spool):
+        start(str(root))
+        wait_until(lambda: running_agent(str(root)), "the agent's lock")
+
+
+def test_who_only_looks_for_an_agent_keeps_none_from_beginning(root: Path) -> None:
+    with (root / LOCK_FILE).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(user_agent._LOOK_SECS, file.close).start()
+        lock = take_lock(str(root))
+    assert lock is not None
+    os.close(lock)
 
 
 def test_killed_at_any_time_it_does_no_harm(root: Path, spool: Path) -> None:

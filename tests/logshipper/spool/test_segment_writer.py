@@ -77,6 +77,39 @@ def test_what_is_written_is_synced_soon(tmp_path: Path, monkeypatch: pytest.Monk
     writer.close(2)
 
 
+def test_a_short_capture_is_synced_once_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs: list[str] = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: syncs.append("frames"))
+    monkeypatch.setattr(os, "fsync", lambda fd: syncs.append("names"))
+    monkeypatch.setattr(segment_writer, "SYNC_SECS", 3600.0)
+    writer = SegmentWriter(str(tmp_path), 1)
+    writer.write(_line(b"a"), 1)
+    writer.close(2)
+    assert syncs == ["frames", "names"]
+
+
+def test_names_of_later_segments_are_synced_before_the_last_one_says_that_they_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_writer, "MAX_SEGMENT_BYTES", 200)
+    monkeypatch.setattr(segment_writer, "SYNC_SECS", 3600.0)
+    ends: list[int] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        ends.append(sum(frame.type is FrameType.END for _, frame in _frames(tmp_path)))
+        real(fd)
+
+    writer = SegmentWriter(str(tmp_path), 1)
+    monkeypatch.setattr(os, "fsync", fsync)
+    for number in range(3):
+        writer.write(_line(b"x" * 150), number)
+    assert ends == [0, 1]
+    writer.close(4)
+
+
 @pytest.mark.parametrize("can_truncate", [True, False])
 def test_a_full_disk_leaves_no_torn_frame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_truncate: bool
