@@ -128,12 +128,14 @@ int main(int argc, char **argv)
 """
 
 
-def compiled(folder: Path, name: str, text: str, *flags: str) -> Path:
+def compiled(
+    folder: Path, name: str, text: str, *flags: str, parts: tuple[str, ...] = PARTS
+) -> Path:
     gate.skip_if_off()
     if build_obstacle():
         gate.lacking(build_obstacle())
     (folder / f"{name}.c").write_text(text)
-    sources = [str(place) for place in (folder / f"{name}.c", *(SOURCE / part for part in PARTS))]
+    sources = [str(place) for place in (folder / f"{name}.c", *(SOURCE / part for part in parts))]
     command = [
         "gcc",
         "-std=c11",

@@ -165,7 +165,7 @@ static void rest(struct relay *relay, int64_t now)
         if (relay->channels[i].closed || relay->channels[i].listening)
             flags |= bit_of(&relay->channels[i]);
     if (flags && relay->sidecar.alive)
-        side_frame(&relay->sidecar.pipe, SIDE_EMPTY, 0, flags);
+        side_empty(&relay->sidecar.pipe, flags);
 }
 
 static void read_ready(struct relay *relay, int64_t now)
@@ -200,6 +200,8 @@ static int wait_ms(const struct relay *relay, int64_t wait_ns)
         if (due && due - now < wait_ns)
             wait_ns = due - now;
     }
+    if (relay->sidecar.alive)
+        wait_ns = side_wait_ns(&relay->sidecar.pipe, now, wait_ns);
     return ms_until(now + wait_ns);
 }
 
@@ -282,7 +284,7 @@ static void turn(struct relay *relay, int64_t wait_ns)
         rest(relay, now);
     if (!any || now >= relay->sink_due_ns) {
         relay->sink_due_ns = now + SINK_NS;
-        sidecar_flush(&relay->sidecar);
+        sidecar_flush_if_due(&relay->sidecar);
     }
     for (int i = 0; i < 2; i++) {
         if (places[OUT_1 + i].revents && !channels[i].closed) {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 enum { HEADER_BYTES = 8 };
@@ -25,6 +26,48 @@ static void end_frame(struct side_pipe *pipe)
     pipe->open = pipe->end;
 }
 
+static void add_frame(struct side_pipe *pipe, enum side_type type, unsigned stream, unsigned flags, const void *payload,
+                      size_t size);
+
+static void say_empty(struct side_pipe *pipe)
+{
+    if (pipe->empty)
+        add_frame(pipe, SIDE_EMPTY, 0, pipe->empty, NULL, 0);
+    pipe->empty = 0;
+}
+
+static bool holds_command(const unsigned char *text, size_t size)
+{
+    static const char command[] = "/LOGCOMMAND";
+    const unsigned char *end = text + size;
+    while ((text = memchr(text, '/', (size_t)(end - text))) && end - text >= SIDE_COMMAND_BYTES) {
+        if (!strncasecmp((const char *)text, command, SIDE_COMMAND_BYTES))
+            return true;
+        text++;
+    }
+    return false;
+}
+
+/* Where a relay is killed, what it has not handed over comes stream by stream: commands don't wait,
+ * nor what is seen empty after them. */
+static void look_for_command(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size)
+{
+    enum { KEPT = SIDE_COMMAND_BYTES - 1 };
+    unsigned char seam[2 * KEPT], *ends = pipe->ends[stream - 1];
+    size_t more = size < KEPT ? size : KEPT;
+    memcpy(seam, ends, KEPT);
+    memcpy(seam + KEPT, data, more);
+    if (holds_command(seam, KEPT + more) || holds_command(data, size)) {
+        say_empty(pipe);
+        pipe->doubtful = SIDE_BOTH & ~pipe->over;
+        pipe->due_ns = 0;
+    }
+    if (size < KEPT)
+        memcpy(ends, seam + more, KEPT);
+    else
+        memcpy(ends, data + size - KEPT, KEPT);
+}
+
 /* Room for `size` bytes more at the end. */
 static bool has_room(struct side_pipe *pipe, size_t size)
 {
@@ -42,6 +85,8 @@ static bool has_room(struct side_pipe *pipe, size_t size)
 
 void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size, unsigned flags)
 {
+    look_for_command(pipe, stream, data, size);
+    pipe->empty = 0; /* not to be told is always right */
     bool grows = pipe->open < pipe->end && pipe->open_stream == stream && !(flags & ~pipe->open_flags) &&
                  pipe->end - pipe->open - HEADER_BYTES + size <= FRAME_BYTES;
     if (!grows)
@@ -56,8 +101,6 @@ void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *dat
     }
     memcpy(pipe->buffer + pipe->end, data, size);
     pipe->end += size;
-    if (side_waiting(pipe) >= FRAME_BYTES)
-        side_send(pipe);
 }
 
 static void add_frame(struct side_pipe *pipe, enum side_type type, unsigned stream, unsigned flags, const void *payload,
@@ -74,9 +117,23 @@ static void add_frame(struct side_pipe *pipe, enum side_type type, unsigned stre
     pipe->open = pipe->end;
 }
 
-void side_frame(struct side_pipe *pipe, enum side_type type, unsigned stream, unsigned flags)
+void side_empty(struct side_pipe *pipe, unsigned flags)
 {
-    add_frame(pipe, type, stream, flags, NULL, 0);
+    pipe->empty = pipe->ended ? 0 : flags;
+    if (pipe->doubtful) {
+        pipe->doubtful &= ~flags;
+        say_empty(pipe);
+        pipe->due_ns = 0;
+    }
+}
+
+void side_closed(struct side_pipe *pipe, unsigned stream)
+{
+    pipe->over |= 1U << (stream - 1);
+    pipe->doubtful &= ~pipe->over;
+    say_empty(pipe);
+    add_frame(pipe, SIDE_CLOSED, stream, 0, NULL, 0);
+    pipe->due_ns = 0;
 }
 
 void side_exit(struct side_pipe *pipe, int wait_status)
@@ -84,15 +141,20 @@ void side_exit(struct side_pipe *pipe, int wait_status)
     unsigned char payload[4];
     for (int i = 0; i < 4; i++)
         payload[i] = (unsigned char)((unsigned)wait_status >> (8 * i));
+    say_empty(pipe);
     add_frame(pipe, SIDE_EXIT, 0, 0, payload, sizeof payload);
     pipe->ended = true;
+    pipe->due_ns = 0;
 }
 
-void side_send(struct side_pipe *pipe)
+void side_send(struct side_pipe *pipe, int64_t now)
 {
     if (pipe->broken || pipe->fd < 0)
         return;
+    say_empty(pipe);
     end_frame(pipe);
+    if (!pipe->blocked && pipe->start < pipe->end)
+        pipe->due_ns = now + SIDE_GATHER_NS;
     while (!pipe->blocked && pipe->start < pipe->end) {
         ssize_t sent = write(pipe->fd, pipe->buffer + pipe->start, pipe->end - pipe->start);
         if (sent >= 0)
@@ -106,6 +168,14 @@ void side_send(struct side_pipe *pipe)
     }
     if (pipe->start == pipe->end)
         pipe->start = pipe->end = pipe->open = 0;
+}
+
+int64_t side_wait_ns(const struct side_pipe *pipe, int64_t now, int64_t most)
+{
+    if (pipe->blocked || pipe->broken || pipe->fd < 0 || !(side_waiting(pipe) || pipe->empty))
+        return most;
+    int64_t wait_ns = pipe->due_ns > now ? pipe->due_ns - now : 0;
+    return wait_ns < most ? wait_ns : most;
 }
 
 size_t side_waiting(const struct side_pipe *pipe)

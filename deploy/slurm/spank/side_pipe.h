@@ -1,4 +1,7 @@
-/* Frames of the side pipe (docs/side-pipe.md) and the buffer in which they wait for room in it. */
+/* Frames of the side pipe (docs/side-pipe.md) and the buffer in which they wait for room in it. The
+ * same as logshipper/relay/handover.py: small writes gather for GATHER_NS, as to be woken costs the
+ * sidecar more than a line does. What others may be waiting for doesn't gather: commands, a stream's
+ * end, the task's. */
 #ifndef LOGSHIPPER_SIDE_PIPE_H
 #define LOGSHIPPER_SIDE_PIPE_H
 
@@ -12,6 +15,9 @@ enum {
     SIDE_ROOM = BUFFER_BYTES + 4 * FRAME_BYTES,
 };
 
+enum { SIDE_COMMAND_BYTES = 11, SIDE_BOTH = 3 };     /* of "/LOGCOMMAND"; bits of streams */
+static const int64_t SIDE_GATHER_NS = 50 * 1000000; /* between two writes of less than FRAME_BYTES */
+
 enum side_type { SIDE_DATA = 1, SIDE_EMPTY = 2, SIDE_CLOSED = 4, SIDE_EXIT = 5 };
 
 struct side_pipe {
@@ -22,17 +28,26 @@ struct side_pipe {
     size_t start, end;        /* of what waits in `buffer` */
     size_t open;              /* where the DATA frame that still grows begins; `end` where there is none */
     unsigned open_stream, open_flags;
+    int64_t due_ns;           /* nothing that waits is written before; 0: at once */
+    unsigned empty;           /* streams seen empty after all of it; sent with it */
+    unsigned doubtful;        /* that may bring what was printed before a command: what is seen empty then is sent at once */
+    unsigned over;            /* streams that are closed */
+    unsigned char ends[2][SIDE_COMMAND_BYTES - 1]; /* of what came of each: a command may come in pieces */
     unsigned char buffer[SIDE_ROOM];
 };
 
 /* flags: bits of streams that were seen empty. A DATA frame may be joined to the one before; one
  * frame may say less than two, never more. */
 void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size, unsigned flags);
-void side_frame(struct side_pipe *pipe, enum side_type type, unsigned stream, unsigned flags);
+void side_empty(struct side_pipe *pipe, unsigned flags);
+void side_closed(struct side_pipe *pipe, unsigned stream);
 void side_exit(struct side_pipe *pipe, int wait_status);
 
-/* Writes what the pipe takes. */
-void side_send(struct side_pipe *pipe);
+/* Writes what the pipe takes. now: of the monotonic clock, as below. */
+void side_send(struct side_pipe *pipe, int64_t now);
+
+/* How long what waits may wait, in ns; `most` where nothing does, or the pipe is full. */
+int64_t side_wait_ns(const struct side_pipe *pipe, int64_t now, int64_t most);
 
 size_t side_waiting(const struct side_pipe *pipe);
 

@@ -294,14 +294,14 @@ void sidecar_closed(struct sidecar *sidecar, unsigned stream)
 {
     (void)sidecar_take_back(sidecar, stream);
     if (sidecar->alive)
-        side_frame(&sidecar->pipe, SIDE_CLOSED, stream, 0);
+        side_closed(&sidecar->pipe, stream);
 }
 
 void sidecar_flush(struct sidecar *sidecar)
 {
     if (!sidecar->alive)
         return;
-    side_send(&sidecar->pipe);
+    side_send(&sidecar->pipe, now_ns());
     if (sidecar->pipe.broken) {
         lose(sidecar, NULL);
         return;
@@ -317,7 +317,13 @@ void sidecar_flush(struct sidecar *sidecar)
 
 void sidecar_flush_if_full(struct sidecar *sidecar)
 {
-    if (sidecar->pipe.broken || sidecar->pipe.blocked || side_waiting(&sidecar->pipe) >= BUFFER_BYTES)
+    if (sidecar->pipe.broken || sidecar->pipe.blocked || side_waiting(&sidecar->pipe) >= FRAME_BYTES)
+        sidecar_flush(sidecar);
+}
+
+void sidecar_flush_if_due(struct sidecar *sidecar)
+{
+    if (sidecar->pipe.broken || sidecar->pipe.blocked || now_ns() >= sidecar->pipe.due_ns)
         sidecar_flush(sidecar);
 }
 

@@ -75,7 +75,8 @@ void sidecar_closed(struct sidecar *sidecar, unsigned stream);
 /* After frames were added: sends what can be sent, notes whether the relay must pause. */
 void sidecar_flush(struct sidecar *sidecar);
 
-/* The same where BUFFER_BYTES wait: no more may be read. */
+/* The same where something is due, FRAME_BYTES wait, or so much that no more may be read. */
+void sidecar_flush_if_due(struct sidecar *sidecar);
 void sidecar_flush_if_full(struct sidecar *sidecar);
 
 /* The pipe takes bytes again. */

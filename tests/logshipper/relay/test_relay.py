@@ -31,10 +31,12 @@ from logshipper.relay.channel import (
     Channel,
     pair,
 )
-from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, GATHER_SECS, SidecarLink
+from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
 from logshipper.relay.output import JobOutput
 from logshipper.relay.relay import TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
+from tests.tools import gather_cases
+from tests.tools.gather_cases import CASES as GATHER_CASES
 from tests.tools.line_cases import CASES, Case
 from tests.tools.model_settings import examples
 from tests.tools.relay_tools import wait_for
@@ -794,64 +796,25 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_small_writes_wake_the_sidecar_at_the_beat_only(
-    pipe: Pipe, still_clock: list[float]
+@pytest.mark.parametrize("case", GATHER_CASES, ids=lambda case: case.name)
+def test_what_gathers_and_what_does_not(
+    pipe: Pipe, still_clock: list[float], case: gather_cases.Case
 ) -> None:
-    for number in range(3):
-        pipe.link.data(OUT, b"%d" % number, ERR)
-        pipe.link.empty(3)
+    for step in case.steps:
+        still_clock[0] = 100 + step.ms / 1000
+        for call in step.calls:
+            calls: dict[str, Callable[[], None]] = {
+                "data": partial(pipe.link.data, call.stream, call.data, call.flags),
+                "empty": partial(pipe.link.empty, call.flags),
+                "closed": partial(pipe.link.closed, call.stream),
+                "exited": partial(pipe.link.exited, 0),
+            }
+            calls[call.name]()
         pipe.link.idle()
-    assert pipe.frames() == [(SideType.DATA, OUT, ERR, b"0"), (SideType.EMPTY, 0, 3, b"")]
-    assert pipe.link.wait_secs == pytest.approx(GATHER_SECS)
-    assert not pipe.link.is_flushed
-    still_clock[0] += GATHER_SECS
-    assert pipe.link.wait_secs == 0
-    pipe.link.idle()
-    # what was seen empty amid them says no more than what was seen empty behind them
-    assert pipe.frames() == [(SideType.DATA, OUT, ERR, b"12"), (SideType.EMPTY, 0, 3, b"")]
-    assert pipe.link.wait_secs is None
-
-
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        (b'/LOGCOMMAND {"mode":"disabled"}\n',),
-        (b"x/", b"logc", b"ommand\n"),
-        (b"/LOGCOMMAN", b'D {"mode":"enabled"}\n'),
-    ],
-)
-def test_command_and_what_is_seen_empty_after_it_do_not_wait(
-    pipe: Pipe, still_clock: list[float], pieces: tuple[bytes, ...]
-) -> None:
-    """Else text of the other stream would obey the narrower mode for longer, and a relay that is
-    killed would have more of both streams in no order."""
-    pipe.link.data(OUT, b"first\n", 0)
-    pipe.link.idle()
-    pipe.frames()
-    for piece in pieces:
-        pipe.link.data(OUT, piece, 0)
-    pipe.link.idle()
-    assert pipe.frames() == [(SideType.DATA, OUT, 0, b"".join(pieces))]
-    for flags in (1, 2):  # one stream after the other
-        pipe.link.empty(flags)
-        pipe.link.idle()
-        assert pipe.frames() == [(SideType.EMPTY, 0, flags, b"")]
-    pipe.link.data(OUT, b"as usual\n", 0)
-    pipe.link.empty(3)
-    pipe.link.idle()
-    assert pipe.frames() == []
-
-
-def test_what_was_seen_empty_before_a_command_is_not_left_out(
-    pipe: Pipe, still_clock: list[float]
-) -> None:
-    pipe.link.data(OUT, b"first\n", 0)
-    pipe.link.idle()
-    pipe.frames()
-    pipe.link.empty(2)
-    pipe.link.data(ERR, b"/LOGCOMMAND\n", 0)
-    pipe.link.idle()
-    assert [frame[0] for frame in pipe.frames()] == [SideType.EMPTY, SideType.DATA]
+        assert pipe.frames() == list(step.frames), step
+        wait_secs = pipe.link.wait_secs
+        assert (None if wait_secs is None else round(wait_secs * 1000)) == step.wait_ms, step
+        assert pipe.link.is_flushed == (step.wait_ms is None)
 
 
 def test_ends_and_sizes_do_not_wait(pipe: Pipe, still_clock: list[float]) -> None:
