@@ -185,10 +185,10 @@ def balances_in_loki(
             event = json.loads(entry.line)
             if event["event"] == "closed":
                 closed[capture].append(event)
-            continue
-        place = Place(*capture, entry.labels["stream"])
-        if entry.labels["kind"] == "log" and entry.line.startswith("line ") and place in balances:
-            balances[place].numbers.append(int(entry.line[5:]))
+        elif entry.labels["kind"] == "log" and entry.line.startswith("line "):
+            place = Place(*capture, entry.labels["stream"])
+            if place in balances:
+                balances[place].numbers.append(int(entry.line[5:]))
     for place, balance in balances.items():
         accounts = closed[place[:3]]
         if len(accounts) != 1:
