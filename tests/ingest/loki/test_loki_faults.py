@@ -64,6 +64,39 @@ def test_only_204_counts(server: FaultyServer, client: LokiClient) -> None:
         )
 
 
+def test_each_push_goes_with_its_own_body_and_tenant(
+    server: FaultyServer, client: LokiClient
+) -> None:
+    pushes = [(b"one", ""), (b"another", ""), (b"three", "ann"), (b"four", "ann"), (b"5", "")]
+    for body, tenant in pushes:
+        client.push_body(body, tenant)
+    assert [
+        (request.body, request.headers.get("X-Scope-OrgID", "")) for request in server.requests
+    ] == pushes
+    assert [int(request.headers["Content-Length"]) for request in server.requests] == [
+        len(body) for body, _ in pushes
+    ]
+
+
+def test_a_gateways_cookie_goes_with_the_next_push_as_it_is_now(
+    server: FaultyServer, client: LokiClient
+) -> None:
+    server.answer(
+        Said(204),
+        Said(204, headers={"Set-Cookie": "node=a"}),
+        Said(204, headers={"Set-Cookie": "node=b"}),
+        Said(204),
+    )
+    for _ in range(4):
+        client.push_body(b"x")
+    assert [request.headers.get("Cookie", "") for request in server.requests] == [
+        "",
+        "",
+        "node=a",
+        "node=b",
+    ]
+
+
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_what_may_be_taken_later(server: FaultyServer, client: LokiClient, status: int) -> None:
     server.answer(Said(status, b"too much"))
