@@ -11,10 +11,11 @@ order line, timestamp, metadata (protobuf allows any). The same input gives the 
 Field numbers: Loki's pkg/push/push.proto; the block format: google/snappy, format_description.txt.
 """
 
+import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import cramjam
 
@@ -32,6 +33,7 @@ _NO_NAMES: Mapping[str, str] = {}
 _SHORT = [bytes((value,)) for value in range(128)]  # varints
 # tag and length of the timestamp, tag of its nanos, and their two lowest groups
 _LOW = [bytes((0x0A, 12, 0x10, 0x80 | low & 127, 0x80 | low >> 7)) for low in range(_LOW_VALUES)]
+_LOW_AFTER_LF = [low[1:] for low in _LOW]
 
 
 class Entry(NamedTuple):
@@ -44,19 +46,60 @@ class Entry(NamedTuple):
     parsed: Mapping[str, str] = _NO_NAMES  # what the query itself took out of the line (`| json`)
 
 
-class _Heads(dict[int, bytes]):
-    """By a line's length in bytes: the tags and lengths that stand before the line, of an entry
-    with so many bytes of metadata."""
+class BlockLines(Sequence[bytes]):
+    """Lines of a block of text, each ended by LF there, without their ends."""
 
-    def __init__(self, metadata_bytes: int) -> None:
+    __slots__ = ("ended",)
+
+    def __init__(self, text: bytes | list[bytes]) -> None:
+        self.ended = io.BytesIO(text).readlines() if isinstance(text, bytes) else text
+
+    def __len__(self) -> int:
+        return len(self.ended)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "BlockLines": ...
+
+    def __getitem__(self, at: int | slice) -> "bytes | BlockLines":
+        return BlockLines(self.ended[at]) if isinstance(at, slice) else self.ended[at][:-1]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (line[:-1] for line in self.ended)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as lists have none
+
+    @property
+    def line_bytes(self) -> int:
+        """Of all lines."""
+        return sum(map(len, self.ended)) - len(self.ended)
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest line."""
+        return max(map(len, self.ended), default=1) - 1
+
+
+class _Heads(dict[int, bytes]):
+    """By a line's length in bytes, with end_bytes: the tags and lengths that stand before the line,
+    of an entry with so many bytes of metadata."""
+
+    def __init__(self, metadata_bytes: int, end_bytes: int = 0) -> None:
         super().__init__()
         self._fixed_bytes = _TIMESTAMP_BYTES + metadata_bytes
+        self._end_bytes = end_bytes
 
-    def __missing__(self, line_bytes: int) -> bytes:
+    def __missing__(self, length: int) -> bytes:
+        line_bytes = length - self._end_bytes
         before = b"\x12" + varint(line_bytes)
         head = b"\x12" + varint(len(before) + line_bytes + self._fixed_bytes) + before
         if line_bytes < _TABLED_BYTES:
-            self[line_bytes] = head
+            self[length] = head
         return head
 
 
@@ -71,37 +114,37 @@ def encode_block(lines: Sequence[bytes], time_ns: int, metadata: bytes = b"") ->
     """
     if not 0 <= time_ns < _MAX_TIME_NS - len(lines):
         raise ValueError(f"{time_ns} ns is no time that Loki has")
-    heads = _heads(len(metadata))
     seconds, nanos = divmod(time_ns, _SECOND_NS)
+    if isinstance(lines, BlockLines):
+        return _encode_runs(lines.ended, time_ns, metadata, _heads(len(metadata), 1), _LOW_AFTER_LF)
+    heads = _heads(len(metadata))
     if len(lines) == 1:  # such as metadata records, which have a number of their own each
         line = lines[0]
         return b"".join(
             (heads[len(line)], line, _LOW[nanos % _LOW_VALUES], _rest(seconds, nanos), metadata)
         )
-    room = min(_LOW_VALUES - nanos % _LOW_VALUES, _SECOND_NS - nanos)
-    if len(lines) <= room:
-        return _encode_run(lines, seconds, nanos, metadata, heads)
+    return _encode_runs(lines, time_ns, metadata, heads, _LOW)
+
+
+def _encode_runs(
+    lines: Sequence[bytes], time_ns: int, metadata: bytes, heads: _Heads, lows: Sequence[bytes]
+) -> bytes:
+    """Run by run: lines whose times differ in the low bits of nanos only. lows: one of the tables
+    of these bits."""
     runs = []
     begin = 0
     while begin < len(lines):
-        runs.append(_encode_run(lines[begin : begin + room], seconds, nanos, metadata, heads))
-        begin += room
         seconds, nanos = divmod(time_ns + begin, _SECOND_NS)
-        room = min(_LOW_VALUES - nanos % _LOW_VALUES, _SECOND_NS - nanos)
-    return b"".join(runs)
-
-
-def _encode_run(
-    lines: Sequence[bytes], seconds: int, nanos: int, metadata: bytes, heads: _Heads
-) -> bytes:
-    """Lines whose times differ in the low bits of nanos only."""
-    low = nanos % _LOW_VALUES
-    tail = _rest(seconds, nanos) + metadata
-    parts = [tail] * (4 * len(lines))
-    parts[0::4] = map(heads.__getitem__, map(len, lines))
-    parts[1::4] = lines
-    parts[2::4] = _LOW[low : low + len(lines)]
-    return b"".join(parts)
+        low = nanos % _LOW_VALUES
+        end = begin + min(_LOW_VALUES - low, _SECOND_NS - nanos)
+        run = lines if end >= len(lines) and not begin else lines[begin:end]
+        parts = [_rest(seconds, nanos) + metadata] * (4 * len(run))
+        parts[0::4] = map(heads.__getitem__, map(len, run))
+        parts[1::4] = run
+        parts[2::4] = lows[low : low + len(run)]
+        runs.append(b"".join(parts))
+        begin = end
+    return runs[0] if len(runs) == 1 else b"".join(runs)
 
 
 def _rest(seconds: int, nanos: int) -> bytes:

@@ -31,7 +31,12 @@ from logshipper_ingest.model.capture_account import (
 )
 from logshipper_ingest.model.job import HEARTBEAT, NAME, Json, job_shard
 from logshipper_ingest.model.key_reports import VALUE
-from logshipper_ingest.servers.loki_push import as_utf8, encode_block, encode_metadata
+from logshipper_ingest.servers.loki_push import (
+    BlockLines,
+    as_utf8,
+    encode_block,
+    encode_metadata,
+)
 from logshipper_ingest.spool.capture_folder import Identity
 
 SERVICE = "logshipper"
@@ -102,7 +107,9 @@ class Chunk:
 
     def __post_init__(self) -> None:
         if self.line_bytes < 0:
-            object.__setattr__(self, "line_bytes", sum(map(len, self.lines)))
+            lines = self.lines
+            size = lines.line_bytes if isinstance(lines, BlockLines) else sum(map(len, lines))
+            object.__setattr__(self, "line_bytes", size)
 
     def encoded(self) -> bytes:
         """For `loki_push.assemble`."""
@@ -155,7 +162,7 @@ class Metadata(NamedTuple):
 
     @property
     def pair_bytes(self) -> int:
-        return sum(len(name) + len(value) for name, value in self.pairs.items())
+        return len("".join(self.pairs)) + len("".join(self.pairs.values()))
 
 
 class EntryBuilder:
@@ -214,8 +221,7 @@ class EntryBuilder:
 
     def _block(self, block: BlockRow) -> Iterator[Chunk]:
         text = as_utf8(block.text)
-        texts = text.split(b"\n")
-        texts.pop()
+        texts = BlockLines(text)
         stream = STREAM_NAMES.get(block.stream, "")
         at = 0
         for number, count in block.runs or [(int(Kind.LOG), block.lines)]:
@@ -245,8 +251,8 @@ class EntryBuilder:
         time_ns = row.time_ns - self._ahead_ns
         return self._chunk_of_lines(key, Kind.METADATA, [as_utf8(row.line)], time_ns, {0: attrs})
 
-    def _fit(self, lines: Sequence[bytes], size: int) -> bool:
-        return size <= self._max_line_bytes or max(map(len, lines)) <= self._max_line_bytes
+    def _fit(self, lines: BlockLines, size: int) -> bool:
+        return size <= self._max_line_bytes or lines.longest <= self._max_line_bytes
 
     def _chunk_of_lines(
         self,

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper_ingest.servers.loki_push import (
+    BlockLines,
     Entry,
     as_utf8,
     assemble,
@@ -87,6 +88,31 @@ def test_cut_anywhere_gives_the_same_bytes() -> None:
             encode_block(lines[:split], time_ns) + encode_block(lines[split:], time_ns + split)
             == whole
         )
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(lines_of_all_lengths, max_size=40), times, metadatas, st.data())
+def test_lines_of_a_block_of_text_give_the_same_bytes(
+    drawn_lines: list[bytes], time_ns: int, metadata: dict[str, str], data: st.DataObject
+) -> None:
+    lines = [line.replace(b"\n", b"") for line in drawn_lines]
+    block = BlockLines(b"".join(line + b"\n" for line in lines))
+    begin, end = sorted(data.draw(st.tuples(*[st.integers(0, len(lines))] * 2)))
+    for some, expected in ((block, lines), (block[begin:end], lines[begin:end])):
+        assert list(some) == expected == [some[at] for at in range(len(some))]
+        assert (some.line_bytes, some.longest) == (
+            sum(map(len, expected)),
+            max(map(len, expected), default=0),
+        )
+        packed = encode_metadata(metadata)
+        assert encode_block(some, time_ns, packed) == encode_block(expected, time_ns, packed)
+
+
+def test_a_long_block_of_text_gives_the_same_bytes() -> None:
+    lines = [b"%d" % at for at in range(35_000)]
+    block = BlockLines(b"".join(line + b"\n" for line in lines))
+    time_ns = 1_700_000_000 * SECOND_NS + 999_990_000
+    assert encode_block(block, time_ns) == encode_block(lines, time_ns)
 
 
 def test_line_of_four_mebibytes() -> None:

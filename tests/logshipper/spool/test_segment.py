@@ -183,6 +183,16 @@ def test_file_header() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [(b"", 1), (b"a\n", 0), (b"a\n", 2), (b"a", 1), (b"a\nb", 2), (b"a\nb", 1), (b"\n" * 10**6, 1)],
+)
+def test_a_number_of_lines_that_lies(text: bytes, count: int) -> None:
+    frame = segment.encode_lines(Stream.STDOUT, 5, text, [(Kind.LOG, count)])
+    with pytest.raises(SegmentCorrupt, match="number of lines doesn't match"):
+        segment.decode_frame(frame, 0)
+
+
 def test_attributes_that_lie() -> None:
     """A job could write its own segments: runs that don't sum up, kinds that don't exist, lists for
     objects."""
