@@ -112,6 +112,7 @@ class RelayProcess(Owner):
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
+        self._started_ns = 0  # when CMD was about to
         self._notices: list[str] = []  # lines of our own, waiting for the end of a line on stderr
         self._notices_due = 0.0
         self._ended_at = 0.0
@@ -147,6 +148,7 @@ class RelayProcess(Owner):
             )
         if self._options.telegraf is not None:
             environment["LOGSHIPPER_TELEGRAF"] = f"127.0.0.1:{self._options.telegraf.port}"
+        self._started_ns = time.time_ns()  # on a busy node CMD runs for a while before we do again
         try:
             job.start(self._options.argv, environment, self._streams.slaves, inherited)
         except BaseException:
@@ -156,13 +158,12 @@ class RelayProcess(Owner):
     def begin(self) -> None:
         """CMD runs: from here on it doesn't suffer by what isn't available."""
         forbid_core_files()
-        started_ns = time.time_ns()
         for fd in self._streams.slaves.values():
             os.close(fd)
         close_inherited()
         _let_go_of_pipes()
         if self._options.capture is not None:
-            self._start_sidecar(started_ns)
+            self._start_sidecar()
         self._signals.start()
         self._relay = Relay(
             self._channels, self._sidecar if self._sidecar.alive else NoSink(), self, self._unsent
@@ -171,7 +172,7 @@ class RelayProcess(Owner):
         self._sidecar.attach(self._relay)
         self._job.attach(self._relay)
 
-    def _start_sidecar(self, started_ns: int) -> None:
+    def _start_sidecar(self) -> None:
         job, streams, telegraf = self._job, self._streams, self._options.telegraf
         if self._counters is not None:
             note_relay(self._counters)
@@ -188,7 +189,7 @@ class RelayProcess(Owner):
             raw_now=None if streams.real is None else streams.real.raw_now,
             counters=self._counters,
             relay_pid=os.getpid(),
-            started_ns=started_ns,
+            started_ns=self._started_ns,
             telegraf=() if telegraf is None else (telegraf.fd, telegraf.control, telegraf.port),
         )
         try:
