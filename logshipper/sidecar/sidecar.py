@@ -231,6 +231,8 @@ class Sidecar:
         self._live.close()
         fault_point("capture_synced")
         os.close(self._lock)
+        if self._plan.counters is not None:
+            self._plan.counters.close()  # whoever waits for us may unmount the disk
         self._report("done")
         self._settings.start_agent()
 
