@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 JOB_END_NICE = 5  # of what somebody waits for at a job's end: it has a third of a busy core's time
 NICE = 10  # of what nobody waits for
+_LARGE_BYTES = 2 << 20  # more than any block that is taken often
 
 
 def parse_words(
@@ -63,6 +64,16 @@ def forbid_core_files() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, OSError, MemoryError):
         pass  # out of fds or memory: the job matters more
+
+
+def keep_freed_memory() -> None:
+    """For a process that takes and gives back many blocks of some 100 KiB, as floods have them: the
+    C library gives each back to the kernel, and pays for each page of the next one, until a larger
+    one was freed (glibc: M_MMAP_THRESHOLD is dynamic). What it forks inherits that."""
+    try:
+        bytes(_LARGE_BYTES)
+    except MemoryError:
+        pass  # `ulimit -v`
 
 
 def shed(name: str, keep: "Collection[int]") -> None:

@@ -13,7 +13,12 @@ import signal
 import termios
 import time
 
-from logshipper.background import close_inherited, detach, forbid_core_files
+from logshipper.background import (
+    close_inherited,
+    detach,
+    forbid_core_files,
+    keep_freed_memory,
+)
 from logshipper.errors import CaptureError
 from logshipper.fault_points import fault_point
 from logshipper.process import launch, nesting, signals, terminal
@@ -158,6 +163,7 @@ class RelayProcess(Owner):
     def begin(self) -> None:
         """CMD runs: from here on it doesn't suffer by what isn't available."""
         forbid_core_files()
+        keep_freed_memory()
         for fd in self._streams.slaves.values():
             os.close(fd)
         close_inherited()

@@ -27,6 +27,7 @@ SIDE_PIPE_BYTES = 1 << 20
 FRAME_BYTES = 64 << 10
 BUFFER_BYTES = 256 << 10  # waiting next to a full pipe; then the streams aren't read
 GATHER_SECS = 0.05  # between two times that the sidecar is woken for less than FRAME_BYTES
+MUCH_BYTES = 16 << 10  # in so much at once no command is looked for: it doesn't wait either
 STALL_SECS = 10.0
 # as in render/command_prefix.py. Commands don't wait: where the relay is killed, what it has not
 # handed over comes stream by stream
@@ -237,8 +238,9 @@ class SidecarLink:
         self._add(side_pipe.encode_exit(wait_status, flags))
 
     def _look_for_command(self, stream: int, data: bytes) -> None:
-        text = self._ends[stream] + data
-        if b"/" in text and _COMMAND in text.upper():
+        is_much = len(data) >= MUCH_BYTES
+        text = data if is_much else self._ends[stream] + data
+        if is_much or (b"/" in text and _COMMAND in text.upper()):
             self._say_empty()
             self._doubtful = self._open
             self._send_due = 0.0

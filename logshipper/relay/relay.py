@@ -213,6 +213,8 @@ class Relay:
             try:
                 last = os.readv(channel.master, [buffer[size:]])
             except BlockingIOError:
+                if size and self._goes_on(channel, now):
+                    continue
                 break
             except OSError:  # EIO: a pty's end; Linux may give the last bytes that were written before it after it
                 if not hung_up:
@@ -234,6 +236,13 @@ class Relay:
                 self._unsent.clear(size)
             self._pass_on(channel, data, flags, now)
         self._settle(channel, now)
+
+    def _goes_on(self, channel: Channel, now: float) -> bool:
+        """In a flood: whether more of the stream comes soon, and nothing else before. A terminal
+        holds some KiB: to pass on each by itself takes longer than to read it."""
+        if self._burst < GATHER_BYTES or time.monotonic() - now >= GATHER_SECS:
+            return False
+        return self._poll.poll(GATHER_SECS * 1000) == [(channel.master, select.POLLIN)]
 
     def make_up(self, channel: Channel, data: bytes) -> None:
         """For a dead relay, which had read this and nothing more."""

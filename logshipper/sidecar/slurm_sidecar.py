@@ -16,7 +16,12 @@ import time
 from typing import NamedTuple, NoReturn
 
 from logshipper import config
-from logshipper.background import JOB_END_NICE, parse_words, yield_to_jobs
+from logshipper.background import (
+    JOB_END_NICE,
+    keep_freed_memory,
+    parse_words,
+    yield_to_jobs,
+)
 from logshipper.errors import SpoolError, os_words
 from logshipper.relay import relay
 from logshipper.relay.channel import Channel
@@ -271,6 +276,7 @@ def _take_priority() -> None:
     except OSError:
         pass  # no such right: without root's help
     yield_to_jobs(JOB_END_NICE)
+    keep_freed_memory()
 
 
 def main() -> NoReturn:

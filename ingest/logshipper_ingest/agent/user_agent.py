@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from logshipper.background import NICE, forbid_core_files, yield_to_jobs
+from logshipper.background import NICE, forbid_core_files, keep_freed_memory, yield_to_jobs
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper_ingest.agent_start import LOCK_FILE, let_go
 from logshipper_ingest.spool.capture_folder import Life
@@ -210,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pass  # its folder is there, for the log
         detach(log)
         yield_to_jobs(NICE)
+        keep_freed_memory()
         serve(root, log, idle_secs=options.idle_secs)
     except LogshipperError as error:
         log(str(error))

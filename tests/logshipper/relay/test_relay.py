@@ -31,9 +31,9 @@ from logshipper.relay.channel import (
     Channel,
     pair,
 )
-from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
+from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, MUCH_BYTES, SidecarLink
 from logshipper.relay.output import JobOutput
-from logshipper.relay.relay import TURN_BYTES, NoSink, Owner, Relay
+from logshipper.relay.relay import GATHER_BYTES, TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
 from tests.tools import gather_cases
 from tests.tools.gather_cases import CASES as GATHER_CASES
@@ -815,6 +815,74 @@ def test_what_gathers_and_what_does_not(
         wait_secs = pipe.link.wait_secs
         assert (None if wait_secs is None else round(wait_secs * 1000)) == step.wait_ms, step
         assert pipe.link.is_flushed == (step.wait_ms is None)
+
+
+def test_so_much_at_once_does_not_wait(pipe: Pipe, still_clock: list[float]) -> None:
+    """A command may be in it: it isn't looked for."""
+    for name in (b"a", b"b"):
+        pipe.link.data(OUT, name * MUCH_BYTES, 0)
+        pipe.link.idle()
+        assert pipe.frames() == [(SideType.DATA, OUT, 0, name * MUCH_BYTES)]
+        pipe.link.empty(3)
+        pipe.link.idle()
+        assert pipe.frames() == [(SideType.EMPTY, 0, 3, b"")]
+
+
+def test_command_that_begins_at_the_end_of_much_does_not_wait(
+    pipe: Pipe, still_clock: list[float]
+) -> None:
+    pipe.link.data(OUT, b"x" * MUCH_BYTES + b"/LOGC", 0)
+    pipe.link.empty(3)
+    pipe.link.idle()
+    pipe.frames()
+    pipe.link.data(OUT, b"OMMAND", 0)
+    pipe.link.idle()
+    assert pipe.frames() == [(SideType.DATA, OUT, 0, b"OMMAND")]
+
+
+class WritingPoll:
+    """A poll before which, each time but the first, a program writes."""
+
+    def __init__(self, bench: Bench, writes: list[tuple[int, bytes]]) -> None:
+        self._poll, self._bench, self._writes = bench.relay._poll, bench, writes
+        self.register, self.unregister = self._poll.register, self._poll.unregister
+        self._has_begun = False
+
+    def poll(self, wait_ms: float) -> list[tuple[int, int]]:
+        if self._has_begun and self._writes:
+            self._bench.write(*self._writes.pop(0))
+        self._has_begun = True
+        return self._poll.poll(wait_ms)
+
+
+@pytest.mark.parametrize(
+    ("burst", "output"),
+    [(GATHER_BYTES, b"abc"), (GATHER_BYTES - 1, b"a")],
+    ids=["flood", "no flood"],
+)
+def test_what_follows_soon_in_a_flood_is_passed_on_with_it(
+    bench: Bench,
+    still_clock: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    burst: int,
+    output: bytes,
+) -> None:
+    bench.relay._burst = burst
+    bench.write(OUT, b"a")
+    monkeypatch.setattr(bench.relay, "_poll", WritingPoll(bench, [(OUT, b"b"), (OUT, b"c")]))
+    assert bench.turns(1) == [("data", OUT, output, ERR)]
+    assert bench.read() == output
+
+
+def test_the_other_stream_is_not_kept_waiting_in_a_flood(
+    bench: Bench, still_clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.relay._burst = GATHER_BYTES
+    bench.write(OUT, b"a")
+    writes = [(OUT, b"b"), (ERR, b"error"), (OUT, b"c")]
+    monkeypatch.setattr(bench.relay, "_poll", WritingPoll(bench, writes))
+    assert bench.turns(1) == [("data", OUT, b"ab", ERR)]
+    assert bench.read() == b"ab"
 
 
 def test_ends_and_sizes_do_not_wait(pipe: Pipe, still_clock: list[float]) -> None:
