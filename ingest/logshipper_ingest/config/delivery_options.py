@@ -1,6 +1,12 @@
 """What shipping has to know of a server of any kind."""
 
+import re
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+from logshipper_ingest.config.toml_section import Section, fill, split_named
+
+SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
 class DeliveryOptions(Protocol):
@@ -72,3 +78,32 @@ def delivery_rules(options: DeliveryOptions) -> dict[str, tuple[bool, str]]:
         "retry_max_secs": (retry_max_secs <= 600, "must be at most 600"),
         "quarantine_max_bytes": (options.quarantine_max_bytes >= 0, "must not be negative"),
     }
+
+
+def fill_servers(
+    cls: type[Section],
+    tables: object,
+    kind: str,
+    problems_of: Callable[[Section, str], list[str]],
+    problems: list[str],
+) -> dict[str, Section]:
+    """[KIND] and those within it, [KIND.NAME], none of which inherits, by what they are called; none
+    where the file has none. problems_of: of a section, by its table's name."""
+    sections: dict[str, Section] = {}
+    if not isinstance(tables, Mapping):
+        problems.append(f"[{kind}]: must be a table, with a line for each option")
+        return sections
+    first_table, named_tables = split_named(cls, tables)
+    first = fill(cls, first_table, kind, problems)
+    if first != cls():
+        sections[kind] = first
+        problems += problems_of(first, kind)
+    for name, table in named_tables.items():
+        section = fill(cls, table, f"{kind}.{name}", problems)
+        sections[name] = section
+        problems += problems_of(section, f"{kind}.{name}")
+        if not SINK_NAME.fullmatch(name) or name == kind:
+            problems.append(
+                f"[{kind}.{name}]: a small letter, then small letters, digits, `_`, `-`, at most 32; not `{kind}`"
+            )
+    return sections

@@ -2,13 +2,12 @@
 as points."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from logshipper_ingest.config.delivery_options import delivery_rules
-from logshipper_ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME
-from logshipper_ingest.config.toml_section import broken, fill, split_named
+from logshipper_ingest.config.delivery_options import delivery_rules, fill_servers
+from logshipper_ingest.config.loki_section import MAX_LINE_BYTES
+from logshipper_ingest.config.toml_section import broken
 from logshipper_ingest.servers.server_access import ServerAccess
 
 INFLUXDB_SINK = "influxdb"  # what [influxdb] is called
@@ -49,24 +48,7 @@ class InfluxdbSection:
 def fill_influxdbs(tables: object, problems: list[str]) -> dict[str, InfluxdbSection]:
     """[influxdb] and those within it, by what they are called; none where the file has
     none."""
-    sections: dict[str, InfluxdbSection] = {}
-    if not isinstance(tables, Mapping):
-        problems.append("[influxdb]: must be a table, with a line for each option")
-        return sections
-    first_table, named_tables = split_named(InfluxdbSection, tables)
-    first = fill(InfluxdbSection, first_table, "influxdb", problems)
-    if first != InfluxdbSection():
-        sections[INFLUXDB_SINK] = first
-        problems += _problems(first, "influxdb")
-    for name, table in named_tables.items():
-        section = fill(InfluxdbSection, table, f"influxdb.{name}", problems)
-        sections[name] = section
-        problems += _problems(section, f"influxdb.{name}")
-        if not SINK_NAME.fullmatch(name) or name == INFLUXDB_SINK:
-            problems.append(
-                f"[influxdb.{name}]: a small letter, then small letters, digits, `_`, `-`, at most 32; not `influxdb`"
-            )
-    return sections
+    return fill_servers(InfluxdbSection, tables, INFLUXDB_SINK, _problems, problems)
 
 
 def _problems(section: InfluxdbSection, table: str) -> list[str]:

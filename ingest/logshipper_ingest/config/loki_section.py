@@ -1,11 +1,10 @@
 """`[loki]` and `[loki.NAME]` of the node agent's configuration."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
-from logshipper_ingest.config.delivery_options import delivery_rules
+from logshipper_ingest.config.delivery_options import SINK_NAME, delivery_rules
 from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
 from logshipper_ingest.config.toml_section import broken, fill, split_named
 from logshipper_ingest.servers.server_access import ServerAccess
@@ -13,7 +12,6 @@ from logshipper_ingest.servers.server_access import ServerAccess
 MAX_LINE_BYTES = 4 << 20
 FIRST_SINK = "loki"  # what [loki] is called where it has no name
 MAX_SINKS = 8
-SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
 @dataclass(frozen=True)

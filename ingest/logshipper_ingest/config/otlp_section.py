@@ -4,14 +4,13 @@ table."""
 
 import importlib.util
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.config.delivery_options import delivery_rules
-from logshipper_ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME
-from logshipper_ingest.config.toml_section import broken, fill, split_named
+from logshipper_ingest.config.delivery_options import delivery_rules, fill_servers
+from logshipper_ingest.config.loki_section import MAX_LINE_BYTES
+from logshipper_ingest.config.toml_section import broken
 from logshipper_ingest.servers.server_access import (
     MAX_SECRET_BYTES,
     Credentials,
@@ -150,23 +149,7 @@ class OtlpSection:
 
 def fill_otlps(tables: object, problems: list[str]) -> dict[str, OtlpSection]:
     """[otlp] and those within it, by what they are called; none where the file has none."""
-    sections: dict[str, OtlpSection] = {}
-    if not isinstance(tables, Mapping):
-        problems.append("[otlp]: must be a table, with a line for each option")
-        return sections
-    first_table, named_tables = split_named(OtlpSection, tables)
-    first = fill(OtlpSection, first_table, "otlp", problems)
-    if first != OtlpSection():
-        sections[OTLP_SINK] = first
-        problems += _problems(first, "otlp")
-    for name, table in named_tables.items():
-        section = fill(OtlpSection, table, f"otlp.{name}", problems)
-        sections[name] = section
-        problems += _problems(section, f"otlp.{name}")
-        if not SINK_NAME.fullmatch(name) or name == OTLP_SINK:
-            problems.append(
-                f"[otlp.{name}]: a small letter, then small letters, digits, `_`, `-`, at most 32; not `otlp`"
-            )
+    sections = fill_servers(OtlpSection, tables, OTLP_SINK, _problems, problems)
     if sections and not _has_package():
         problems.append(
             "[otlp]: needs the package opentelemetry-proto, which isn't in the agent's environment:"

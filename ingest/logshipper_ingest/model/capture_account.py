@@ -607,8 +607,7 @@ def _is_further_part(part: object) -> bool:
 
 def _count_of(record: Json, name: str) -> int:
     """A count that fits SQLite; 0 where it isn't one."""
-    value: Any = record.get(name)  # Any: JSON, checked here
-    return value if type(value) is int and 0 <= value < 1 << 63 else 0
+    return _counts_of(record, (name,))[name]
 
 
 def _counts_of(record: Json, names: Iterable[str]) -> dict[str, int]:
