@@ -244,7 +244,6 @@ class Proxy(ServerThread):
         self._fixed = threading.Event()
         self.after = False
         self.pushes = 0
-        self.times: list[float] = []
         self._target = urllib.parse.urlsplit(target)
         proxy = self
 
@@ -277,7 +276,6 @@ class Proxy(ServerThread):
                     say(self, fault, proxy._fixed)
                     return
                 proxy.pushes += 1
-                proxy.times.append(time.monotonic())
                 reply = proxy.answer(proxy.pushes)
                 fallback = (
                     proxy.pass_on(self.path, dict(self.headers), body)
