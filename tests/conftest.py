@@ -20,6 +20,7 @@ from tests.servers.fixtures import (
     otel_collectors,
     prometheus,
     servers,
+    victoria_metrics,
 )
 from tests.tiers import MARKERS, tier_of
 from tests.tools.model_settings import MANY_EXAMPLES
@@ -40,6 +41,7 @@ __all__ = [
     "prometheus",
     "pytest_terminal_summary",
     "servers",
+    "victoria_metrics",
 ]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -14,7 +14,7 @@ MARKERS = {
 }
 # a test that asks for one of them is of the last tier, wherever it stands
 FIXTURES = frozenset(
-    "servers influxdbs influxdb_1_8 otel_collectors root_user program_of_others".split()
+    "servers influxdbs influxdb_1_8 otel_collectors victoria_metrics root_user program_of_others".split()
 )
 
 # files of tests/ without their .py, and folders; of a file's rows the longest counts.
@@ -46,8 +46,8 @@ _PLACES = {
         gateway sge slurm
         deploy/test_alerts deploy/test_packages ingest/admin/test_purge_loki ingest/agent/test_full_state_disk
         ingest/agent/test_node_agent ingest/agent/test_sinks ingest/imports/test_qcg_run
-        ingest/influxdb/test_influxdb ingest/loki/test_loki ingest/metrics/test_metrics_prometheus
-        ingest/metrics/test_metrics_scraped ingest/shipping/test_loki_side_faults
+        ingest/influxdb/test_influxdb ingest/loki/test_loki ingest/metrics/test_long_term
+        ingest/metrics/test_metrics_prometheus ingest/metrics/test_metrics_scraped ingest/shipping/test_loki_side_faults
         ingest/slurm/test_slurm_states_real logshipper/start/test_launchers
         logshipper/telegraf/test_telegraf
         logshipper/telegraf/test_telegraf_agent observe/analytics/test_analytics_oracles

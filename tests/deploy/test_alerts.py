@@ -37,7 +37,7 @@ ALERTS = rules("alert")
 
 @pytest.mark.usefixtures("servers")
 def test_promtool_passes_rules_and_their_unit_tests() -> None:
-    promtool = prometheus_program().promtool
+    _, promtool = prometheus_program().paths
     for verb, files in (("check", RULES), ("test", [UNIT_TESTS])):
         done = subprocess.run(
             [promtool, verb, "rules", *files], capture_output=True, text=True, timeout=scaled(60)

@@ -203,7 +203,7 @@ def test_loki_accepts_its_configuration(servers: None) -> None:
 
 def test_prometheus_accepts_its_configuration(servers: None) -> None:
     command = [
-        str(prometheus_program().promtool),
+        str(prometheus_program().paths[1]),
         "check",
         "config",
         str(COMPOSE / "prometheus" / "prometheus.yml"),

@@ -175,9 +175,8 @@ def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 
 def backfill(prometheus: PrometheusServer, text: Path) -> None:
-    assert prometheus.program.promtool is not None
     command = [
-        str(prometheus.program.promtool),
+        str(prometheus.program.paths[1]),
         "tsdb",
         "create-blocks-from",
         "openmetrics",

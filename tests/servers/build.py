@@ -1,5 +1,5 @@
-"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [influxdb] [otelcol] [promtail]`;
-without names, those of the tests.
+"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [victoria-metrics] [influxdb]
+[otelcol] [promtail]`; without names, those of the tests.
 
 Loki, InfluxDB, the OpenTelemetry collector and Promtail are built from Go modules, once, which takes
 some minutes; afterwards this only says what there is. Exit code 1, with what to do, where one isn't
@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tests.servers import prometheus_package
+from tests.servers.debian_package import PROMETHEUS, VICTORIA_METRICS
 from tests.servers.go import GoProgram
 from tests.servers.places import CACHE, ServerMissing
 from tests.tools.sources import ROOT
@@ -35,7 +35,7 @@ OTELCOL = GoProgram(
     "go.opentelemetry.io/collector/otelcol",
     "main.version",
 )
-TESTS = ("loki", "prometheus", "influxdb", "otelcol")
+TESTS = ("loki", "prometheus", "victoria-metrics", "influxdb", "otelcol")
 SETTING = "LOGSHIPPER_TEST_SERVERS"  # off: tests of servers are skipped; required: they fail where there is none
 
 
@@ -57,9 +57,10 @@ def main(names: Sequence[str]) -> int:
 
 
 def _get(name: str) -> str:
-    if name == "prometheus":
-        package = prometheus_package.fetch()
-        return f"Prometheus {package.version} ({package.origin})"
+    packages = {package.name: package for package in (PROMETHEUS, VICTORIA_METRICS)}
+    if name in packages:
+        fetched = packages[name].fetch()
+        return f"{packages[name].title} {fetched.version} ({fetched.origin})"
     program = {program.name: program for program in (LOKI, INFLUXDB, OTELCOL, PROMTAIL)}[name]
     program.build()
     return f"{name.capitalize()} {program.version}"

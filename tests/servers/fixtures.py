@@ -18,6 +18,7 @@ from tests.servers.running import (
     loki_program,
     prometheus_program,
 )
+from tests.servers.victoria_metrics import victoria_metrics_program
 from tests.tools.packages import are_installed
 
 _WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
@@ -48,6 +49,17 @@ def prometheus(servers: None) -> Iterator[PrometheusServer]:
     """A running Prometheus that scrapes nothing; tests share it, and set its targets."""
     with PrometheusServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def victoria_metrics() -> None:
+    """For tests that start a VictoriaMetrics of their own."""
+    try:
+        victoria_metrics_program()
+    except ServerMissing as missing:
+        if _WANTED == "required":
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")

@@ -22,10 +22,9 @@ from typing import Any, Self
 import requests
 import yaml
 
-from tests.servers import prometheus_package
 from tests.servers.build import INFLUXDB, LOKI
+from tests.servers.debian_package import PROMETHEUS, PackageProgram
 from tests.servers.places import ServerMissing
-from tests.servers.prometheus_package import PrometheusProgram
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
@@ -401,9 +400,9 @@ def loki_program() -> Path:
     return program
 
 
-def prometheus_program() -> PrometheusProgram:
+def prometheus_program() -> PackageProgram:
     """Prometheus as it was fetched, or is on the PATH. Raises ServerMissing."""
-    program = prometheus_package.find()
+    program = PROMETHEUS.find()
     if program is None:
         raise ServerMissing(NOT_BUILT.format("Prometheus"))
     return program

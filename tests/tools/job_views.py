@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.model.ranks import RULE_UNIT
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import Identity
 
@@ -136,4 +137,8 @@ def answer(nodes: Iterable[Mapping[tuple[str, str], float]]) -> tuple[str, int] 
     if not worst:
         return None
     best = min(worst, key=lambda key: worst[key])
-    return best[0], int(worst[best])
+    return best[0], rule_in(worst[best])
+
+
+def rule_in(rank: float | str) -> int:
+    return int(float(rank)) // RULE_UNIT

@@ -227,7 +227,7 @@ def _unused_gpus() -> list[str]:
     idle = f"({last} - clamp_min(clamp_min({last_use}, ${{span:text}}), ${{__from}} / 1000))"
     words = f"GPU $2 on $1 {UNUSED} for $3"
     minutes = f"floor(({idle} >= {MIN_SECS} < {_HOURS_FROM}) / 60)"
-    hours = f"round(({idle} >= {_HOURS_FROM}) / 3600, 0.1)"
+    hours = _tenths(f"({idle} >= {_HOURS_FROM}) / 3600")
     return [
         _sentence(3, f"{words} {unit}", number, by=GPU.by)
         for unit, number in (("minutes", minutes), ("hours", hours))
@@ -248,7 +248,7 @@ def _low_cpu() -> str:
     used, cores = f"sum({CPU.over_time('avg')})", f"sum({CORES.over_time('max')})"
     low = f"({used} <= {SOMEWHAT_LOW_CPU / 100} * {cores} unless on() {GPU.over_time('count')})"
     words = "$1 cores allocated, $2 used on average ($3 %)"
-    numbers = (cores, f"round({low}, 0.1)", f"round(100 * {used} / {cores})")
+    numbers = (cores, _tenths(low), f"round(100 * {used} / {cores})")
     sentence = _sentence(2, words, *numbers, low=LOW_CPU)
     return f'label_replace({sentence}, "words", "1 core $1", "words", "1 cores (.*)")'
 
@@ -257,7 +257,7 @@ def _low_memory() -> str:
     used, limit = f"sum({MEMORY.over_time('max')})", f"sum({MEMORY_LIMIT.over_time('max')})"
     low = f"({used} < {LOW_MEMORY / 100} * {limit})"
     numbers = (low, limit)
-    gibs = (f"round({number} / {_GIB}, 0.1)" for number in numbers)
+    gibs = (_tenths(f"{number} / {_GIB}") for number in numbers)
     words = "memory: at most $1 of $2 GiB ($3 %)"
     return _sentence(1, words, *gibs, f"round(100 * {used} / {limit})")
 
@@ -266,6 +266,11 @@ def _near_limit() -> str:
     share = f"{MEMORY.over_time('max')} / {MEMORY_LIMIT.over_time('max')}"
     percent = f"floor(100 * ({share} >= {NEAR_LIMIT / 100}))"
     return _sentence(3, f"memory on $1: $2 % of the limit: {IS_NEAR}", percent, by=MEMORY.by)
+
+
+def _tenths(number: str) -> str:
+    """To tenths, as the second argument of `round` is read in several ways."""
+    return f"round(10 * ({number})) / 10"
 
 
 def _sentence(severity: int, words: str, *numbers: str, by: str = "", low: int = 0) -> str:

@@ -9,6 +9,7 @@ import signal
 
 from logshipper_grafana.parts.records import DENSE
 from logshipper_ingest.model.job import RUNNING, SHIPPED_UNRESPONSIVE_NS, SLURM_STATES, UNRESPONSIVE
+from logshipper_ingest.model.ranks import RULE_UNIT
 
 # The job's nodes in the selector, so that no other node's streams are read; its id is structured
 # metadata.
@@ -366,7 +367,7 @@ def or_else(series: str, label: str, value: str) -> str:
     return f'{series} or on() label_replace(vector(0), "{label}", "{value}", "", "")'
 
 
-# The rules in words (metadata.x_axis), by the rank's integer part; RULE_BY_HAND for all that
+# The rules in words (metadata.x_axis), by a rank's rule; RULE_BY_HAND for all that
 # somebody chose.
 RULES = {
     1: "the key progress",
@@ -387,9 +388,7 @@ def rule_words(ranks: str, choice: str, *, instead: str = "", otherwise: str = N
     """The rule as the label `words`. ranks: as of x_ranks; choice: `auto`, or somebody's own;
     instead: where there are no ranks, a series with `words`; otherwise: the words where there are
     none of these either."""
-    words = (
-        f'label_replace(count_values("rule", floor({ranks})), "words", "{RULE_BY_HAND}", "", "")'
-    )
+    words = f'label_replace(count_values("rule", floor(({ranks}) / {RULE_UNIT})), "words", "{RULE_BY_HAND}", "", "")'
     words = f'label_join(label_replace({words}, "choice", "{choice}", "", ""), "ruled", "/", "choice", "rule")'
     for rule, phrase in RULES.items():
         words = f'label_replace({words}, "words", "{phrase}", "ruled", "auto/{rule}")'
@@ -465,9 +464,11 @@ def keys_to_draw(metric: str, *, counts: str = "") -> str:
 
 def first_by_name(series: str, ranks: str) -> str:
     """Of series with `key` those of the first MAX_GRAPHS keys. ranks: of logshipper_x_rank, whose
-    fraction is a key's place in the alphabet."""
+    remainder is a key's place in the alphabet."""
     places = f"max by(key)({ranks})"
-    return f"({series}) and on(key) bottomk({MAX_GRAPHS}, ({places} - floor({places})) and on(key) {series})"
+    return (
+        f"({series}) and on(key) bottomk({MAX_GRAPHS}, {places} % {RULE_UNIT} and on(key) {series})"
+    )
 
 
 def or_no_graph(keys: str) -> str:

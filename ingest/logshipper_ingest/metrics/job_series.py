@@ -164,7 +164,7 @@ def _write_keys(
     for path, (labels, rule) in key_labels.items():
         key = labels.key
         key_label = f'key="{key}",path="{labels.path}"}} '
-        value = repr(rank(rule, labels.code, labels.place))
+        value = str(rank(rule, labels.code, labels.place))
         if rule:
             ranks.append(f'{begin_rank},choice="auto",{key_label}{value}\n')
         if key != "auto":  # two series with the same labels would be one; `auto` stays what it is
@@ -193,6 +193,11 @@ def _newest_of_each_source(captures: list[CaptureValues]) -> list[CaptureValues]
     return list(newest.values())
 
 
+def _secs(time_ns: int) -> float:
+    """To a millisecond: VictoriaMetrics keeps no more digits of such a number for sure."""
+    return time_ns // 10**6 / 1000
+
+
 def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: int) -> None:
     labels, info = capture.labels
     state = derived_state(capture.state, capture.heartbeat_ns, now_ns)
@@ -205,11 +210,11 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
     )
     facts = {
         "logshipper_job_nodes": capture.nodes or None,
-        "logshipper_job_start_time_seconds": capture.started_ns / 1e9,
+        "logshipper_job_start_time_seconds": _secs(capture.started_ns),
         "logshipper_job_end_time_seconds": None
         if capture.ended_ns is None
-        else capture.ended_ns / 1e9,
-        "logshipper_job_heartbeat_time_seconds": capture.heartbeat_ns / 1e9,
+        else _secs(capture.ended_ns),
+        "logshipper_job_heartbeat_time_seconds": _secs(capture.heartbeat_ns),
         "logshipper_job_exit_code": capture.exit_code,
         "logshipper_job_signal": capture.signal or None,
     }

@@ -1,8 +1,9 @@
 """Sends what /metrics shows to Prometheus by remote write 1.0, for nodes that it can't scrape
 (docs/metrics.md).
 
-Strategy: every interval_secs a round is encoded, compressed and queued; the head of the queue is
-sent until it is taken or given up. Nothing is tried for ever: Prometheus rolls a whole request back
+Strategy: every interval_secs a thread of its own encodes, compresses and queues a round, so that
+none is missed while a server says nothing; the head of the queue is sent until it is taken or given
+up. Nothing is tried for ever: Prometheus rolls a whole request back
 for one sample that it doesn't take, by a 400, or (2.42, with an out-of-order window) by a 500 that
 never ends. So where a sample of our own is taken next to it, the request is at fault: it is halved
 until the samples at fault are alone, and these are dropped. Where none is taken, the server or its
@@ -121,6 +122,10 @@ class _Request:
     tries: int = 0
 
 
+def _request(series: Sequence[bytes], time_ms: int, origin: _Origin) -> _Request:
+    return _Request(compress(b"".join(series)), len(series), time_ms, origin)
+
+
 class WriteState(NamedTuple):
     """The state of remote write, for `status`."""
 
@@ -142,9 +147,9 @@ class _Clocks(NamedTuple):
 
 
 class RemoteWrite:
-    """Sends rounds of samples; one thread's. labels: of every series; text: what /metrics shows
-    now; clock: seconds that only rise; wall_ms: the node's clock; max_off_secs: what is no
-    difference between that and the server's."""
+    """Sends rounds of samples. `run` is one thread's; tests call `turn` instead. labels: of every
+    series; text: what /metrics shows now; clock: seconds that only rise; wall_ms: the node's clock;
+    max_off_secs: what is no difference between that and the server's."""
 
     def __init__(
         self,
@@ -169,8 +174,11 @@ class RemoteWrite:
         self._client = RemoteWriteClient(section.access, max_answer_bytes=MAX_ANSWER_BYTES)
         self._encoder = SeriesEncoder(labels)
         self._labels = labels
+        self._lock = threading.RLock()  # of these three
         self._queue: deque[_Request] = deque()
         self._queued_bytes = 0
+        self._is_sending = False  # the head, which nobody else takes away meanwhile
+        self._arrival = threading.Event()  # of a round, or of the end
         self._backoff = Backoff(section.retry_min_secs, section.retry_max_secs)
         self._round_due = self._send_due = 0.0
         self._refused_ms = -1  # a round of which nothing was taken, though all else is
@@ -189,19 +197,45 @@ class RemoteWrite:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Until stop is set. Then all series end, where nothing waits; else what waits is lost."""
-        pause = 0.0
-        while not stop.wait(pause):
-            try:
-                pause = self.turn(stop.is_set)
-            except Exception as error:  # neither the agent's jobs nor the next round suffer from it
-                self._tell(
-                    "fault", f"remote write: a fault of logshipper's own: {error!r}; tried again"
-                )
-                pause = self._section.interval_secs
-        if not self._queue and self._known_clocks() is not None:
-            self._end_series()
+        """Until stop is set. Then what waits is tried once more; where nothing is left, all series
+        end."""
+        rounds = threading.Thread(
+            target=self._make_rounds, args=(stop,), name="remote write: rounds", daemon=True
+        )
+        rounds.start()
+        while not stop.is_set():
+            pause = self._guarded(lambda: self._send(stop.is_set))
+            self._arrival.wait(pause)
+            self._arrival.clear()
+        rounds.join()
+        self._guarded(self._end)
         self._client.close()
+
+    def _make_rounds(self, stop: threading.Event) -> None:
+        while not stop.wait(max(0.0, self._round_due - self._clock())):
+            self._guarded(self._queue_round)
+            self._arrival.set()
+        self._arrival.set()
+
+    def _guarded(self, action: Callable[[], float]) -> float:
+        """Neither the agent's jobs nor the next round suffer from a fault of ours."""
+        try:
+            return action()
+        except Exception as error:
+            self._tell(
+                "fault", f"remote write: a fault of logshipper's own: {error!r}; tried again"
+            )
+            return self._section.interval_secs
+
+    def _end(self) -> float:
+        self._send_due = 0.0
+        self._send(lambda: False)
+        if self._queue:
+            count = sum(request.samples for request in self._queue)
+            self._say(f"remote write: {count} samples that waited are lost with the agent's end")
+        elif self._known_clocks() is not None:
+            self._end_series()
+        return 0.0
 
     def _end_series(self) -> None:
         """As Prometheus itself does with a target that is gone. Nothing is tried again."""
@@ -218,41 +252,43 @@ class RemoteWrite:
         """Queues a round where one is due, sends what may be sent; returns the seconds until there
         is more to do. is_over: asked between two requests whether there should be no other."""
         if self._clock() >= self._round_due:
-            self._round_due = self._clock() + self._section.interval_secs
             self._queue_round()
-        while self._queue and self._send_due <= self._clock() < self._round_due and not is_over():
-            self._send_head()
-        self._metrics.queue_bytes.set(self._queued_bytes)
-        due = min(self._round_due, self._send_due) if self._queue else self._round_due
-        return max(0.0, due - self._clock())
+        return min(self._round_due - self._clock(), self._send(is_over))
 
     # ---- the queue
 
-    def _queue_round(self) -> None:
+    def _queue_round(self) -> float:
+        """Returns the seconds until the next one."""
+        self._round_due = self._clock() + self._section.interval_secs
         self._goes_well = True
         time_ms = self._now_ms()
         series = self._encoder.encode(self._text(), time_ms)
         max_samples = self._section.max_samples
-        for begin in range(0, len(series), max_samples):
-            self._queue.append(
-                self._request(series[begin : begin + max_samples], time_ms, _Origin())
-            )
-        while self._queued_bytes > self._section.queue_max_bytes:
-            self._drop("queue_full", "[remote_write] queue_max_bytes are waiting: the oldest go")
+        requests = [
+            _request(series[begin : begin + max_samples], time_ms, _Origin())
+            for begin in range(0, len(series), max_samples)
+        ]
+        with self._lock:
+            self._queue += requests
+            self._queued_bytes += sum(len(request.body) for request in requests)
+            while self._queued_bytes > self._section.queue_max_bytes and (
+                len(self._queue) > self._is_sending
+            ):
+                words = "[remote_write] queue_max_bytes are waiting: the oldest go"
+                self._drop("queue_full", words, place=int(self._is_sending))
+        self._metrics.queue_bytes.set(self._queued_bytes)
+        return self._section.interval_secs
 
-    def _request(self, series: Sequence[bytes], time_ms: int, origin: _Origin) -> _Request:
-        body = compress(b"".join(series))
-        self._queued_bytes += len(body)
-        return _Request(body, len(series), time_ms, origin)
+    def _pop(self, place: int = 0) -> _Request:
+        with self._lock:
+            request = self._queue[place]
+            del self._queue[place]
+            self._queued_bytes -= len(request.body)
+            return request
 
-    def _pop(self) -> _Request:
-        request = self._queue.popleft()
-        self._queued_bytes -= len(request.body)
-        return request
-
-    def _drop(self, reason: str, words: str) -> None:
-        """Gives the head up."""
-        request = self._pop()
+    def _drop(self, reason: str, words: str, *, place: int = 0) -> None:
+        """Gives the head up, or one behind it."""
+        request = self._pop(place)
         self._metrics.dropped_samples.labels(reason).inc(request.samples)
         self._drop_counts[reason] += request.samples
         self._tell(
@@ -260,17 +296,42 @@ class RemoteWrite:
         )
 
     def _halve(self) -> None:
-        request = self._pop()
+        request = self._queue[0]
         request.origin.splits -= 1
         series = split(bytes(cramjam.snappy.decompress_raw(request.body)))
         middle = len(series) // 2
-        for half in (series[middle:], series[:middle]):
-            self._queue.appendleft(self._request(half, request.time_ms, request.origin))
+        with self._lock:
+            self._pop()
+            for half in (series[middle:], series[:middle]):
+                part = _request(half, request.time_ms, request.origin)
+                self._queue.appendleft(part)
+                self._queued_bytes += len(part.body)
 
     # ---- sending
 
+    def _send(self, is_over: Callable[[], bool]) -> float:
+        """Sends what may be sent; returns the seconds until there is more to do, unless a round
+        comes."""
+        while self._queue and self._send_due <= self._clock() and not is_over():
+            self._send_head()
+        self._metrics.queue_bytes.set(self._queued_bytes)
+        return (
+            max(0.0, self._send_due - self._clock()) if self._queue else self._section.interval_secs
+        )
+
     def _send_head(self) -> None:
-        request = self._queue[0]
+        with self._lock:
+            if not self._queue:  # it found no room
+                return
+            self._is_sending = True
+            request = self._queue[0]
+        try:
+            self._try_to_send(request)
+        finally:
+            with self._lock:
+                self._is_sending = False
+
+    def _try_to_send(self, request: _Request) -> None:
         if self._known_clocks() is None:
             self._ask_time()
             return

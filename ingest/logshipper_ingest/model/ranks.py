@@ -1,11 +1,12 @@
 """The rank of a job's numeric keys as an X axis, as Prometheus sees it, and the labels of keys.
 Pure.
 
-A rank is one float, so that `bottomk(1, max by(key,path)(...))` over all agents is the job's X
-(docs/metrics.md): the integer part is R25's rule, the fraction the key's place in alphabetical
-order. Of the fraction's 50 bits, 42 are the name's first six characters, which are the same on
-every agent; 8 count the keys before it with the same beginning, as far as this agent knows them.
-Together with the rule's 3 bits that is all a float holds exactly.
+A rank is one number, so that `bottomk(1, max by(key,path)(...))` over all agents is the job's X
+(docs/metrics.md): R25's rule times RULE_UNIT, and the key's place in alphabetical order. Of that
+place's 50 bits, 42 are the name's first six characters, which are the same on every agent; 8 count
+the keys before it with the same beginning, as far as this agent knows them. Together with the
+rule's 3 bits that is all a float holds exactly. An integer, as VictoriaMetrics keeps 12 digits
+after a fraction's point, which doesn't tell `train/acc` from `train/loss`.
 
 Invariant: while captures are added to a job and records to its captures, a rank that was given
 never falls, and a key that was ranked by rule stays (`JobKeys`).
@@ -23,7 +24,7 @@ MAX_POINTS = 4500  # of a graph; Loki gives 5,000 entries at most, and the first
 CODE_CHARS, CODE_BITS, PLACE_BITS = 6, 7, 8
 _MAX_CODE = (1 << CODE_BITS) - 1
 _MAX_PLACE = (1 << PLACE_BITS) - 1
-_FRACTION = 1 << (CODE_CHARS * CODE_BITS + PLACE_BITS)
+RULE_UNIT = 1 << (CODE_CHARS * CODE_BITS + PLACE_BITS)
 _NAMED_RULES = {PROGRESS: 1, EPOCH: 2}
 
 # What a query that a dashboard builds of a key can't hold: quotes, backslash and backtick end a
@@ -83,10 +84,10 @@ def alphabetical_code(name: str) -> int:
     return code
 
 
-def rank(rule: int, code: int, place: int) -> float:
+def rank(rule: int, code: int, place: int) -> int:
     """rule: 0 to 7; code: `alphabetical_code`; place: among the known keys with this code, from 0.
-    Exact."""
-    return rule + (code << PLACE_BITS | min(place, _MAX_PLACE)) / _FRACTION
+    Less than 2^53."""
+    return rule * RULE_UNIT + (code << PLACE_BITS | min(place, _MAX_PLACE))
 
 
 def rule_of(path: Path, trend: Trend) -> int:

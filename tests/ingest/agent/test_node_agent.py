@@ -24,6 +24,7 @@ from logshipper_ingest.store.local_store import LocalStore
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captured_runs import wait_until
 from tests.tools.faulty_server import Said
+from tests.tools.job_views import rule_in
 from tests.tools.node_agents import NodeAgent, Proxy, client, cluster, entries_of
 from tests.tools.other_users import ANN, BEN, needs_root, ordinary_python
 from tests.tools.segment_factory import CaptureWriter
@@ -567,7 +568,9 @@ def wait_for_x(prometheus: PrometheusServer, job: str, *, rule: int = 0) -> tupl
 
     def look() -> bool:
         answer = PrometheusClient(prometheus.url).query(question)
-        choices[:] = [(series.labels["key"], int(series.samples[-1].value)) for series in answer]
+        choices[:] = [
+            (series.labels["key"], rule_in(series.samples[-1].value)) for series in answer
+        ]
         return bool(choices) and (not rule or choices[0][1] == rule)
 
     wait_until(look, "an X of the job in Prometheus")

@@ -26,6 +26,7 @@ from tests.tools.job_views import (
     Labels,
     auto_ranks,
     job_metrics,
+    rule_in,
     samples,
 )
 from tests.tools.model_settings import examples
@@ -91,7 +92,7 @@ def test_a_running_capture() -> None:
         for key, path, own_x in keys
     }
     ranks = {
-        (dict(labels)["choice"], dict(labels)["path"]): int(value)
+        (dict(labels)["choice"], dict(labels)["path"]): rule_in(value)
         for labels, value in x_ranks(jobs).items()
     }
     assert ranks == {
@@ -116,7 +117,7 @@ def test_a_capture_that_is_over() -> None:
     assert samples(text, "logshipper_job_end_time_seconds") == {CAPTURE: START_NS / 1e9 + 60}
     assert samples(text, "logshipper_job_signal") == {CAPTURE: 9}
     assert samples(text, "logshipper_job_exit_code") == {}
-    assert {key: int(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"loss": 7}
+    assert {key: rule_in(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"loss": 7}
     jobs.update(capture.view(over=True, exit_code=0))
     assert samples(jobs.text(), "logshipper_job_exit_code") == {CAPTURE: 0}
 
@@ -532,7 +533,7 @@ def test_a_job_keeps_its_ranks_when_an_earlier_attempt_is_left_out() -> None:
     jobs.update(FakeCapture(key="c0", attempt=9).view())
     jobs.update(noisy.view(over=True))
     jobs.update(FakeCapture(key="c2", attempt=2).print({"a": 1}, {"a": 2}).view())
-    assert {key: int(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"a": 7}
+    assert {key: rule_in(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"a": 7}
     assert samples(jobs.text(), "logshipper_records") == {(("dec", ""),): 5}
 
 

@@ -129,9 +129,9 @@ def test_numbers_in_the_text() -> None:
         f"{MAX_JOB_KEYS:,} keys of a job": MAX_JOB_KEYS,
     }
     assert [words for words in facts if words not in PAGE] == []
-    match = re.search(r'path="step"\}  ([\d.]+)\.\.\.', PAGE)
+    match = re.search(r'path="step"\}  (\d+)', PAGE)
     assert match is not None
-    assert str(rank(3, alphabetical_code("step"), 0)).startswith(match[1])
+    assert str(rank(3, alphabetical_code("step"), 0)) == match[1]
 
 
 def test_every_metric_that_a_query_names_is_exported() -> None:

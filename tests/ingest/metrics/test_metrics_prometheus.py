@@ -19,10 +19,10 @@ from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.ranks import json_path, unfit
 from logshipper_ingest.model.x_axis import MAX_KEYS, XAxis, merge_all
-from tests.servers import prometheus_package
+from tests.servers.debian_package import PROMETHEUS
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captured_runs import wait_until
-from tests.tools.job_views import SECOND, START_NS, FakeCapture, job_metrics
+from tests.tools.job_views import SECOND, START_NS, FakeCapture, job_metrics, rule_in
 from tests.tools.waiting import scaled
 
 SCRAPED_WITHIN_SECS = 30.0
@@ -59,11 +59,11 @@ def x_of(
         return None
     ((labels, value),) = series
     assert labels.keys() == {"key", "path"}
-    return labels["key"], labels["path"], int(value)
+    return labels["key"], labels["path"], rule_in(value)
 
 
 def test_promtool_finds_no_fault() -> None:
-    package = prometheus_package.find()
+    package = PROMETHEUS.find()
     if package is None:
         pytest.skip("promtool isn't there: python -m tests.servers.build gets it")
     jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
@@ -86,7 +86,7 @@ def test_promtool_finds_no_fault() -> None:
     RemoteWriteMetrics(agent.registry).retries.labels("x")
     text, _ = exposition(agent, jobs)
     checked = subprocess.run(
-        [package.promtool, "check", "metrics"], input=text, capture_output=True, timeout=scaled(30)
+        [package.paths[1], "check", "metrics"], input=text, capture_output=True, timeout=scaled(30)
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
@@ -195,7 +195,7 @@ def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:
 
 def rules(prometheus: PrometheusServer, job: str) -> Mapping[str, int]:
     by_key = f'max by(key)(logshipper_x_rank{{job_id="{job}",choice="auto"}})'
-    return {labels["key"]: int(value) for labels, value in ask(prometheus, by_key)}
+    return {labels["key"]: rule_in(value) for labels, value in ask(prometheus, by_key)}
 
 
 # ---- Loki

@@ -3,9 +3,11 @@ nothing is tried for ever."""
 
 import email.utils
 import struct
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -55,11 +57,11 @@ class Sender:
         url: str,
         *,
         max_off_secs: float = inf,
-        access: Mapping[str, str] | None = None,
+        access: Mapping[str, str | float] | None = None,
         **options: float | int,
     ) -> None:
         section = RemoteWriteSection(
-            ServerAccess(url=url, timeout_secs=5.0, **(access or {})),
+            ServerAccess(**{"url": url, "timeout_secs": 5.0, **(access or {})}),  # type: ignore[arg-type]  # of several types
             **{"interval_secs": 15.0, **options},  # type: ignore[arg-type]  # of several types
         )
         self.now = 1000.0
@@ -252,6 +254,46 @@ def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
         "remote write: 1000 samples are dropped (queue_full): [remote_write] queue_max_bytes"
     )
     assert len([words for words in sender.messages if "dropped" in words]) == 2
+
+
+def test_rounds_go_on_while_a_server_says_nothing_and_the_end_says_what_is_lost() -> None:
+    with FaultyServer(TAKEN, Said(hang=True)) as server:
+        sender = Sender(
+            server.url, access={"timeout_secs": 600.0}, interval_secs=0.02, max_samples=1
+        )
+        sender.write._clock = time.monotonic
+        sender.write._wall_ms = lambda: time.time_ns() // 10**6
+        sender.series = {"a": 1.0, "b": 2.0}
+        stop = threading.Event()
+        thread = threading.Thread(target=sender.write.run, args=(stop,))
+        thread.start()
+        wait_until(lambda: len(sender.write._queue) >= 20, "ten rounds of two requests")
+        assert len(server.requests) == 2, "the time, and a push that nobody answers"
+        head = sender.write._queue[0]
+        room = sender.write._queued_bytes // 2
+        sender.write._section = replace(sender.write._section, queue_max_bytes=room)
+        wait_until(lambda: sender.write.state.waiting_bytes <= room, "the oldest go")
+        assert sender.write._queue[0] is head, "and what is under way stays"
+        stop.set()
+    thread.join()
+    assert sender.drops()["queue_full"] == sender.write.state.dropped["queue_full"] > 0
+    waiting = sum(request.samples for request in sender.write._queue)
+    assert sender.messages[-1] == (
+        f"remote write: {waiting} samples that waited are lost with the agent's end"
+    )
+
+
+def test_what_waits_at_the_end_is_tried_once_more_and_series_end() -> None:
+    with FaultyServer(TAKEN, Said(503), TAKEN) as server:
+        sender = Sender(server.url, retry_min_secs=300.0, retry_max_secs=300.0)
+        sender.series = {"a": 1.0}
+        sender.turn()
+        sender.write._round_due = inf
+        stop = threading.Event()
+        stop.set()
+        sender.write.run(stop)
+        values = [request[0].value for request in written_to(server)]
+    assert values == [struct.pack("<d", 1.0)] * 2 + [STALE]
 
 
 def test_requests_that_are_too_large_are_halved() -> None:

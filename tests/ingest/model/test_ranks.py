@@ -11,6 +11,7 @@ from logshipper_ingest.model.courses import Trend
 from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.ranks import (
     MAX_POINTS,
+    RULE_UNIT,
     JobKeys,
     alphabetical_code,
     escape,
@@ -163,7 +164,8 @@ def test_a_float_holds_rule_code_and_place_exactly(
 ) -> None:
     first, second = facts[:3], facts[3:]
     assert (rank(*first) < rank(*second)) is (first < second)
-    assert int(rank(*first)) == first[0]
+    assert rank(*first) // RULE_UNIT == first[0]
+    assert rank(*first) < 2**53
 
 
 def test_place_has_a_cap() -> None:

@@ -12,7 +12,7 @@ from logshipper_ingest.model.courses import Trend
 from logshipper_ingest.model.metadata_keys import Path, order
 from logshipper_ingest.model.ranks import alphabetical_code, json_path, rule_of
 from logshipper_ingest.model.x_axis import XAxis, merge_all
-from tests.tools.job_views import FakeCapture, answer, auto_ranks, job_metrics
+from tests.tools.job_views import FakeCapture, answer, auto_ranks, job_metrics, rule_in
 from tests.tools.model_settings import examples
 
 KEYS: tuple[Path, ...] = (
@@ -137,7 +137,7 @@ def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Clu
     rules = {path: rule_of(path, trend) for path, trend in axis.trends(over=True).items()}
     differ = set()
     for path, rule in rules.items():
-        best_rank = max(int(ranks.get((".".join(path), json_path(path)), 0)) for ranks in final)
+        best_rank = max(rule_in(ranks.get((".".join(path), json_path(path)), 0)) for ranks in final)
         ways = {node[path][:2] for node in nodes if path in node}
         if (
             rule == 6 and (2, False) not in ways
@@ -232,7 +232,7 @@ def test_a_requeued_attempt_that_starts_again_keeps_epoch_and_ranks() -> None:
         jobs.update(first.print({"epoch": epoch, "step": epoch * 10, "loss": 1 / epoch}).view())
     before = auto_ranks(jobs)
     assert answer([before]) == ("epoch", 2)
-    assert int(before["step", "step"]) == 3
+    assert rule_in(before["step", "step"]) == 3
     jobs.update(first.view(over=True, state="PREEMPTED"))
     for epoch in (1, 2):
         jobs.update(second.print({"epoch": epoch, "step": epoch * 10, "loss": 1 / epoch}).view())
@@ -247,9 +247,12 @@ def test_a_key_is_ranked_once_it_moves_or_its_capture_is_over() -> None:
     jobs.update(capture.print({"step": 5, "lr": 0.1}).view())
     assert auto_ranks(jobs) == {}
     jobs.update(capture.print({"step": 5, "lr": 0.1}, {"step": 6, "lr": 0.1}).view())
-    assert {key: int(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"step": 3}
+    assert {key: rule_in(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"step": 3}
     jobs.update(capture.view(over=True))
-    assert {key: int(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"step": 3, "lr": 7}
+    assert {key: rule_in(rank) for (key, _), rank in auto_ranks(jobs).items()} == {
+        "step": 3,
+        "lr": 7,
+    }
 
 
 def test_three_tasks_on_two_nodes_have_one_x() -> None:

@@ -1,0 +1,90 @@
+"""A VictoriaMetrics of one's own, a single node, as docs/metrics.md says how to set it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.servers.debian_package import VICTORIA_METRICS, PackageProgram
+from tests.servers.places import ServerMissing
+from tests.servers.running import NOT_BUILT, Server
+
+MEMORY_BYTES = 64 << 20
+# as docs/metrics.md has them
+DOCUMENTED = (
+    "-search.latencyOffset=0s",
+    "-search.minStalenessInterval=5m",
+    "-search.maxStalenessInterval=5m",
+    "-search.maxQueryLen=64KiB",
+    "-dedup.minScrapeInterval=1ms",
+)
+
+
+def victoria_metrics_program() -> PackageProgram:
+    """As it was fetched, or is on the PATH. Raises ServerMissing."""
+    program = VICTORIA_METRICS.find()
+    if program is None:
+        raise ServerMissing(NOT_BUILT.format(VICTORIA_METRICS.title))
+    return program
+
+
+class RawSeries(NamedTuple):
+    """All samples of a series, as they are stored. labels: with `__name__`; samples: time in ms and
+    value, in order of time."""
+
+    labels: dict[str, str]
+    samples: list[tuple[int, float]]
+
+
+class VictoriaMetricsServer(Server):
+    """flags: of its command line, over the documented ones. Raises ServerMissing."""
+
+    name = "victoria-metrics"
+    ready_path = "/health"
+
+    def __init__(self, flags: Sequence[str] = (), *, folder: Path | None = None) -> None:
+        self.program = victoria_metrics_program()
+        super().__init__(folder, stay=False)
+        self._flags = flags
+
+    @property
+    def version(self) -> str:
+        return self.program.version
+
+    @property
+    def write_url(self) -> str:
+        return f"{self.url}/api/v1/write"
+
+    def flush(self) -> None:
+        """What it was given until now can be asked for. Raises ServerFailed."""
+        if not self._get("/internal/force_flush").ok:
+            raise self._failed("didn't flush")
+
+    def export(self, selector: str) -> list[RawSeries]:
+        """Without what says that a series is over."""
+        self.flush()
+        text = self._get("/api/v1/export", **{"match[]": selector, "reduce_mem_usage": "1"}).text
+        series: list[dict[str, Any]] = list(map(json.loads, text.splitlines()))  # Any: JSON
+        return [
+            RawSeries(
+                row["metric"],
+                [
+                    (at, float(value))
+                    for at, value in zip(row["timestamps"], row["values"], strict=True)
+                    if value is not None
+                ],
+            )
+            for row in series
+        ]
+
+    def _command(self) -> list[str]:
+        return [
+            str(self.program.program),
+            f"-storageDataPath={self.folder / 'data'}",
+            f"-httpListenAddr=127.0.0.1:{self.port}",
+            f"-memory.allowedBytes={MEMORY_BYTES}",
+            "-retentionPeriod=1y",
+            "-loggerLevel=WARN",
+            *DOCUMENTED,
+            *self._flags,
+        ]
