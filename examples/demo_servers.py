@@ -23,6 +23,7 @@ from examples.demo_console import Demo, capture, finish
 from logshipper.errors import LogshipperError
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.prometheus import PrometheusClient
+from logshipper_ingest.model.ranks import RULE_UNIT
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
@@ -282,7 +283,7 @@ def show_x(demo: Demo, prometheus: PrometheusClient, job_id: str) -> None:
     question = f"bottomk(1, max by (key, path) (max_over_time({ranks}[1h])))"
     wait(demo, "Prometheus has ranked the keys", lambda: prometheus.query(question))
     found = [
-        f"{series.labels['key']}: rule {int(series.samples[-1].value)}"
+        f"{series.labels['key']}: rule {int(series.samples[-1].value) // RULE_UNIT}"
         for series in prometheus.query(question)
     ]
     answer(demo, question, found, 3)

@@ -210,8 +210,10 @@ class NodeAgent:
             for thread in threads:
                 if thread.ident is not None:
                     thread.join()
-            if remote_write is not None:
+            if remote_write is not None and self._remote_write is not None:
                 remote_write.join(LAST_WORDS_SECS)
+                if remote_write.is_alive():
+                    self._remote_write.say_lost()
             server.close()
             self._end()
             if self._ending:

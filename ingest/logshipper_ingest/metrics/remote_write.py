@@ -231,11 +231,17 @@ class RemoteWrite:
         self._send_due = 0.0
         self._send(lambda: False)
         if self._queue:
-            count = sum(request.samples for request in self._queue)
-            self._say(f"remote write: {count} samples that waited are lost with the agent's end")
+            self.say_lost()
         elif self._known_clocks() is not None:
             self._end_series()
         return 0.0
+
+    def say_lost(self) -> None:
+        """What waits, at the agent's end."""
+        with self._lock:
+            count = sum(request.samples for request in self._queue)
+        if count:
+            self._say(f"remote write: {count} samples that waited are lost with the agent's end")
 
     def _end_series(self) -> None:
         """As Prometheus itself does with a target that is gone. Nothing is tried again."""

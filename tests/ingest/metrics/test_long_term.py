@@ -111,7 +111,7 @@ class Site:
         )
 
     def wait_last_values(self, number: int) -> None:
-        """Of a job, however late."""
+        """Of a job, however late; then its series end."""
         client = PrometheusClient(self.database.url)
         for metric, value in (
             ("logshipper_job_exit_code", number),
@@ -119,17 +119,18 @@ class Site:
         ):
             question = f"last_over_time({metric}{{{INSTANCE}}}[1h]) == {value}"
             wait_until(lambda: client.query(question), f"{metric} is {value}")  # noqa: B023  called at once
+        question = f"logshipper_job_exit_code{{{INSTANCE}}}"
+        wait_until(lambda: client.query(question) == [], "its series end")
 
     def check_end(self, under_way: set[int] = frozenset()) -> dict[Sample, float]:  # type: ignore[assignment]
         """After the agent's end: each round was acknowledged, but for those that were under way when
-        it was killed; each sample is there once, with its value, and its series are over. Returns
-        what isn't there though it was acknowledged."""
+        it was killed; each sample is there once, with its value. Returns what isn't there though it
+        was acknowledged."""
+        nothing = "logshipper_agent_remote_write_queue_bytes 0.0"
+        wait_until(lambda: nothing in self.agent.metrics(), "nothing waits")
         assert self.agent.stop() == 0
         assert self.ledger.waiting <= under_way
         there = stored(self.database)
-        # what an agent showed that was killed, and the next one doesn't, ends by itself
-        series = f'{{__name__=~"logshipper_agent_lag_seconds|logshipper_job_exit_code",{INSTANCE}}}'
-        assert PrometheusClient(self.database.url).query(series) == [], "its series end"
         assert {sample: values for sample, values in there.items() if len(values) > 1} == {}
         values = {sample: values[0] for sample, values in there.items()}
         assert {

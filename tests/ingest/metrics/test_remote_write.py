@@ -588,7 +588,9 @@ def test_a_server_that_hangs_does_not_hold_up_the_agent_s_end(
         with NodeAgent(tmp_path, loki.url, cluster="c-hangs", host="n1", **options) as agent:
             wait_until(lambda: bool(server.requests), "it is asked")
             assert agent.stop() == 0
-        assert "stopped" in agent.log.read_text()
+        log = agent.log.read_text()
+    assert "samples that waited are lost with the agent's end" in log
+    assert "stopped" in log
 
 
 def test_snappy_is_the_block_format() -> None:
