@@ -1,7 +1,7 @@
 """What the node agent reports of a capture's keys: entries of kind `value`, a key each (docs/agent.md).
 Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from logshipper_ingest.model.job import Json
@@ -49,9 +49,13 @@ def _short(value: object) -> object:
     return float(value) if type(value) is int and abs(value) >= _MAX_INT else value
 
 
-def documents(reports: Iterable[KeyReport]) -> list[Json]:
-    """Those of the first MAX_REPORTED keys that can be reported, and how many others there are."""
-    found = [report.document() for report in reports]
-    shown = [document for document in found if document is not None][:MAX_REPORTED]
+def documents(reports: Iterable[KeyReport], facts: Mapping[str, Json] | None = None) -> list[Json]:
+    """Those of the first MAX_REPORTED keys that can be reported, and how many others there are.
+    facts: by key, what else is reported of it (ranks.reported_documents)."""
+    facts = facts or {}
+    found = [(report.key, report.document()) for report in reports]
+    shown = [{**document, **facts.get(key, {})} for key, document in found if document is not None][
+        :MAX_REPORTED
+    ]
     left_out = len(found) - len(shown)
     return [*shown, {"left_out": left_out}] if left_out else shown

@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from logshipper_ingest.model.courses import Trend
+from logshipper_ingest.model.job import Json
+from logshipper_ingest.model.key_reports import MAX_NAME_BYTES, MAX_REPORTED, documents
 from logshipper_ingest.model.metadata_keys import Path, order
-from logshipper_ingest.model.x_axis import EPOCH, PROGRESS
+from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, XAxis
 
 MAX_POINTS = 4500  # of a graph; Loki gives 5,000 entries at most, and the first hundred of each set of keys always stay
 CODE_CHARS, CODE_BITS, PLACE_BITS = 6, 7, 8
@@ -190,3 +192,24 @@ class JobKeys:
             self._labels[path] = KeyLabels(escape(name), escape(json_path(path)), code, place)
             if path not in self._unfit:
                 self._unfit[path] = unfit(path, self._max_label_bytes)
+
+
+def reported_documents(axis: XAxis, *, over: bool) -> list[Json]:
+    """What is reported of a capture's keys, with what graphs need: a key's rank, which has no rule
+    yet below 1, its own X, whether its numbers are all the same. over: nothing follows."""
+    return documents(axis.key_reports(), _graph_facts(axis.trends(over=over)))
+
+
+def _graph_facts(trends: Mapping[Path, Trend]) -> dict[str, Json]:
+    """By key, of those that may be in a query."""
+    keys = JobKeys(MAX_REPORTED, MAX_NAME_BYTES, lambda *_: None)
+    visible, _ = keys.visible_keys(trends)
+    facts: dict[str, Json] = {}
+    for path, (labels, rule) in visible.items():
+        own_x, constant = visible.get(trends[path].own_x[1]), trends[path].constant
+        facts[labels.key] = {
+            "rank": rank(rule, labels.code, labels.place),
+            **({"own_x": own_x[0].key} if own_x else {}),
+            **({"constant": True} if constant else {}),
+        }
+    return facts

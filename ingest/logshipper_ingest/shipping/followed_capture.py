@@ -11,7 +11,7 @@ from logshipper.errors import SpoolError
 from logshipper.fault_points import fault_point
 from logshipper_ingest.console.service_log import LogLine
 from logshipper_ingest.model.capture_account import ReportRow
-from logshipper_ingest.model.key_reports import documents
+from logshipper_ingest.model.ranks import reported_documents
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture, begin_new
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
@@ -120,7 +120,7 @@ class FollowedCapture:
         first_ns = account.started_ns + FIRST_REPORT_NS
         if account.newest_ns >= (self._report_ns + REPORT_NS if self._report_ns else first_ns):
             self._reported_records, self._report_ns = axis.records, account.newest_ns
-            self.report = ReportRow(account.newest_ns, documents(axis.key_reports()))
+            self.report = ReportRow(account.newest_ns, reported_documents(axis, over=False))
 
     @property
     def is_over(self) -> bool:

@@ -38,7 +38,7 @@ from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.model.capture_account import EventRow, ReportRow, Rows
 from logshipper_ingest.model.job import EVENT_KINDS
-from logshipper_ingest.model.key_reports import documents
+from logshipper_ingest.model.ranks import reported_documents
 from logshipper_ingest.shipping.attempts import Attempts, End
 from logshipper_ingest.shipping.delivery import Delivery, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
@@ -303,7 +303,7 @@ class Shipper:
             # nothing of it comes later
             closed_ns = max(account.newest_ns, account.started_ns, account.heartbeat_lost_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
-            reports = documents(capture.learnt.axis.key_reports())
+            reports = reported_documents(capture.learnt.axis, over=True)
             rows.report = ReportRow(closed_ns, reports, final=True)
         else:
             rows.report = self._due_report(capture)
@@ -382,8 +382,13 @@ class Shipper:
             "words": choice.words,
             "path": list(choice.path),
         }
-        facts = _set_back(capture.progress.account.end_facts(), capture.progress.counts.ahead_ns)
-        return {**facts, "hosts": [self._host(capture)], "x_axis": x_axis}
+        account, identity = capture.progress.account, capture.identity
+        facts = {"started_ns": account.started_ns, **account.end_facts()}
+        # so that a list of jobs that are over needs no other event
+        who = {name: getattr(identity, name) for name in ("name", "account", "partition")}
+        nodes = {"nodes": account.nodes} if account.nodes else {}
+        facts = _set_back(facts, capture.progress.counts.ahead_ns)
+        return {**facts, **who, **nodes, "hosts": [self._host(capture)], "x_axis": x_axis}
 
     # ---- sending
 

@@ -10,6 +10,7 @@ from logshipper_ingest.model.key_reports import (
     KeyReport,
     documents,
 )
+from logshipper_ingest.model.ranks import JobKeys, rank, reported_documents
 from logshipper_ingest.model.x_axis import MAX_KEYS, MAX_WHOLE, XAxis
 
 
@@ -104,3 +105,52 @@ def test_what_can_t_be_written_is_counted() -> None:
     (shown, left_out) = documents(axis_of({long: 1, "large": large, "big": 1 << 70}).key_reports())
     assert (shown["key"], shown["last"]) == ("big", float(1 << 70))
     assert left_out == {"left_out": 2}
+
+
+# ---- what graphs need
+
+
+def graph_facts(axis: XAxis, *, over: bool = True) -> dict[str, dict[str, Any]]:
+    return {
+        document["key"]: {
+            name: document[name] for name in ("rank", "own_x", "constant") if name in document
+        }
+        for document in reported_documents(axis, over=over)
+    }
+
+
+def test_a_key_comes_with_its_rank_its_own_x_and_whether_it_changes() -> None:
+    facts = graph_facts(
+        axis_of(
+            {"step": 1, "loss": 3.0, "seed": 7}, {"step": 2, "loss": 4.0, "seed": 7}, {"epoch": 1}
+        )
+    )
+    assert {key: int(values["rank"]) for key, values in facts.items()} == {
+        "epoch": 2, "step": 3, "loss": 4, "seed": 7,
+    }  # fmt: skip
+    assert {key: values.get("own_x") for key, values in facts.items()} == {
+        "epoch": None, "step": None, "loss": "step", "seed": "step",
+    }  # fmt: skip
+    assert [key for key, values in facts.items() if values.get("constant")] == ["epoch", "seed"]
+
+
+def test_a_rule_that_is_not_known_yet_has_a_rank_below_1() -> None:
+    axis = axis_of({"step": 1, "epoch": 1})
+    assert {key: int(values["rank"]) for key, values in graph_facts(axis, over=False).items()} == {
+        "epoch": 2, "step": 0,
+    }  # fmt: skip
+    assert int(graph_facts(axis)["step"]["rank"]) == 7
+
+
+def test_ranks_are_those_that_prometheus_gets() -> None:
+    axis = axis_of(*({"step": at, "stepping": at / 2, "val/acc": -at} for at in range(5)))
+    keys = JobKeys(MAX_REPORTED, MAX_NAME_BYTES, lambda *_: None)
+    visible, _ = keys.visible_keys(axis.trends(over=True))
+    ranks = {labels.key: rank(rule, labels.code, labels.place) for labels, rule in visible.values()}
+    assert {key: values["rank"] for key, values in graph_facts(axis).items()} == ranks
+
+
+def test_a_key_that_no_query_can_hold_has_none_of_it() -> None:
+    assert [
+        key for key, values in graph_facts(axis_of({'q"': 1, "loss": 3})).items() if values
+    ] == ["loss"]

@@ -12,6 +12,7 @@ import pytest
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Kind, Stream
+from logshipper_ingest.model.ranks import alphabetical_code, rank
 from logshipper_ingest.shipping.followed_capture import FIRST_REPORT_NS, REPORT_NS
 from tests.tools.segment_factory import SECOND_NS, CaptureWriter
 from tests.tools.shipping_node import ShippingNode, soon_ns
@@ -36,10 +37,13 @@ def record(capture: CaptureWriter, *steps: int) -> None:
     capture.metadata(*({"step": step, "loss": abs(step - 5)} for step in steps))
 
 
-def of_loss(last: int, least: int, largest: int, count: int) -> dict[str, Any]:  # Any: JSON
+def of_loss(
+    last: int, least: int, largest: int, count: int, *, rule: int
+) -> dict[str, Any]:  # Any: JSON
     values = {"last": abs(last - 5), "least": abs(least - 5), "largest": abs(largest - 5)}
     at = {"last_at": last, "least_at": least, "largest_at": largest}
-    return {"key": "loss", "count": count, "x": "step", **values, **at}
+    of_graphs = {"rank": rank(rule, alphabetical_code("loss"), 0), "own_x": "step"}
+    return {"key": "loss", "count": count, "x": "step", **values, **at, **of_graphs}
 
 
 def test_a_capture_s_values_are_there_when_it_is_closed(node: ShippingNode) -> None:
@@ -50,7 +54,7 @@ def test_a_capture_s_values_are_there_when_it_is_closed(node: ShippingNode) -> N
         capture.close()
     node.ship()
     ((loss, step),) = reports(node, final=True)
-    assert loss == of_loss(7, 5, 1, 4)
+    assert loss == of_loss(7, 5, 1, 4, rule=7)
     assert (step["key"], step["x"], step["last_at"]) == ("step", None, 4)
     assert reports(node, final=False) == []
     (closed,) = (entry for entry in node.loki.find('kind="event"') if b'"closed"' in entry.line)
@@ -71,11 +75,11 @@ def test_a_capture_that_runs_reports_once_a_minute_what_is_new(node: ShippingNod
         node.ship()
         record(capture, 4)
         node.ship()
-        assert [loss for loss, _ in reports(node, final=False)] == [of_loss(3, 3, 1, 3)]
+        assert [loss for loss, _ in reports(node, final=False)] == [of_loss(3, 3, 1, 3, rule=5)]
         capture.now_ns += REPORT_NS
         capture.heartbeat()
         node.ship()
-        newest = of_loss(4, 4, 1, 4)
+        newest = of_loss(4, 4, 1, 4, rule=5)
         assert [loss for loss, _ in reports(node, final=False)][1:] == [newest]
         capture.now_ns += 3 * REPORT_NS
         capture.heartbeat()
@@ -96,7 +100,7 @@ def test_a_restart_changes_no_value(save: bool, node: ShippingNode) -> None:
         capture.end()
         capture.close()
     node.ship()
-    assert [loss for loss, _ in reports(node, final=True)] == [of_loss(9, 5, 1, 9)]
+    assert [loss for loss, _ in reports(node, final=True)] == [of_loss(9, 5, 1, 9, rule=7)]
     times = sorted({entry.time_ns for entry in node.loki.find('kind="value"')})
     assert all(after - before >= REPORT_NS for before, after in pairwise(times[:-1]))
     assert len(times) > 5
