@@ -147,9 +147,11 @@ def test_prometheus_has_the_rules(services: dict[str, Document]) -> None:
 
 def test_data_sources_are_the_services(services: dict[str, Document]) -> None:
     sources = _read("grafana/datasources/logshipper.yaml")["datasources"]
-    assert {source["type"]: source["url"] for source in sources} == {
-        name: f"http://{name}:{_port(services[name])}" for name in ("loki", "prometheus")
-    }
+    addresses = {name: f"http://{name}:{_port(services[name])}" for name in ("loki", "prometheus")}
+    assert [source["url"] for source in sources] == [
+        *addresses.values(),
+        f"{addresses['loki']}/loki",
+    ]
     assert [source["type"] for source in sources if source.get("isDefault")] == ["prometheus"]
 
 

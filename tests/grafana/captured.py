@@ -6,7 +6,7 @@ captured with a clock that is set back (`SHIFTED`), by the same programs:
 
 - *late*: captured two hours ago, while its agent had no Loki; shipped now, so that Prometheus
   learns of it two hours after its end;
-- *old*: captured and shipped 60 days ago, by an agent that Prometheus never saw. Loki takes it,
+- *old*: captured and shipped 20 days ago, by an agent that Prometheus never saw. Loki takes it,
   since here it may take anything (`reject_old_samples`), and has written it to disk.
 """
 
@@ -28,7 +28,7 @@ from logshipper_ingest.config.agent_config import AgentSection
 from tests.grafana import printed
 from tests.grafana.frames import Json
 from tests.grafana.printed import Job
-from tests.grafana.sources import LokiSource, PrometheusSource, Range
+from tests.grafana.sources import LokiSource, PrometheusSource, Range, loki_metrics
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captured_runs import wait_until
 from tests.tools.node_agents import NodeAgent, Proxy
@@ -40,7 +40,7 @@ from tests.tools.waiting import scaled
 CLUSTER = "grafana-test"
 HOSTS = ("n1", "n2", "n10")
 CONTROLLER = "slurmctl"
-LATE_SECS, OLD_SECS = 2 * 3600, 60 * 86400
+LATE_SECS, OLD_SECS = 2 * 3600, 20 * 86400
 USER, ACCOUNT, PARTITION = "ann.o'x", "physics", "gpu-a"  # of the job on three nodes
 AT_ONCE = 4
 WAIT_SECS = scaled(60.0)
@@ -86,7 +86,11 @@ class Fixture:
 
     @property
     def sources(self) -> dict[str, LokiSource | PrometheusSource]:
-        return {"loki": self.loki, "prometheus": self.prometheus}
+        return {
+            "loki": self.loki,
+            "prometheus": self.prometheus,
+            "values": loki_metrics(self.loki.url),
+        }
 
     @property
     def today(self) -> Range:
@@ -435,7 +439,7 @@ def _settle(
         lambda: logs.get("/loki/api/v1/query", {"query": bars})["result"],
         "the bar of the running job is in Loki",
     )
-    ends = f'count_over_time({{cluster="{CLUSTER}", host="old1", kind="event"}} |= "closed" [62d])'
+    ends = f'count_over_time({{cluster="{CLUSTER}", host="old1", kind="event"}} |= "closed" [22d])'
     _until(
         lambda: logs.get("/loki/api/v1/query", {"query": ends})["result"], "the old job is in Loki"
     )

@@ -73,7 +73,7 @@ class _Server:
     method = "GET"
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
         self._threads = threading.local()
         self.queries: list[Query] = []
 
@@ -85,7 +85,7 @@ class _Server:
             self._threads.session.trust_env = False
         payload = {"params" if self.method == "GET" else "data": params}
         answer = self._threads.session.request(
-            self.method, self._url + path, timeout=TIMEOUT_SECS, **payload
+            self.method, self.url + path, timeout=TIMEOUT_SECS, **payload
         )
         if answer.status_code != requests.codes.ok:
             raise QueryFailed(
@@ -151,14 +151,15 @@ class LokiSource(_Server):
 
 
 class PrometheusSource(_Server):
-    """scrape_ms: the scrape interval that the data source is told."""
+    """scrape_ms: the scrape interval that the data source is told; uid: its name, too."""
 
-    kind, uid = "prometheus", "prometheus-uid"
+    kind = "prometheus"
     method = "POST"
 
-    def __init__(self, url: str, *, scrape_ms: int) -> None:
+    def __init__(self, url: str, *, scrape_ms: int, uid: str = "prometheus-uid") -> None:
         super().__init__(url)
         self._scrape_ms = scrape_ms
+        self.uid = uid
 
     @staticmethod
     def plain(value: Text, variable: Variable) -> str:
@@ -202,6 +203,11 @@ class PrometheusSource(_Server):
             )
         as_table = target.get("format") == "table"
         return Answer(_metric_frames(answer["result"], target, as_table=as_table), query)
+
+
+def loki_metrics(url: str) -> PrometheusSource:
+    """Loki as a data source of the type Prometheus."""
+    return PrometheusSource(f"{url}/loki", scrape_ms=15_000, uid="loki-values-uid")
 
 
 def _escaped_twice(text: str) -> str:

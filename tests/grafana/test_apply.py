@@ -13,7 +13,12 @@ import pytest
 
 from logshipper_grafana.parts import links
 from logshipper_grafana.tool.cli import main
-from logshipper_grafana.tool.content import content, wanted_dashboards, wanted_data_sources
+from logshipper_grafana.tool.content import (
+    content,
+    is_prometheus,
+    wanted_dashboards,
+    wanted_data_sources,
+)
 from logshipper_grafana.tool.render import text_of
 from tests.grafana import fake_grafana
 from tests.grafana.fake_grafana import ADMIN, EDITOR, PASSWORD, USER, VIEWER, FakeGrafana
@@ -80,7 +85,7 @@ def line_about(out: str, subject: str) -> str:
 def test_everything_is_made_and_the_second_time_nothing(grafana: FakeGrafana, run: Run) -> None:
     code, out, err = run(*ADDRESSES)
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1] == "7 added"
+    assert out.splitlines()[-1] == "8 added"
     assert grafana.folders == {"logshipper": "logshipper"}
     assert sorted(grafana.versions) == PAGES
     for uid, dashboard in wanted_dashboards().items():
@@ -97,10 +102,12 @@ def test_everything_is_made_and_the_second_time_nothing(grafana: FakeGrafana, ru
     (field,) = source["jsonData"]["derivedFields"]
     assert field["url"] == "/d/logshipper-job?var-job=${__value.raw}"
     assert grafana.sources["logshipper-prometheus"]["jsonData"]["httpMethod"] == "POST"
+    values = grafana.sources["logshipper-loki-values"]
+    assert (values["type"], values["url"]) == ("prometheus", f"{LOKI}/loki")
     before = len(grafana.changes())
     for words in (ADDRESSES, ()):
         code, out, _ = run(*words)
-        assert (code, out.splitlines()[-2:]) == (0, ["7 unchanged", "nothing to change"])
+        assert (code, out.splitlines()[-2:]) == (0, ["8 unchanged", "nothing to change"])
     assert len(grafana.changes()) == before
 
 
@@ -108,7 +115,7 @@ def test_a_dry_run_changes_nothing_and_says_so_by_its_exit_code(
     grafana: FakeGrafana, run: Run
 ) -> None:
     code, out, _ = run("--dry-run", "--prune", *ADDRESSES)
-    assert (code, out.splitlines()[-1]) == (3, "would be: 7 added")
+    assert (code, out.splitlines()[-1]) == (3, "would be: 8 added")
     assert grafana.changes() == []
     assert run(*ADDRESSES)[0] == 0
     code, out, _ = run("--dry-run", *ADDRESSES)
@@ -126,7 +133,7 @@ def test_an_older_version_of_ours_is_replaced(grafana: FakeGrafana, run: Run) ->
     assert '- "title": "Of the last release",\n' in out
     assert len(grafana.versions[links.JOB]) == 1
     code, out, _ = run()
-    assert (code, out.splitlines()[-1]) == (0, "1 changed, 6 unchanged")
+    assert (code, out.splitlines()[-1]) == (0, "1 changed, 7 unchanged")
     newest = grafana.versions[links.JOB][-1]["dashboard"]
     assert (newest["title"], newest["version"]) == (wanted_dashboards()[links.JOB]["title"], 2)
 
@@ -169,7 +176,7 @@ def test_a_dashboard_that_somebody_changed_needs_force(grafana: FakeGrafana, run
     code, out, _ = run("--force", "--dry-run")
     assert (code, len(grafana.versions[links.JOB])) == (3, 2)
     code, out, _ = run("--force")
-    assert (code, out.splitlines()[-1]) == (0, "1 changed, 6 unchanged")
+    assert (code, out.splitlines()[-1]) == (0, "1 changed, 7 unchanged")
     assert len(grafana.versions[links.JOB]) == 3
     assert run()[1].splitlines()[-1] == "nothing to change"
 
@@ -183,7 +190,7 @@ def test_a_dashboard_in_the_new_editors_form_needs_force(grafana: FakeGrafana, r
     for words in (("--dry-run",), ()):
         code, out, _ = run(*words)
         assert code == 1
-        assert out.splitlines()[-1].endswith("1 added, 5 unchanged, 1 refused")
+        assert out.splitlines()[-1].endswith("1 added, 6 unchanged, 1 refused")
         line = line_about(out, f"dashboard {links.CLUSTER}")
         assert "somebody saved it in the new editor's form (v2)" in line
         assert "--force puts the code's in its place" in line
@@ -191,7 +198,7 @@ def test_a_dashboard_in_the_new_editors_form_needs_force(grafana: FakeGrafana, r
     code, out, _ = run("--force", "--dry-run")
     assert (code, len(grafana.versions[links.CLUSTER])) == (3, 2)
     code, out, _ = run("--force")
-    assert (code, out.splitlines()[-1]) == (0, "1 changed, 6 unchanged")
+    assert (code, out.splitlines()[-1]) == (0, "1 changed, 7 unchanged")
     assert len(grafana.versions[links.CLUSTER]) == 3
     assert run()[1].splitlines()[-1] == "nothing to change"
 
@@ -201,7 +208,7 @@ def test_the_others_are_brought_up_to_date_all_the_same(grafana: FakeGrafana, ru
     grafana.save_by_hand(links.CLUSTER, description="mine")
     del grafana.versions[links.JOBS]
     code, out, _ = run()
-    assert (code, out.splitlines()[-1]) == (1, "1 added, 5 unchanged, 1 refused")
+    assert (code, out.splitlines()[-1]) == (1, "1 added, 6 unchanged, 1 refused")
 
 
 @VERSIONS
@@ -256,7 +263,7 @@ def test_versions_that_the_token_may_not_see(grafana: FakeGrafana, run: Run) -> 
     denied = fake_grafana.Response(403, {"message": "no"})
     grafana.meddle = lambda method, path: denied if path.endswith("/versions") else None
     code, out, _ = run()
-    assert (code, out.splitlines()[-1]) == (1, "6 unchanged, 1 refused")
+    assert (code, out.splitlines()[-1]) == (1, "7 unchanged, 1 refused")
     assert run("--force")[0] == 0
 
 
@@ -279,7 +286,7 @@ def test_what_somebody_set_in_a_data_source_stays(grafana: FakeGrafana, run: Run
     assert grafana.sources["logshipper-prometheus"]["jsonData"]["timeInterval"] == "60s"
     assert run("--force")[0] == 0
     settings = grafana.sources["logshipper-prometheus"]["jsonData"]
-    (template,) = (entry for entry in wanted_data_sources() if entry["type"] == "prometheus")
+    (template,) = filter(is_prometheus, wanted_data_sources())
     assert settings == template["jsonData"] | {"manageAlerts": False}
     (put,) = (request.document for request in grafana.requests[-20:] if request.method == "PUT")
     assert "secureJsonFields" not in put
@@ -331,6 +338,7 @@ def test_data_sources_without_an_address(grafana: FakeGrafana, run: Run) -> None
         out, "data source logshipper-loki"
     )
     assert "give --prometheus-url URL" in line_about(out, "data source logshipper-prometheus")
+    assert "--loki-url URL makes it" in line_about(out, "data source logshipper-loki-values")
     assert sorted(grafana.versions) == PAGES
 
 
@@ -471,7 +479,7 @@ def test_only_dashboards_of_ours_in_our_folder_are_pruned(grafana: FakeGrafana, 
     assert line_about(out, "dashboard logshipper-old").startswith("removed")
     assert set(grafana.versions) == before
     code, out, _ = run("--prune")
-    assert (code, out.splitlines()[-1]) == (1, "1 removed, 7 unchanged, 2 refused")
+    assert (code, out.splitlines()[-1]) == (1, "1 removed, 8 unchanged, 2 refused")
     assert before - set(grafana.versions) == {"logshipper-old"}
     assert "somebody changed it: --force" in line_about(out, "dashboard logshipper-changed")
     assert "comes from a file" in line_about(out, "dashboard logshipper-file")
@@ -487,14 +495,14 @@ def test_a_dashboard_in_the_new_editors_form_is_pruned_by_force(
     grafana.add_dashboard("logshipper-old", "logshipper")
     grafana.save_in_new_editor("logshipper-old")
     code, out, _ = run("--prune")
-    assert (code, out.splitlines()[-1]) == (1, "7 unchanged, 1 refused")
+    assert (code, out.splitlines()[-1]) == (1, "8 unchanged, 1 refused")
     assert "new editor's form (v2), which can't be compared: --force removes it" in line_about(
         out, "dashboard logshipper-old"
     )
     code, out, _ = run("--prune", "--force", "--dry-run")
     assert (code, "logshipper-old" in grafana.versions) == (3, True)
     code, out, _ = run("--prune", "--force")
-    assert (code, out.splitlines()[-1]) == (0, "1 removed, 7 unchanged")
+    assert (code, out.splitlines()[-1]) == (0, "1 removed, 8 unchanged")
     assert "logshipper-old" not in grafana.versions
 
 

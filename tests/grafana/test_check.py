@@ -67,7 +67,7 @@ def the(findings: list[Finding], about: str) -> Finding:
 @pytest.mark.parametrize("version", ["9.4.3", "11.6.0"])
 def test_where_all_is_well(version: str, jobs: Fixture, token: Callable[[str], str]) -> None:
     with FakeGrafana(version) as grafana:
-        set_up(grafana, token(ADMIN), jobs.loki._url, jobs.prometheus._url)
+        set_up(grafana, token(ADMIN), jobs.loki.url, jobs.prometheus.url)
         before = len(grafana.changes())
         findings = check(access(grafana, token(ADMIN)))
         assert wrong(findings) == []
@@ -112,7 +112,7 @@ def test_a_job_of_ones_choice(
     """The second has several keys, for which Compare repeats a row."""
     job = jobs.jobs[name].job_id
     with FakeGrafana() as grafana:
-        set_up(grafana, token(ADMIN), jobs.loki._url, jobs.prometheus._url)
+        set_up(grafana, token(ADMIN), jobs.loki.url, jobs.prometheus.url)
         words = ["check", "--url", grafana.url, "--token-file", token(ADMIN)]
         assert main([*words, "--job", job]) == 0
     assert f"answer for the job {job}," in capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_the_command_says_it_for_people_and_programs(
     jobs: Fixture, token: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with FakeGrafana() as grafana:
-        set_up(grafana, token(ADMIN), jobs.loki._url, jobs.prometheus._url)
+        set_up(grafana, token(ADMIN), jobs.loki.url, jobs.prometheus.url)
         capsys.readouterr()
         words = ["check", "--url", grafana.url, "--token-file", token(ADMIN)]
         assert main(words) == 0
@@ -448,7 +448,7 @@ def test_which_data_source_is_looked_at() -> None:
 
 
 def test_settings_of_data_sources() -> None:
-    loki, prometheus = sorted(wanted_data_sources(), key=lambda entry: str(entry["type"]))
+    loki, prometheus, _ = wanted_data_sources()
     assert judge_source(loki) == judge_source(prometheus) == []
     (direct,) = judge_source({**prometheus, "access": "direct"})
     assert (direct.level, direct.about) == ("wrong", "data source prometheus")

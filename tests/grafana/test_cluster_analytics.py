@@ -319,7 +319,7 @@ def test_the_command_asks_for_the_same_hours(
             "--loki-url",
             "http://127.0.0.1:9",
             "--prometheus-url",
-            page._sources["prometheus"]._url,
+            page._sources["prometheus"].url,
         )
         assert (
             main(

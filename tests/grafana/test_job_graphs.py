@@ -128,8 +128,7 @@ def test_titles_say_x_the_rule_and_that_it_is_thinned(pages: Pages) -> None:
         .show(ALL + "step")
         .title.endswith("integers that never fall, 1 of 10 records")
     )
-    assert "record number" in pages.job("old").show(ALL + "record").title
-    assert pages.job("old").value("thinned") == ", the newest 5,000 records"
+    assert pages.job("old").show(ALL + "step").title == "Over step – integers that never fall "
     assert pages.job("no-metadata").value("thinned") == " ", "there are none"
 
 
@@ -322,16 +321,6 @@ def test_long_jobs_are_thinned_evenly(pages: Pages) -> None:
     assert page.show("lr").frame.rows() == over("step", with_lr, only="lr")
 
 
-def test_a_forgotten_job_goes_over_the_records_number(pages: Pages) -> None:
-    page = pages.job("old")
-    assert (page.value("x"), page.value("rule")) == (
-        "record number",
-        "no key with numbers is known",
-    )
-    panel = page.show(ALL + "record number")
-    assert panel.rows() == panel.frame.rows() == numbered("record number", printed.OLD.records)
-
-
 # ---- attempts and tasks
 
 
@@ -513,7 +502,7 @@ def test_without_numbers_one_panel_says_what_to_print(pages: Pages) -> None:
     for name in ("no-metadata", "no-numbers"):
         page = pages.job(name)
         (graph,) = _repeated(page)
-        assert graph.title.startswith("No key has two numbers yet: print lines such as")
+        assert graph.title.startswith("No key has two numbers yet: print them as JSON")
         assert graph.rows() == []
         assert graph.frames[0].of(NUMBER), "or it would say that data are missing"
 

@@ -1,6 +1,7 @@
 """The page that compares jobs over one key that they share."""
 
-from logshipper_grafana.parts import links, queries, records, states, values
+from logshipper_grafana.parts import links, loki_compared, queries, records, states, values
+from logshipper_grafana.parts.loki_metrics import SOURCE, either, known_jobs, source
 from logshipper_grafana.parts.panels import (
     JOB_COLORS,
     PAGE_WIDTH,
@@ -9,7 +10,6 @@ from logshipper_grafana.parts.panels import (
     link,
     loki,
     place,
-    prometheus,
     row,
     swatches,
     table,
@@ -34,20 +34,23 @@ from logshipper_grafana.parts.transforms import (
 from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
     HIDDEN,
+    ON_LOAD,
     label_pattern,
     labels_of,
     places,
     query_variable,
 )
+from logshipper_grafana.parts.variables import values as values_source
 from logshipper_grafana.parts.x_axis import CHOICE, X, over_x_or_number, x_choice
 from logshipper_ingest.model.key_reports import VALUE
+from logshipper_ingest.model.ranks import RULE_UNIT
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
 _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job: as it may stand in a query
 _NUMBER, _NAME = "#", "captured job"
 _REPORTS, _RECORDS = (
-    f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="{kind}"}} | job_id=~`${{jobs:pipe}}`'
+    f'{{{_CLUSTER}, host=~`${{nodes:pipe}}`, kind="{kind}"}} | job_id=~`${{jobs:pipe}}`'
     for kind in (VALUE, "metadata")
 )
 
@@ -93,7 +96,7 @@ def dashboard() -> Json:
         "panels": place(
             [
                 _jobs_and_configuration(),
-                row("Each key over ${x} – ${rule}${thinned}"),
+                row("Each key over ${x:raw} – ${rule}${thinned}"),
                 _graph(),
                 _comparison(),
                 row("Last, least and largest of every key", collapsed=[_values()]),
@@ -108,8 +111,7 @@ def _range_max(metric: str, *matchers: str) -> str:
 
 def _variables() -> list[Json]:
     info = over_range("max_over_time", f"logshipper_job_info{{{_CLUSTER}, user=~`${{user:pipe}}`}}")
-    label = 'label_join({}, "title", " · ", "name", "job_id", "user")'
-    jobs = f'group by(title, value)(label_replace({label.format(info)}, "value", "$1", "job_id", "(.+)"))'
+    title = f'label_join({info}, "title", " · ", "name", "job_id", "user")'
     hosts = f"group by(host)({_range_max('logshipper_job_info')})"
     return [
         labels_of(
@@ -119,66 +121,83 @@ def _variables() -> list[Json]:
             f"logshipper_job_info{{{_CLUSTER}}}",
             "user",
         ),
+        source(name="lister"),
         query_variable(
             "jobs",
             "Jobs",
             "The jobs to compare, of those that were seen in the page's time.",
-            jobs,
-            label_pattern("value", "title"),
+            either(f"group by(title)({title})", loki_compared.jobs(), by="lister"),
+            '/[{,]title="(?<text>.* · (?<value>[^ ]+) · [^ ]*)"/',
             sort=ALPHABETICAL,
             multi=True,
             includes_all=False,
+            source="${lister}",
         ),
+        source(f"{known_jobs(_JOBS)} == on() {loki_compared.job_count()}"),
         query_variable(
-            "host",
-            "Node",
+            "nodes",
+            "nodes",
             "The nodes that they ran on.",
-            hosts,
+            either(hosts, loki_compared.hosts()),
             label_pattern("host"),
             hide=HIDDEN,
             multi=True,
+            refresh=ON_LOAD,
+            source=SOURCE,
         ),
         query_variable(
             "names",
             "names",
             "What each job is called in legends, in the order of its number.",
-            _names(),
+            either(_names(), loki_compared.names()),
             label_pattern("called"),
             sort=ALPHABETICAL,
             hide=HIDDEN,
             multi=True,
+            refresh=ON_LOAD,
+            source=SOURCE,
         ),
         *x_choice(
             "The key that graphs have as X, of those that all jobs share; auto: chosen by the rules.",
-            _shared_choices(),
-            f"bottomk(1, {_shared_ranks()})",
-            queries.rule_words(
-                f"bottomk(1, {_shared_ranks()})", CHOICE, otherwise=queries.NO_SHARED_KEY
+            either(_shared_choices(), loki_compared.x_choices()),
+            either(
+                queries.or_else(
+                    f"bottomk(1, {_shared_ranks()}) / {RULE_UNIT}", "key", records.RECORD_FIELD
+                ),
+                loki_compared.x_key(),
             ),
+            no_key=queries.NO_SHARED_KEY,
         ),
         query_variable(
             "y",
             "Keys",
             "The keys that are drawn over X: those of which a job has more than one number.",
-            queries.keys_to_draw(
-                queries.thinning_together(*_counts_and_captures(), by="key"),
-                counts=_counts_and_captures()[0],
+            either(
+                queries.keys_to_draw(
+                    queries.thinning_together(*_counts_and_captures(), by="key"),
+                    counts=_counts_and_captures()[0],
+                ),
+                loki_compared.keys_to_draw(),
             ),
-            label_pattern("picked", "key"),
+            queries.PICKED_PATTERN,
             sort=ALPHABETICAL,
             multi=True,
+            source=SOURCE,
         ),
         query_variable(
             "thinned",
             "thinned",
             "How much is left out, in words.",
-            queries.thinning_words(
-                queries.thinning_together(*_counts_and_captures()), at_least="at least "
+            either(
+                queries.thinning_words(queries.thinning_together(*_counts_and_captures())),
+                loki_compared.thinning_words(),
             ),
             label_pattern("words"),
             hide=HIDDEN,
+            source=SOURCE,
         ),
         *places(),
+        values_source(),
     ]
 
 
@@ -211,29 +230,56 @@ def _shared_ranks() -> str:
 
 def _shared_choices() -> str:
     ranks = _range_max("logshipper_x_rank", 'choice!="auto"')
-    return f"{ranks} and on(key) {_shared_keys()}"
+    auto = queries.constant("auto")
+    return f"group by(choice)({ranks} and on(key) {_shared_keys()}) or on(choice) {auto}"
+
+
+def _events(names: str, *fields: str) -> str:
+    """Of the chosen jobs."""
+    labels = "".join(f', {name}="{name}"' for name in fields)
+    events = f'{{{_CLUSTER}, host=~`${{nodes:pipe}}`, kind="event"}} | job_id=~`${{jobs:pipe}}`'
+    return f'{events} | json event="event"{labels} | event=~`{names}`'
+
+
+def _of_newest_attempt(series: str) -> str:
+    """series: by job_id and attempt."""
+    starts = queries.newest_of(
+        _events("started", "started_ns"), " | unwrap started_ns", "job_id, attempt, host, task"
+    )
+    newest = f"topk by (job_id)(1, min by (job_id, attempt)({starts}))"
+    return f"max by (job_id)({series} and on(job_id, attempt) {newest})"
 
 
 def _comparison() -> Json:
-    info = f"topk by(job_id)(1, max by(job_id, name, user, partition)({_range_max('logshipper_job_info')}))"
-    starts = _range_max("logshipper_job_start_time_seconds")
-    newest = f"min by(job_id)({queries.of_newest_attempt(starts, _JOBS)})"
-    started = f"({newest} or on(job_id) min by(job_id)({starts})) * 1000"
-    count = f"sum by(job_id)(max by(job_id, instance, job)({_range_max('logshipper_records')}))"
+    """Of events in Loki: the same for jobs that Prometheus has forgotten."""
+    place = "job_id, attempt, host, step, task"
+    who = f"{place}, name, user, partition"
+    started = queries.newest_of(
+        _events("started", "name", "user", "partition", "started_ns"), " | unwrap started_ns", who
+    )
+    info = f"topk by (job_id)(1, min by (job_id, attempt, name, user, partition)({started})) / 1e6"
+    by_slurm = queries.newest_of(
+        _events(queries.JOB_ENDED, "state"), f' | state!=""{queries.state_rank()}', place
+    )
+    by_capture = queries.newest_of(
+        _events(queries.STATE_EVENTS, "state"), queries.state_rank(), place
+    )
+    state = f"{_of_newest_attempt(by_slurm)} or {_of_newest_attempt(by_capture)}"
+    records = queries.newest_of(_events(queries.ACCOUNTS, "records"), " | unwrap records", place)
+    columns = {"A": info, "B": state, "C": f"sum by (job_id)({records})"}
     to_job = links.page(links.JOB, job="${__value.text:percentencode}")
-    columns = {"A": info, "B": queries.job_states(_JOBS), "C": started, "D": count}
     return table(
         "Captured jobs compared",
         "The chosen jobs. A click on a job opens it, with the same time range.",
-        [prometheus(expr, instant=True, table=True, ref=ref) for ref, expr in columns.items()],
+        [loki(expr, instant=True, ref=ref) for ref, expr in columns.items()],
         width=PAGE_WIDTH,
         height=7,
         transformations=[
             merge_rows(),
             organize(
-                renamed={"Value #C": "started", "Value #D": "records"},
-                order=["job_id", "name", "user", "state", "Value #C", "Value #D", "partition"],
-                hidden=["Time", "Value #A", "Value #B"],
+                renamed={"Value #A": "started", "Value #B": "state", "Value #C": "records"},
+                order=["job_id", "name", "user", "Value #B", "Value #A", "Value #C", "partition"],
+                hidden=["Time", "attempt"],
             ),
             rows_with("user"),
             as_time("started"),
@@ -249,7 +295,7 @@ def _comparison() -> Json:
             field("user", custom__width=75),
             field(
                 "state",
-                mappings=states.BY_NAME,
+                mappings=states.BY_NUMBER,
                 custom__displayMode="color-text",
                 custom__width=150,
             ),
@@ -321,7 +367,10 @@ def _graph() -> Json:
         "have at most about 5,000 points: of each its records whose number ends in so many zeros, and the first "
         "hundred of each set of keys.",
         over_x_or_number(
-            _RECORDS + thinned("${y:raw}"), only="${y:text}", series=_SERIES + queries.DENSE_SERIES
+            _RECORDS + thinned("${y:raw}"),
+            only="${y:text}",
+            series=_SERIES + queries.DENSE_SERIES,
+            nodes="nodes",
         ),
         width=PAGE_WIDTH,  # of both together
         height=8,

@@ -86,7 +86,7 @@ def dashboard() -> Json:
         "panels": place(
             [
                 *_header(),
-                row("Each key over ${x} – ${rule}${thinned}${more_keys}"),
+                row("Each key over ${x:raw} – ${rule}${thinned}${more_keys}"),
                 job_graphs.each_over_x(),
                 job_console.console(),
                 [job_graphs.reported_values(), _configuration()],
@@ -117,7 +117,7 @@ def dashboard() -> Json:
                     ],
                 ),
                 row("From a line to its time in the graphs", collapsed=[job_console.line_table()]),
-                row("Records without ${x}", collapsed=[job_graphs.without_x()]),
+                row("Records without ${x:raw}", collapsed=[job_graphs.without_x()]),
                 row("Other captured jobs of the same user", collapsed=[job_around.same_user()]),
             ]
         ),
@@ -131,6 +131,14 @@ def _links() -> list[Json]:
             "Compare", "this job with others", links.COMPARE, jobs="${job:percentencode}"
         ),
         links.page_link("Cluster", "how capture does", links.CLUSTER),
+        links.page_link(
+            "The job's own time",
+            "from its start to its end, or its last sign of life",
+            links.JOB,
+            icon="time",
+            when="from=${begin:raw}&to=${end:raw}",
+            kept=("job", *CHOSEN, "xsel", "search"),
+        ),
         links.page_link(
             "X axis: auto",
             "X is chosen by the rules again",

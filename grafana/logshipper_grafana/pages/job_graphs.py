@@ -103,7 +103,7 @@ def all_over_x() -> Json:
     """Where X stands in no record (it isn't known any more, say), graphs go over the record's
     number: the second query's answer is the first frame then."""
     return xy_graph(
-        "Over ${x} – ${rule}${thinned}",
+        "Over ${x:raw} – ${rule}${thinned}",
         "All keys over X, which was chosen by the first rule that fits: the key progress; the key epoch; integers that "
         "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
         " numbers. Another one: X axis, above; auto: the link above. A click on a legend entry shows only that key, "
@@ -154,7 +154,7 @@ def reported_values() -> Json:
 def without_x() -> Json:
     """Closed at first, since a graph without data says that something is missing."""
     return xy_graph(
-        "Records without ${x}, over their number${thinned}",
+        "Records without ${x:raw}, over their number${thinned}",
         "Keys of records that X doesn't stand in, such as a training step's next to a validation's epoch. Records "
         "are counted by their set of keys. Nothing to see: every record with numbers has X.",
         [

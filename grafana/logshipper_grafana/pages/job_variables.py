@@ -1,7 +1,8 @@
 """The variables of a job's page. Those in addresses: cluster, job, attempt, task, host, xsel, y,
 stream, search."""
 
-from logshipper_grafana.parts import queries
+from logshipper_grafana.parts import loki_metrics, queries
+from logshipper_grafana.parts.loki_metrics import SOURCE, either
 from logshipper_grafana.parts.panels import Json
 from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
@@ -13,6 +14,7 @@ from logshipper_grafana.parts.variables import (
     places,
     query_variable,
     text_variable,
+    values,
 )
 from logshipper_grafana.parts.x_axis import CHOICE, X, x_choice
 
@@ -26,14 +28,17 @@ def variables() -> list[Json]:
         # typed, since a list would hold all jobs of the time range, and lose a job that Prometheus
         # has forgotten
         text_variable("job", "Job", "The job's id. The page Jobs finds it."),
+        loki_metrics.source(loki_metrics.known_jobs(queries.OF_JOB)),
+        loki_metrics.nodes(),
         query_variable(
             "host",
             "Node",
             "The nodes that the job's captures ran on; everything on this page is of the chosen ones.",
-            queries.hosts(),
+            either(queries.hosts(), loki_metrics.hosts()),
             label_pattern("host"),
             sort=ALPHABETICAL,
             multi=True,
+            source=SOURCE,
         ),
         query_variable(
             "shard",
@@ -47,12 +52,14 @@ def variables() -> list[Json]:
             "slurm",
             "slurm",
             "The nodes whose agents tell how Slurm ended jobs.",
-            queries.slurm_hosts(),
+            either(queries.slurm_hosts(), loki_metrics.slurm_hosts()),
             label_pattern("host"),
             hide=HIDDEN,
             multi=True,
             refresh=ON_LOAD,
+            source=SOURCE,
         ),
+        *_own_time(),
         *_captures(),
         *_x(),
         *_keys(),
@@ -72,6 +79,25 @@ def variables() -> list[Json]:
             refresh=ON_LOAD,
         ),
         *places(),
+        values(),
+    ]
+
+
+def _own_time() -> list[Json]:
+    """For the link to it: Loki refuses logs of more than a month."""
+    times = zip(("begin", "end"), queries.own_time(), loki_metrics.own_time(), strict=True)
+    return [
+        query_variable(
+            name,
+            name,
+            "The job's own time, in ms since 1970.",
+            either(promql, logql),
+            r"/\{\} (?<value>[0-9]+)/",
+            hide=HIDDEN,
+            refresh=ON_LOAD,
+            source=SOURCE,
+        )
+        for name, promql, logql in times
     ]
 
 
@@ -87,30 +113,36 @@ def _keys() -> list[Json]:
             "Keys",
             f"The keys that have a graph of their own over X: those of more than one number; of more than "
             f"{queries.MAX_GRAPHS} the first by name.",
-            f"group by(key)({several})",
+            either(f"group by(key)({several})", loki_metrics.drawable_keys()),
             label_pattern("key"),
             sort=ALPHABETICAL,
             multi=True,
             all_value=".+",
             refresh=ON_LOAD,
+            source=SOURCE,
         ),
         query_variable(
             "graph",
             "graph",
             "Each key that is drawn, with what its query needs.",
-            queries.or_no_graph(queries.keys_to_draw(queries.first_by_name(chosen, places))),
-            label_pattern("picked", "key"),
+            either(
+                queries.or_no_graph(queries.keys_to_draw(queries.first_by_name(chosen, places))),
+                loki_metrics.keys_to_draw(),
+            ),
+            queries.PICKED_PATTERN,
             sort=ALPHABETICAL,
             hide=HIDDEN,
             multi=True,
+            source=SOURCE,
         ),
         query_variable(
             "more_keys",
             "more_keys",
             "How many keys have no graph, in words.",
-            queries.more_keys_words(chosen),
+            either(queries.more_keys_words(chosen), loki_metrics.more_keys_words()),
             label_pattern("words"),
             hide=HIDDEN,
+            source=SOURCE,
         ),
     ]
 
@@ -119,23 +151,29 @@ def _captures() -> list[Json]:
     """Somebody's choice among attempts and tasks, and what it stands for: `last` holds when the job
     changes."""
     attempts, tasks = queries.attempt_choices(), queries.task_choices()
+    in_loki = loki_metrics.choice_or_everything
     return [
         query_variable(
             "attempt",
             "Attempt",
             "Which start of a job that was started again; all: each is a series of its own.",
-            attempts,
+            either(attempts, loki_metrics.attempt_choices()),
             label_pattern("choice"),
             sort=NUMERICAL,
             first="last",
+            source=SOURCE,
         ),
         query_variable(
             "attempts",
             "attempts",
             "The chosen attempt as a regular expression.",
-            queries.choice_or_everything(attempts, "${attempt:raw}", "attempt"),
+            either(
+                queries.choice_or_everything(attempts, "${attempt:raw}", "attempt"),
+                in_loki(loki_metrics.attempt_choices(), "${attempt:raw}", "attempt"),
+            ),
             label_pattern("attempt"),
             hide=HIDDEN,
+            source=SOURCE,
         ),
         query_variable(
             "span",
@@ -149,19 +187,24 @@ def _captures() -> list[Json]:
             "task",
             "Task",
             "Whose numbers are shown: at first of the lowest task that has any; all: each is a series of its own.",
-            tasks,
+            either(tasks, loki_metrics.task_choices()),
             label_pattern("choice"),
             sort=NUMERICAL,
             first="lowest",
             refresh=ON_LOAD,
+            source=SOURCE,
         ),
         query_variable(
             "tasks",
             "tasks",
             "The chosen task as a regular expression.",
-            queries.choice_or_everything(tasks, "${task:raw}", "task"),
+            either(
+                queries.choice_or_everything(tasks, "${task:raw}", "task"),
+                in_loki(loki_metrics.task_choices(), "${task:raw}", "task"),
+            ),
             label_pattern("task"),
             hide=HIDDEN,
+            source=SOURCE,
         ),
     ]
 
@@ -171,26 +214,34 @@ def _x() -> list[Json]:
     return [
         *x_choice(
             "The key that graphs have as X; auto: chosen by the rules.",
-            queries.job_max("logshipper_x_rank"),
-            queries.x_ranks(CHOICE),
-            queries.rule_of_job(CHOICE),
+            either(queries.x_choices(), loki_metrics.x_choices()),
+            either(queries.x_key(CHOICE), loki_metrics.x_key()),
+        ),
+        query_variable(
+            "record_count",
+            "record_count",
+            "How many records the job has on one node; -1: not known.",
+            either(queries.record_count(), loki_metrics.record_count()),
+            r"/\{\} (?<value>-?[0-9]+)/",
+            hide=HIDDEN,
+            source=SOURCE,
         ),
         query_variable(
             "dec",
             "dec",
             "The digits that a record's number ends in to be drawn.",
-            queries.thinning(queries.job_max("logshipper_records")),
+            queries.thinning(),
             label_pattern("dec"),
             hide=HIDDEN,
+            refresh=ON_LOAD,
         ),
         query_variable(
             "thinned",
             "thinned",
             "How much is left out, in words.",
-            queries.thinning_words(
-                queries.job_max("logshipper_records"), known=queries.job_max("logshipper_job_info")
-            ),
+            queries.count_words(),
             label_pattern("words"),
             hide=HIDDEN,
+            refresh=ON_LOAD,
         ),
     ]

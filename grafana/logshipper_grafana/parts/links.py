@@ -44,12 +44,13 @@ def page_link(
     uid: str,
     *,
     icon: str = "dashboard",
+    when: str = "",
     kept: Sequence[str] = (),
     **variables: str,
 ) -> Json:
-    """A link above a page to one, at the same time. Otherwise as page."""
-    link = _link(title, tooltip, page(uid, when="", kept=kept, **variables), icon)
-    return link | {"keepTime": True}  # Grafana 9.4 doesn't know SAME_TIME there
+    """A link above a page to one, at the same time unless `when` is another. Otherwise as page."""
+    link = _link(title, tooltip, page(uid, when=when, kept=kept, **variables), icon)
+    return link | {"keepTime": not when}  # Grafana 9.4 doesn't know SAME_TIME there
 
 
 def explore_link(title: str, tooltip: str, url: str) -> Json:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from logshipper_grafana.parts.loki_metrics import SOURCE_PATTERN
+
 Json = dict[str, Any]  # Any: JSON
 Dashboards = Mapping[str, Json]
 
@@ -100,7 +102,9 @@ _URL_VARIABLE = re.compile(r"[?&]var-(\w+)=")
 _MATCHER = re.compile(
     r"\b(cluster|host|instance|Hostname)\s*(?:=~|=|!=|!~)\s*(?:\"([^\"]*)\"|`([^`]*)`)"
 )
-_SELECTOR = re.compile(r"\b(logshipper_(?!agent_)\w+)(\{[^{}]*(?:\$\{[^{}]*\}[^{}]*)*\})?")
+_SELECTOR = re.compile(
+    r"(?<!__name__=\")\b(logshipper_(?!agent_)\w+)(\{[^{}]*(?:\$\{[^{}]*\}[^{}]*)*\})?"
+)
 _MAX_ENTRIES = 5000
 _MIXED = {"type": "datasource", "uid": "-- Mixed --"}
 
@@ -288,6 +292,11 @@ def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
             variable["name"]: variable.get("query")
             for variable in dashboard.get("templating", {}).get("list", [])
             if variable.get("type") == "datasource"
+        }
+        sources |= {
+            variable["name"]: variable["datasource"]["type"]
+            for variable in dashboard.get("templating", {}).get("list", [])
+            if variable.get("regex") == SOURCE_PATTERN
         }
         queries: list[tuple[str, Json]] = []
         for panel in panels_of(dashboard):

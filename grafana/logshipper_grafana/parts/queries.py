@@ -7,9 +7,9 @@ escape, `pipe` for a|b.
 
 import signal
 
-from logshipper_grafana.parts.records import DENSE
+from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
 from logshipper_ingest.model.job import RUNNING, SHIPPED_UNRESPONSIVE_NS, SLURM_STATES, UNRESPONSIVE
-from logshipper_ingest.model.ranks import RULE_UNIT
+from logshipper_ingest.model.ranks import MAX_POINTS, RULE_UNIT
 
 # The job's nodes in the selector, so that no other node's streams are read; its id is structured
 # metadata.
@@ -20,6 +20,7 @@ _SHARD = "job_shard=~`|${shard:raw}`"  # of lines; streams without one belong to
 # somebody types it: ids stay as they are, and a backtick would end the query's text
 _JOB = " | job_id=`${job:percentencode}`"
 _JOB_ID = "job_id=`${job:percentencode}`"  # PromQL's, as OF_ATTEMPT
+OF_JOB = f"{_CLUSTER}, {_JOB_ID}"
 ATTEMPTS = " | attempt=~`${attempts:raw}`"
 TASKS = " | task=~`${tasks:raw}`"
 OF_ATTEMPT = "attempt=~`${attempts:raw}`"
@@ -29,6 +30,7 @@ MAX_GRAPHS = 24  # of a page: a browser draws more slowly than anyone looks
 MAX_DIGITS = 6  # of a number to thin by: 4.5 billion records
 JOB_ENDED = "job_ended"  # what Slurm's controller says of a job's end
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # the same in Prometheus
+PAD_MS = 60_000  # around a job: what came a little late, and the samples around a short one
 LATE = "1d"  # how much later than the page's time a job may have come to Prometheus
 
 STATES = {
@@ -52,10 +54,10 @@ def job_lines(kinds: str, *, streams: str = "", slurm: bool = False) -> str:
     return f"{{{_CLUSTER}, {_HOSTS_AND_SLURM if slurm else _HOSTS}, {kind}{stream}{shard}}}{_JOB}"
 
 
-def any_event() -> str:
-    """An event of the chosen nodes, whichever job it is of: for queries that must have an
-    answer."""
-    return f'{{{_CLUSTER}, {_HOSTS}, kind="event"}}'
+def any_event(nodes: str) -> str:
+    """An event of the nodes that a variable has, whichever job it is of: for queries that must have
+    an answer."""
+    return f'{{{_CLUSTER}, host=~`${{{nodes}:pipe}}`, kind="event"}}'
 
 
 def job_records() -> str:
@@ -66,7 +68,7 @@ def job_records() -> str:
 def thinned(digits: str) -> str:
     """Of many records those whose number ends in the digits, and the first hundred of each set of
     keys."""
-    return f" | n=~`[0-9]{{1,2}}|[0-9]*{digits}`"
+    return f' | n=~"[0-9]{{1,2}}|[0-9]*{digits}"'
 
 
 def job_events(names: str, *fields: str, attempts: str = "") -> str:
@@ -88,15 +90,17 @@ ACCOUNTS = "heartbeat|ended|closed"  # the events that show how a capture does
 def newest(value: str, names: str, *fields: str, attempts: str = ATTEMPTS) -> str:
     """Of each capture the newest event's value. value: what unwraps it; events without one are left
     out."""
-    events = job_events(names, *fields, attempts=attempts)
-    return (
-        f'last_over_time({events}{value} | __error__="" [$__range]) by (host, attempt, step, task)'
-    )
+    return newest_of(job_events(names, *fields, attempts=attempts), value)
 
 
-def newest_state() -> str:
-    """The state of the chosen attempt as a number, as in STATES: what Slurm says of its end, else
-    RUNNING while one capture runs at the end of the page's time, then the worst end."""
+def newest_of(events: str, value: str, by: str = "host, attempt, step, task") -> str:
+    """The same of any events."""
+    return f'last_over_time({events}{value} | __error__="" [$__range]) by ({by})'
+
+
+def state_rank() -> str:
+    """Unwraps the state that an event says, as a number, as in STATES; its field `state` is a
+    label."""
     end = "min (int (unixEpoch now)) (div ${__to} 1000)"  # of the page's time, which may lie ahead
     silent = f"gt (sub ({end}) (int (unixEpoch __timestamp__))) {_SILENT_SECS}"
     ranks = "".join(
@@ -109,10 +113,17 @@ def newest_state() -> str:
         f'{{{{else if eq .event "{event}"}}}}{STATES[state]}' for event, state in HEARTBEATS.items()
     )
     template = f'{{{{if eq .event "heartbeat"}}}}{alive}{words}{ranks}{{{{else}}}}{STATES["FAILED"]}{{{{end}}}}'
-    unwrapped = f" | label_format lsstate=`{template}` | unwrap lsstate"
-    events = "|".join((ACCOUNTS, *HEARTBEATS))
-    by_slurm = newest(f' | state!=""{unwrapped}', JOB_ENDED, "state")
-    return f"max({by_slurm}) or max({newest(unwrapped, events, 'state')})"
+    return f" | label_format lsstate=`{template}` | unwrap lsstate"
+
+
+STATE_EVENTS = "|".join((ACCOUNTS, *HEARTBEATS))
+
+
+def newest_state() -> str:
+    """The state of the chosen attempt as a number, as in STATES: what Slurm says of its end, else
+    RUNNING while one capture runs at the end of the page's time, then the worst end."""
+    by_slurm = newest(f' | state!=""{state_rank()}', JOB_ENDED, "state")
+    return f"max({by_slurm}) or max({newest(state_rank(), STATE_EVENTS, 'state')})"
 
 
 _SIGNALS = {int(number): number.name for number in signal.Signals}
@@ -318,20 +329,20 @@ def shard() -> str:
     return f'label_replace({job}, "shard", "$1", "job_id", ".*([0-9])")'
 
 
-def x_ranks(choice: str) -> str:
-    """The key that is X; none of a job with one key only, over which nothing would be drawn."""
+def x_choices() -> str:
+    """`auto`, and each key as `choice`."""
+    ranks = job_max("logshipper_x_rank")
+    return f"group by(choice)({ranks}) or on(choice) {constant('auto')}"
+
+
+def x_key(choice: str) -> str:
+    """The key that is X, with its rule, and a fraction; else RECORD_FIELD: -1 for a job with one key only, over
+    which nothing would be drawn, 0 where no key is known."""
+    count = f"count(group by(key)({job_max('logshipper_key')}))"
     ranks = job_max("logshipper_x_rank", f'choice="{choice}"')
-    return f"bottomk(1, max by(key)({ranks})) and on() ({_key_count()} > 1)"
-
-
-def _key_count() -> str:
-    return f"count(group by(key)({job_max('logshipper_key')}))"
-
-
-def rule_of_job(choice: str) -> str:
-    """`rule_words` of the job, and of one with one key only."""
-    only = f'label_replace({_key_count()} == 1, "words", "{ONLY_KEY}", "", "")'
-    return rule_words(x_ranks(choice), choice, instead=only)
+    ranks = f"bottomk(1, max by(key)({ranks})) / {RULE_UNIT}"
+    only = f'label_replace(-1 * ({count} == 1), "key", "{RECORD_FIELD}", "", "")'
+    return or_else(f"{ranks} and on() ({count} > 1) or on() {only}", "key", RECORD_FIELD)
 
 
 def search_with_backtick() -> str:
@@ -339,9 +350,9 @@ def search_with_backtick() -> str:
     for it decoded, and takes what follows on its line as a comment. No series for other searches,
     which a regular expression finds several times as fast."""
     words = 'label_replace(vector(0), "words", "${search:percentencode}", "", "")'
-    contains = 'contains (ToLower (urldecode "$1")) (ToLower __line__)'
+    contains = r"contains (ToLower (urldecode \"$1\")) (ToLower __line__)"
     stage = f" | label_format lsfound=`{{{{{contains}}}}}` | lsfound=`true` | drop lsfound #"
-    return f'label_replace({words}, "stage", \'{stage}\', "words", "(.*%60.*)")'
+    return f'label_replace({words}, "stage", "{stage}", "words", "(.*%60.*)")'
 
 
 # the words of `search`, with a stage of search_with_backtick before them, on a line of its own
@@ -384,21 +395,50 @@ NO_SHARED_KEY = "no key with numbers is shared"
 ONLY_KEY = "only one key has numbers"
 
 
-def rule_words(ranks: str, choice: str, *, instead: str = "", otherwise: str = NO_RULE) -> str:
-    """The rule as the label `words`. ranks: as of x_ranks; choice: `auto`, or somebody's own;
-    instead: where there are no ranks, a series with `words`; otherwise: the words where there are
-    none of these either."""
-    words = f'label_replace(count_values("rule", floor(({ranks}) / {RULE_UNIT})), "words", "{RULE_BY_HAND}", "", "")'
-    words = f'label_join(label_replace({words}, "choice", "{choice}", "", ""), "ruled", "/", "choice", "rule")'
-    for rule, phrase in RULES.items():
-        words = f'label_replace({words}, "words", "{phrase}", "ruled", "auto/{rule}")'
-    words = f"group by(words)({words})" + (f" or on() {instead}" if instead else "")
-    return or_else(words, "words", otherwise)
+def rule_words(*, otherwise: str = NO_RULE) -> str:
+    """The rule as the label `words`, of the variables `xsel` and `x`, whose text is the integer
+    part of x_key. otherwise: the words where there is no key. Loki reads it, too."""
+    series = 'label_replace(vector(0), "rule", "${xsel:raw}/${x:text}/${x:raw}", "", "")'
+    words = {".*": RULE_BY_HAND, "auto/.*": otherwise}
+    words |= {f"auto/{rule}/.*": phrase for rule, phrase in RULES.items()}
+    words |= {f".*/0/{RECORD_FIELD}": otherwise, f".*/-1/{RECORD_FIELD}": ONLY_KEY}
+    for pattern, phrase in words.items():
+        series = f'label_replace({series}, "words", "{phrase}", "rule", "{pattern}")'
+    return series
 
 
-def thinning(metric: str) -> str:
-    """The digits to thin by, of a metric with `dec`: those of the largest count."""
-    return f"topk(1, max by(dec)({metric}))"
+def record_count() -> str:
+    """How many records the job has on the node that has most; -1 where the job isn't known."""
+    known = f"0 * group({job_max('logshipper_job_info')})"
+    return f"max({job_max('logshipper_records')}) or on() {known} or on() (vector(0) - 1)"
+
+
+_COUNT = "(${record_count:raw} * vector(1))"  # of record_count
+
+
+def thinning() -> str:
+    """The digits to thin by, as `dec`, of the variable record_count. Loki reads it, too."""
+    return " or on() ".join(
+        f'label_replace({_COUNT} > {MAX_POINTS * 10 ** (digits - 1)}, "dec", "{"0" * digits}", "", "")'
+        for digits in range(MAX_DIGITS, 0, -1)
+    )
+
+
+def count_words() -> str:
+    """What `thinning` leaves out, as `thinning_words` has it. Loki reads it, too."""
+    words = " or on() ".join(
+        f'label_replace({_COUNT} > {MAX_POINTS * 10 ** (digits - 1)}, "words", "{one_of(digits)}", "", "")'
+        for digits in range(MAX_DIGITS, 0, -1)
+    )
+    words += f' or on() label_replace({_COUNT} >= 0, "words", " ", "", "")'
+    return or_else(words, "words", NEWEST_ONLY)
+
+
+def one_of(digits: int, at_least: str = "") -> str:
+    return f", {at_least}1 of {10**digits:,} records"
+
+
+NEWEST_ONLY = f", the newest {MAX_ENTRIES:,} records"
 
 
 def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
@@ -415,51 +455,51 @@ def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
     return series
 
 
-def thinning_words(metric: str, *, at_least: str = "", known: str = "") -> str:
-    """`thinning` as the label `words`, for the end of a title: ", 1 of 10 records", and so on; a
-    blank where none is left out. at_least: words before that; known: series that are there where
-    Prometheus knows the job, so that without records there are none."""
-    words = f'label_replace({thinning(metric)}, "words", " ", "", "")'
+def thinning_words(metric: str) -> str:
+    """What is left out at least, as the label `words`, for the end of a title: ", 1 of 10 records",
+    and so on; a blank where none is. metric: series with `dec`."""
+    words = f'label_replace(topk(1, max by(dec)({metric})), "words", " ", "", "")'
     for digits in range(1, MAX_DIGITS + 1):
-        words = f'label_replace({words}, "words", ", {at_least}1 of {10**digits:,} records", "dec", "{"0" * digits}")'
-    words = f"group by(words)({words})"
-    if known:
-        words += f' or on() label_replace(group({known}), "words", " ", "", "")'
-    return or_else(words, "words", f", the newest {MAX_ENTRIES:,} records")
+        phrase = one_of(digits, "at least ")
+        words = f'label_replace({words}, "words", "{phrase}", "dec", "{"0" * digits}")'
+    return or_else(f"group by(words)({words})", "words", NEWEST_ONLY)
 
 
 # In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter,
-# a filter that always holds and names the key, a label with DENSE where there are many points, and a
-# label for the X that the key has of its own: one variable repeats the panels, and each key has
+# a filter that always holds and names the key, a label for the X that the key has of its own, and
+# one with DENSE where there are many points: one variable repeats the panels, and each key has
 # digits and an X of its own.
-NO_GRAPH = "No key has two numbers yet: print lines such as {'step': 1, 'loss': 0.5} as JSON"
+NO_GRAPH = "No key has two numbers yet: print them as JSON objects, one in a line"
 NO_CONSTANT = "constant!=`true`"  # of logshipper_key: numbers that are all the same are no graph
-KEY_FILTER = "`, lskey!=`"
 OWN_X = "lsown"
 DENSE_MARK = "lsdense"
-_DENSE_LABEL = f"` | label_format {DENSE_MARK}=`"
-_OWN_X_LABEL = f"`, {OWN_X}=`"
+PICKED = f'", lskey!="{{key}}" | label_format {OWN_X}="{{own_x}}'
+PICKED_END = f'", {DENSE_MARK}="{{dense}}'
+PICKED_PATTERN = (
+    f'/[{{,]picked="(?<value>0*", lskey!="(?<text>[^"]*)"[^"]*"[^"]*", {DENSE_MARK}="[^"]*)"/'
+)
 DENSE_SERIES = f"{{{{$ls = print $ls .{DENSE_MARK}}}}}"  # for a template that has names in $ls
 MANY_POINTS = 60  # of a graph: more of them hide its line
 
 
 def keys_to_draw(metric: str, *, counts: str = "") -> str:
-    """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name, DENSE or nothing, its own X. metric:
-    logshipper_key's series, of which the largest is the newest, or others with `key` and `dec`;
-    counts: logshipper_key's then."""
+    """As `picked`, keys: digits, PICKED and PICKED_END. metric: logshipper_key's series, of which the
+    largest is the newest, or others with `key` and `dec`; counts: logshipper_key's then."""
     largest = f"topk by(key)(1, max by(dec, key, x)({metric}))"
     many = f"{largest} and on(key) max by(key)({counts or metric}) > {MANY_POINTS}"
     dense = f'label_replace({many}, "lsdense", "{DENSE}", "", "")'
     keys = f"{dense} or on(key) {largest}"
+    before_key, after_key, _ = PICKED.replace("{own_x}", "{key}").split("{key}")
+    before_dense, _ = PICKED_END.split("{dense}")
     for label, text in (
-        ("lsfilter", KEY_FILTER),
-        ("lsmark", _DENSE_LABEL),
-        ("lslabel", _OWN_X_LABEL),
+        ("lsfilter", before_key),
+        ("lslabel", after_key),
+        ("lsmark", before_dense),
     ):
-        keys = f'label_replace({keys}, "{label}", "{text}", "", "")'
-    parts = ("dec", "lsfilter", "key", "lsmark", "lsdense", "lslabel", "x")
+        keys = f'label_replace({keys}, "{label}", \'{text}\', "", "")'
+    parts = ("dec", "lsfilter", "key", "lslabel", "x", "lsmark", "lsdense")
     joined = ", ".join(f'"{part}"' for part in parts)
-    return f'max by(key, picked)(label_join({keys}, "picked", "", {joined}))'
+    return f'max by(picked)(label_join({keys}, "picked", "", {joined}))'
 
 
 def first_by_name(series: str, ranks: str) -> str:
@@ -473,8 +513,8 @@ def first_by_name(series: str, ranks: str) -> str:
 
 def or_no_graph(keys: str) -> str:
     """`keys_to_draw`, or NO_GRAPH, so that a panel with this title says what is missing."""
-    none = f'label_replace(vector(0), "key", "{NO_GRAPH}", "", "")'
-    return f'{keys} or on() label_replace({none}, "picked", "{KEY_FILTER}-{_DENSE_LABEL}{_OWN_X_LABEL}", "", "")'
+    none = PICKED.format(key=NO_GRAPH, own_x="") + PICKED_END.format(dense="")
+    return f'{keys} or on() label_replace(vector(0), "picked", \'{none}\', "", "")'
 
 
 def more_keys_words(series: str) -> str:
@@ -484,6 +524,14 @@ def more_keys_words(series: str) -> str:
     words = f" – the first {MAX_GRAPHS} of $1 keys, by name: others by Keys, above"
     words = f'label_replace(count_values("count", {count}), "words", "{words}", "count", "(.+)")'
     return or_else(words, "words", " ")
+
+
+def own_time() -> tuple[str, str]:
+    """When the job began and ended, or gave its last sign of life, in ms since 1970, with some time
+    around it."""
+    starts = over_range("min_over_time", job_metric("logshipper_job_start_time_seconds"))
+    signs = job_max("logshipper_job_heartbeat_time_seconds")
+    return f"min({starts}) * 1000 - {PAD_MS}", f"max({signs}) * 1000 + {PAD_MS}"
 
 
 def start_of_newest_attempt(matchers: str) -> str:

@@ -7,6 +7,7 @@ Json = dict[str, Any]  # Any: JSON
 
 LOKI = {"type": "loki", "uid": "${loki}"}
 PROMETHEUS = {"type": "prometheus", "uid": "${prometheus}"}
+VALUES_NAME = ".*loki"  # in the name of a data source of the type Prometheus: it asks Loki
 MIXED = {"type": "datasource", "uid": "-- Mixed --"}  # of a panel that asks both
 SHOWN, WITHOUT_LABEL, HIDDEN = 0, 1, 2
 # When a variable is asked for again, besides with the variables that its query names: Grafana until
@@ -42,12 +43,25 @@ def places() -> list[Json]:
     return [
         _cluster(),
         _data_source("loki", "loki", "Where the logs are."),
-        _data_source("prometheus", "prometheus", "Where the agents' metrics are."),
+        _data_source(
+            "prometheus",
+            "prometheus",
+            "Where the agents' metrics are.",
+            regex=f"/^(?!{VALUES_NAME})/i",
+        ),
     ]
 
 
-def _data_source(name: str, kind: str, description: str) -> Json:
-    """Without its label: what is chosen says which it is."""
+def values() -> Json:
+    """The data source by which variables ask Loki (loki_metrics). Hidden: most have one at most."""
+    variable = _data_source(
+        "values", "prometheus", "Loki, as variables ask it.", regex=f"/{VALUES_NAME}/i"
+    )
+    return {**variable, "hide": HIDDEN}
+
+
+def _data_source(name: str, kind: str, description: str, *, regex: str = "") -> Json:
+    """Without its label: what is chosen says which it is. regex: what its name is like."""
     variable = _variable(
         "datasource",
         name,
@@ -55,7 +69,7 @@ def _data_source(name: str, kind: str, description: str) -> Json:
         description,
         query=kind,
         refresh=ON_LOAD,
-        regex="",
+        regex=regex,
         current={},
     )
     return {**variable, "hide": WITHOUT_LABEL}
@@ -92,14 +106,18 @@ def query_variable(
     includes_all: bool = True,
     all_value: str = "",
     refresh: int = ON_TIME_RANGE,
+    source: str = "",
 ) -> Json:
-    """What a PromQL query answers. first: what is chosen at first; multi: several may be, all at
+    """What a PromQL query answers. source: which data source of that type is asked, "" for
+    Prometheus itself; first: what is chosen at first; multi: several may be, all at
     first where includes_all; all_value: what stands for all of them. Hidden ones stay out of
     addresses."""
     variable = _of_prometheus(
         name, label, description, f"query_result({promql})", sort=sort, regex=regex
     )
     variable |= {"hide": hide, "skipUrlSync": hide == HIDDEN, "refresh": refresh}
+    if source:
+        variable["datasource"] = {"type": "prometheus", "uid": source}
     if first:
         variable["current"] = {"text": first, "value": first}
     if multi:

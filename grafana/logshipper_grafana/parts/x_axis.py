@@ -1,51 +1,64 @@
 """The X of graphs: the variables that choose it, and the queries that draw over it."""
 
 from logshipper_grafana.parts import queries, records
+from logshipper_grafana.parts.loki_metrics import SOURCE
 from logshipper_grafana.parts.panels import Json, loki
 from logshipper_grafana.parts.queries import MAX_ENTRIES
-from logshipper_grafana.parts.variables import ALPHABETICAL, HIDDEN, label_pattern, query_variable
+from logshipper_grafana.parts.variables import (
+    ALPHABETICAL,
+    HIDDEN,
+    ON_LOAD,
+    label_pattern,
+    query_variable,
+)
 
 X = "${x:raw}"
 CHOICE = "${xsel:raw}"
 
 
-def x_choice(description: str, choices: str, ranks: str, words: str) -> list[Json]:
+def x_choice(
+    description: str, choices: str, key: str, *, no_key: str = queries.NO_RULE
+) -> list[Json]:
     """Somebody's choice of X, and what it comes to: the key, and the rule in words. choices: series
-    with `choice`; ranks: the key's, as of queries.x_ranks; words: as of queries.rule_words."""
+    with `choice`; key: one with `key`, whose value is as queries.x_key has it; no_key: the words
+    where there is none. All of `source`."""
     return [
         query_variable(
             "xsel",
             "X axis",
             description,
-            f"group by(choice)({choices}) or on(choice) {queries.constant('auto')}",
+            choices,
             label_pattern("choice"),
             sort=ALPHABETICAL,
             first="auto",
+            source=SOURCE,
         ),
         query_variable(
             "x",
             "x",
-            "The key that is X.",
-            queries.or_else(ranks, "key", records.RECORD_FIELD),
-            label_pattern("key"),
+            "The key that is X; as text, by which rule.",
+            key,
+            '/[{,]key="(?<value>[^"]*)"\\} (?<text>-?[0-9])/',
             hide=HIDDEN,
+            source=SOURCE,
         ),
         query_variable(
             "rule",
             "rule",
             "The rule that chose it, in words.",
-            words,
+            queries.rule_words(otherwise=no_key),
             label_pattern("words"),
             hide=HIDDEN,
+            refresh=ON_LOAD,
         ),
     ]
 
 
 def over_x_or_number(
-    selected: str, *, only: str = "", suffix: str = "", series: str = ""
+    selected: str, *, only: str = "", suffix: str = "", series: str = "", nodes: str = "host"
 ) -> list[Json]:
     """Queries for the records over X, and for those without X over their number. selected: the
-    records; otherwise as records.over_x."""
+    records; nodes: the variable that has theirs; otherwise as records.over_x."""
     return [
         loki(
             selected + records.over_x(X, only=only, suffix=suffix, series=series), lines=MAX_ENTRIES
@@ -55,7 +68,7 @@ def over_x_or_number(
             lines=MAX_ENTRIES,
             ref="B",
         ),
-        nothing_to_draw(),
+        nothing_to_draw(nodes),
     ]
 
 
@@ -74,7 +87,7 @@ def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
     ]
 
 
-def nothing_to_draw() -> Json:
+def nothing_to_draw(nodes: str = "host") -> Json:
     """The query whose answer comes last in a graph, so that it counts where no other has one: a
     graph without any would say "Missing data" below a title that says what is missing."""
-    return loki(f"{queries.any_event()}{records.nothing()}", lines=1, ref="C")
+    return loki(f"{queries.any_event(nodes)}{records.nothing()}", lines=1, ref="C")

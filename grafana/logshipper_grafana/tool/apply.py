@@ -11,9 +11,11 @@ from logshipper_grafana.parts.panels import Json
 from logshipper_grafana.tool.content import (
     FOLDER,
     UID_PREFIX,
+    VALUES_UID,
     content,
     difference,
     is_ours,
+    is_prometheus,
     is_saved,
     merge_source,
     message_for,
@@ -100,7 +102,7 @@ def _step_or_refusal(subject: str, call: Callable[[str], Step]) -> Step:
 
 
 def _data_source(grafana: GrafanaServer, wish: Wish, source: Json, subject: str) -> Step:
-    url = wish.addresses.get(source["type"], "")
+    url = _address(wish, source)
     try:
         sources = grafana.data_sources()
     except QueryError as error:
@@ -134,6 +136,14 @@ def _data_source(grafana: GrafanaServer, wish: Wish, source: Json, subject: str)
     return Step(subject, "changed", words, diff)
 
 
+def _address(wish: Wish, source: Json) -> str:
+    """ "" where it stays as it is."""
+    if source["uid"] != VALUES_UID:
+        return wish.addresses.get(source["type"], "")
+    loki = wish.addresses.get("loki", "")
+    return f"{loki.rstrip('/')}/loki" if loki else ""
+
+
 def _forced_difference(current: Json, source: Json, subject: str) -> str:
     return difference(
         settings_of(current), settings_of(merge_source(current, source, "", force=True)[0]), subject
@@ -144,8 +154,14 @@ def _add_data_source(
     grafana: GrafanaServer, wish: Wish, source: Json, url: str, sources: list[Json], subject: str
 ) -> Step:
     kind = source["type"]
+    if not url and source["uid"] == VALUES_UID:
+        words = "isn't there: pages of jobs that Prometheus has forgotten have no X; --loki-url URL makes it"
+        return Step(subject, "kept", words)
     if not url:
-        alternatives = [str(entry.get("name")) for entry in sources if entry.get("type") == kind]
+        same_kind = (
+            is_prometheus if kind == "prometheus" else lambda entry: entry.get("type") == kind
+        )
+        alternatives = [str(entry.get("name")) for entry in sources if same_kind(entry)]
         if alternatives:
             return Step(
                 subject,

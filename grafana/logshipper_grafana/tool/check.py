@@ -12,6 +12,7 @@ from logshipper_grafana.tool.check_prometheus import check_prometheus
 from logshipper_grafana.tool.check_queries import QueryContext, check_queries, of_job
 from logshipper_grafana.tool.content import (
     UID_PREFIX,
+    is_prometheus,
     is_saved,
     wanted_dashboards,
     wanted_data_sources,
@@ -61,6 +62,7 @@ def _findings(access: ServerAccess, scope: CheckScope) -> list[Finding]:
             if source is not None:
                 source_by_kind[kind] = source
                 findings += judge_source(source)
+        findings.append(_values_source(sources))
         findings += _dashboards(grafana)
         ways = {kind: grafana.proxied(source, version) for kind, source in source_by_kind.items()}
     servers = [*(check_loki(ways["loki"]) if "loki" in ways else [])]
@@ -107,9 +109,8 @@ def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
         return None, [
             Finding("wrong", about, words, f"Give it another uid, or remove it; then {fix}")
         ]
-    candidates = sorted(
-        (source for source in sources if source.get("type") == kind), key=_as_pages_choose
-    )
+    same_kind = is_prometheus if kind == "prometheus" else lambda source: source.get("type") == kind
+    candidates = sorted(filter(same_kind, sources), key=_as_pages_choose)
     if by_uid is None and uid:
         choices = (
             ", ".join(f"{source.get('uid')} ({source.get('name')})" for source in candidates)
@@ -140,6 +141,23 @@ def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
         "which the pages take"
     )
     return first, [Finding("note", about, words, fix[0].upper() + fix[1:])]
+
+
+def _values_source(sources: list[Json]) -> Finding:
+    """Is there a way for variables to ask Loki? Pure."""
+    about = "data source values"
+    fix = "logshipper-grafana apply --loki-url URL makes one."
+    of_type = [source for source in sources if source.get("type") == "prometheus"]
+    found = [source for source in of_type if not is_prometheus(source)]
+    if not found:
+        words = "there is none: pages of jobs that Prometheus has forgotten have no X"
+        return Finding("note", about, words, fix)
+    first = min(found, key=_as_pages_choose)
+    words = f"{first.get('name')} ({first.get('uid')})"
+    if not str(first.get("url")).rstrip("/").endswith("/loki"):
+        fix = "It is Loki's with /loki behind it, as http://loki.example.org:3100/loki."
+        return Finding("wrong", about, f"{words} has the address {first.get('url')}", fix)
+    return Finding("ok", about, words)
 
 
 def _as_pages_choose(source: Json) -> tuple[bool, str]:

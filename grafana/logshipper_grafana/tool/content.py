@@ -13,10 +13,12 @@ import yaml
 
 from logshipper import __version__
 from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts.variables import VALUES_NAME
 from logshipper_grafana.tool.render import dashboards, text_of
 
 DATA_SOURCES = Path(__file__).parent.parent / "provisioning" / "datasources" / "logshipper.yaml"
 FOLDER = "logshipper"
+VALUES_UID = "logshipper-loki-values"  # of the type Prometheus, with Loki's address
 UID_PREFIX = "logshipper-"  # of our dashboards and data sources
 _MESSAGE = re.compile(r"logshipper-grafana \S+, content ([0-9a-f]{16})")
 _USER_INFO = re.compile(r"//[^/]*@")
@@ -43,6 +45,12 @@ def wanted_data_sources() -> list[Json]:
     document = yaml.safe_load(DATA_SOURCES.read_text("utf-8"))["datasources"]
     sources: list[Json] = json.loads(json.dumps(document).replace("$$", "$"))
     return sources
+
+
+def is_prometheus(source: Mapping[str, Any]) -> bool:  # Any: JSON
+    """Whether the pages take it for Prometheus, and not for Loki as variables ask it."""
+    is_loki = re.match(VALUES_NAME, str(source.get("name")), re.IGNORECASE)
+    return source.get("type") == "prometheus" and is_loki is None
 
 
 # ---- dashboards

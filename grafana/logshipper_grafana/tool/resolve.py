@@ -32,7 +32,10 @@ def fill_in(text: str, selections: Mapping[str, Selection]) -> str:
     `$` of their own."""
 
     def replacement(match: re.Match[str]) -> str:
-        selection = selections.get(match[1] or match[3])
+        name = match[1] or match[3]
+        selection = selections.get(name)
+        if selection is not None and match[2] == "queryparam":
+            return _in_address(name, selection)
         return match[0] if selection is None else _format(selection, match[2] or "raw")
 
     return _REFERENCE.sub(replacement, text)
@@ -52,6 +55,11 @@ def _format(selection: Selection, form: str) -> str:
         values = [_SPECIAL.sub(r"\\\g<0>", value) for value in values]
         return values[0] if len(values) == 1 else f"({'|'.join(values)})"
     return {"raw": ",", "pipe": "|"}[form].join(values)
+
+
+def _in_address(name: str, selection: Selection) -> str:
+    values = [ALL] if selection.every else [option.value for option in selection.options]
+    return "&".join(f"var-{name}={quote(value, safe='-_.~')}" for value in values)
 
 
 def in_order(variables: Sequence[Json]) -> Iterator[Json]:
@@ -128,4 +136,5 @@ def series_text(name: str, labels: Mapping[str, str], value: float) -> str:
     inside = ",".join(
         f'{label}="{labels[label]}"' for label in sorted(labels) if label != "__name__"
     )
-    return f"{name}{{{inside}}} {value:g} 0"
+    number = f"{value:.6f}".rstrip("0").rstrip(".")
+    return f"{name}{{{inside}}} {number} 0"

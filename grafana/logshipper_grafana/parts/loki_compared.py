@@ -1,0 +1,123 @@
+"""What Prometheus answers of several jobs, asked of Loki; as loki_metrics, which see."""
+
+from logshipper_grafana.parts import queries
+from logshipper_grafana.parts.loki_metrics import (
+    OF_JOBS,
+    changing_numbers,
+    count,
+    events,
+    every_event,
+    keys,
+    or_else,
+    ranks,
+)
+from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
+from logshipper_ingest.model.ranks import RULE_UNIT
+
+# of a job's name: what may stand in a query
+_SAFE = "[0-9A-Za-zÀ-￿ _.:/+@,-]+"
+
+
+MAX_JOBS = 20  # whose number is known: of more Loki is asked
+
+
+def job_count() -> str:
+    """How many jobs are chosen, in words that Prometheus and Loki read."""
+    ids = 'label_replace(vector({}), "ids", "${{jobs:pipe}}", "", "")'
+    counts = " or ".join(
+        f'label_replace({ids.format(count)}, "fits", "yes", "ids", "[^|]*(?:[|][^|]*){{{count - 1}}}")'
+        for count in range(1, MAX_JOBS + 1)
+    )
+    return f'max(({counts}) and on(fits) label_replace(vector(0), "fits", "yes", "", ""))'
+
+
+def jobs() -> str:
+    """As `title`, the jobs of the chosen users that were there in the page's time: their names, ids
+    and users. All nodes' events are read."""
+    starts = events(" | user=~`${user:pipe}`", "started|closed", "name", every_node=True)
+    title = " | label_format title=`{{.name}} · {{.job_id}} · {{.user}}`"
+    return count(starts + title, "title")
+
+
+def hosts() -> str:
+    """The nodes that the chosen jobs ran on."""
+    return count(every_event(OF_JOBS), "host")
+
+
+def names() -> str:
+    """As `called`: ID=NAME (ID) for names that may stand in a query, else ID=ID."""
+    is_safe = f'eq (regexReplaceAll "^{_SAFE}$" .name "") ""'
+    called = (
+        f"{{{{.job_id}}}}={{{{if and .name ({is_safe})}}}}{{{{.name}}}} ({{{{.job_id}}}})"
+        "{{else}}{{.job_id}}{{end}}"
+    )
+    starts = events(OF_JOBS, "started", "name")
+    return count(f"{starts} | label_format called=`{called}`", "called")
+
+
+# ---- X
+
+
+def _shared_keys() -> str:
+    """Keys that all jobs have which have two: a job with one has nothing to draw over X."""
+    of_jobs = count(keys(OF_JOBS), "job_id, key")
+    with_two = f"count by (job_id)({of_jobs}) > 1"
+    shared = f"count by (key)({of_jobs} and on(job_id) ({with_two}))"
+    return f"({shared} == on() group_left() count({with_two}))"
+
+
+def x_choices() -> str:
+    """`auto`, and as `choice` each key that the jobs share."""
+    shared = f"label_replace({_shared_keys()}, `choice`, `$1`, `key`, `(.+)`)"
+    return f"max by (choice)({shared}) or on(choice) label_replace(vector(0), `choice`, `auto`, ``, ``)"
+
+
+def x_key() -> str:
+    """The key that is X, as queries.x_key, else RECORD_FIELD with 0."""
+    return or_else(
+        f"bottomk(1, {ranks(OF_JOBS)} and on(key) {_shared_keys()}) / {RULE_UNIT}",
+        "key",
+        RECORD_FIELD,
+    )
+
+
+# ---- keys to draw
+
+
+def _ratios(*labels: str) -> str:
+    """How many answers the records of a key take that all jobs have together, with the first
+    hundred of each capture besides."""
+    captures = count(keys(OF_JOBS), "job_id, attempt, step, task")
+    first = f"{queries.FIRST_RECORDS} * count({captures})"
+    room = f"({queries.MAX_ENTRIES} - {first} > {queries.FIRST_RECORDS})"
+    room = f"({room} or on() vector({queries.FIRST_RECORDS}))"
+    of_jobs = (
+        f"max by (job_id, host, {', '.join(labels)})({changing_numbers(OF_JOBS, *labels)} > 1)"
+    )
+    return f"sum by ({', '.join(labels)})({of_jobs}) / on() group_left() {room}"
+
+
+def keys_to_draw() -> str:
+    """As `picked`, which see in queries.keys_to_draw, without an X of the key's own."""
+    end = queries.PICKED_END.format(dense=DENSE)
+    start = queries.PICKED.format(key="$1", own_x="")
+    parts = [
+        f"label_replace({_ratios('key')} > {10 ** (digits - 1)}, `picked`, `{'0' * digits}{start}{end}`, `key`, `(.*)`)"
+        for digits in range(queries.MAX_DIGITS, 0, -1)
+    ]
+    numbers = f"max by (key)({changing_numbers(OF_JOBS, 'key')})"
+    for above, dense in ((queries.MANY_POINTS, DENSE), (1, "")):
+        end = queries.PICKED_END.format(dense=dense)
+        parts.append(f"label_replace({numbers} > {above}, `picked`, `{start}{end}`, `key`, `(.*)`)")
+    return f"max by (picked)({' or on(key) '.join(parts)})"
+
+
+def thinning_words() -> str:
+    """As queries.thinning_words."""
+    most = f"max({_ratios('key')})"
+    parts = [
+        f"label_replace({most} > {10 ** (digits - 1)}, `words`, `{queries.one_of(digits, 'at least ')}`, ``, ``)"
+        for digits in range(queries.MAX_DIGITS, 0, -1)
+    ]
+    parts.append(f"label_replace({most}, `words`, ` `, ``, ``)")
+    return or_else(" or on() ".join(parts), "words", queries.NEWEST_ONLY)

@@ -1,0 +1,300 @@
+"""What Prometheus answers of jobs, asked of Loki: for jobs that Prometheus doesn't know (any more).
+
+A variable of a dashboard can ask Prometheus for anything, Loki for labels only. But Loki answers a
+LogQL query of one moment as Prometheus does, so a data source of the type Prometheus with Loki's
+address (`http://loki:3100/loki`) lets a variable ask it. Which of the two is asked stands in the
+variable `source`: its value is the data source, its text what `either` needs.
+
+The numbers are those of entries of kind `value` (docs/agent.md), and of events. Loki prints labels
+in no order: of a series one label is read. Queries hold no single quote and no backslash, as they
+are text in one of Prometheus' queries (`either`): names come percent-encoded.
+"""
+
+from collections.abc import Sequence
+
+from logshipper_grafana.parts import queries
+from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
+from logshipper_grafana.parts.variables import (
+    HIDDEN,
+    ON_LOAD,
+    Json,
+    label_pattern,
+    query_variable,
+)
+from logshipper_ingest.model.key_reports import VALUE
+from logshipper_ingest.model.ranks import RULE_UNIT
+
+SOURCE = "${source}"
+SOURCE_PATTERN = '/[{,]v="(?<value>[^|"]*)[|](?<text>[^"]*)"/'
+_CLUSTER = "cluster=`${cluster:raw}`"
+OF_JOB = " | job_id=`${job:percentencode}`"
+OF_JOBS = " | job_id=~`${jobs:pipe}`"
+_CAPTURE = "job_id, host, attempt, step, task"
+_RANGE = "[$__range]"
+# Prometheus takes what follows, up to a single quote, for a text that nobody reads.
+_ONLY_TEXT = "label_replace(vector(0) > 1, 'z', '"
+_CHOSEN = "&${y:queryparam}&"
+_X_NAME, _CHOICE_NAME = (f'(urldecode "${{{name}:percentencode}}")' for name in ("x", "xsel"))
+
+
+def either(promql: str, logql: str, *, by: str = "source") -> str:
+    """A query that Prometheus and Loki read each in its own way. For Prometheus the text of the
+    variable `by` makes LogQL a text; for Loki, where that is blank, PromQL is a comment."""
+    if "'" in logql or "\\" in logql:
+        raise ValueError(f"it can't be a text of PromQL's: {logql}")
+    return f"${{{by}:text}}{logql} #', '', '') or {promql}"
+
+
+def source(known: str = "vector(0) > 1", *, name: str = "source") -> Json:
+    """The variable that tells which data source is asked: Prometheus where it knows the jobs, and
+    where there is no other; else Loki. known: a query that has an answer then, as Loki, which is
+    asked where there is no Prometheus, reads it, too."""
+    prometheus = f"${{prometheus:raw}}|{_ONLY_TEXT}"
+    loki = 'label_replace(vector(0), "v", "${values:raw}| ", "", "")'
+    loki_or_prometheus = f'label_replace({loki}, "v", "{prometheus}", "v", "[|] ")'
+    knows = f'label_replace({known}, "v", "{prometheus}", "", "")'
+    return query_variable(
+        name,
+        name,
+        "Which data source is asked for keys and nodes: Prometheus, or Loki.",
+        f"{knows} or on() {loki_or_prometheus}",
+        SOURCE_PATTERN,
+        hide=HIDDEN,
+        refresh=ON_LOAD,
+    )
+
+
+def known_jobs(matchers: str) -> str:
+    """How many jobs with these labels Prometheus knows, in words that Loki reads, too."""
+    infos = f'{{{matchers}, __name__="logshipper_job_info"}}'  # in LogQL a label like others
+    return f"count(max by (job_id)(count_over_time({infos}[$__range])))"
+
+
+# ---- what is read
+
+
+def _entries(jobs: str, kind: str, *, every_node: bool = False) -> str:
+    nodes = "" if every_node else ", host=~`${nodes:pipe}`"
+    return f"{{{_CLUSTER}, kind=`{kind}`{nodes}}}{jobs}"
+
+
+def events(jobs: str, names: str, *fields: str, every_node: bool = False) -> str:
+    """names: a regular expression; fields: NAME or LABEL=NAME, which become labels."""
+    pairs = (field.partition("=") for field in fields)
+    labels = "".join(f", {label}=`{name or label}`" for label, _, name in pairs)
+    entries = _entries(jobs, "event", every_node=every_node)
+    return f"{entries} | json lsevent=`event`{labels} | lsevent=~`{names}`"
+
+
+def keys(jobs: str, *, numbers: str = "") -> str:
+    """The reports of keys that a graph may have. numbers: a label for a number of theirs."""
+    more = f", lsnumber=`{numbers}`" if numbers else ""
+    fields = f"key=`key`, lsrank=`rank`, own_x=`own_x`, constant=`constant`{more}"
+    return f"{_entries(jobs, VALUE)} | json {fields} | lsrank!=``"
+
+
+def count(selector: str, by: str) -> str:
+    return f"max by ({by})(count_over_time({selector} {_RANGE}))"
+
+
+def _where(condition: str) -> str:
+    """Keeps what fulfils a condition of a template."""
+    return f" | label_format lsfits=`{{{{if {condition}}}}}yes{{{{end}}}}` | lsfits=`yes`"
+
+
+def or_else(series: str, label: str, value: str) -> str:
+    return f"{series} or on() label_replace(vector(0), `{label}`, `{value}`, ``, ``)"
+
+
+# ---- nodes, attempts, tasks
+
+_OF_CAPTURES = "started|heartbeat|ended|closed"
+
+
+def nodes(of_prometheus: str = 'label_replace(vector(0), "host", ".+", "", "")') -> Json:
+    """The variable `nodes`: those that have anything of the job, so that no other query reads all of
+    them. Asked once: else all others were asked again with each refresh; and so plainly that Loki
+    takes it of any length of time. of_prometheus: what it is where Loki isn't asked for keys."""
+    return query_variable(
+        "nodes",
+        "nodes",
+        "The nodes whose events and keys are asked of Loki.",
+        either(of_prometheus, count(every_event(OF_JOB), "host")),
+        label_pattern("host"),
+        hide=HIDDEN,
+        multi=True,
+        refresh=ON_LOAD,
+        source=SOURCE,
+    )
+
+
+def every_event(jobs: str) -> str:
+    return _entries(jobs, "event", every_node=True)
+
+
+def hosts() -> str:
+    """As queries.hosts."""
+    job_hosts = count(events(OF_JOB, _OF_CAPTURES), "host")
+    job = "label_replace(vector(0), `named`, `${job:percentencode}`, ``, ``)"
+    return f"{job_hosts} or on() label_replace({job}, `host`, `.+`, `named`, `.+`)"
+
+
+def slurm_hosts() -> str:
+    """The nodes whose agents say how Slurm ended the job."""
+    return or_else(count(events(OF_JOB, queries.JOB_ENDED), "host"), "host", "-")
+
+
+def attempt_choices() -> str:
+    """As queries.attempt_choices."""
+    starts = events(OF_JOB, "started", "started_ns")
+    started = f"max by (attempt)(max_over_time({starts} | unwrap started_ns {_RANGE}))"
+    single = f"label_replace({count(starts, 'attempt')}, `choice`, `$1`, `attempt`, `(.+)`)"
+    last = f"label_replace(topk(1, {started}), `choice`, `last`, ``, ``)"
+    return _choices(last, single, "last", "attempt")
+
+
+def task_choices() -> str:
+    """As queries.task_choices."""
+    tasks = keys(OF_JOB) + queries.ATTEMPTS
+    number = f"{tasks} | label_format lstask=`{{{{.task}}}}` | unwrap lstask"
+    lowest = f"bottomk(1, max by (task)(max_over_time({number} {_RANGE})))"
+    lowest = f"label_replace({lowest}, `choice`, `lowest`, ``, ``)"
+    single = f"label_replace({count(tasks, 'task')}, `choice`, `$1`, `task`, `(.+)`)"
+    return _choices(lowest, single, "lowest", "task")
+
+
+def _choices(first: str, single: str, name: str, label: str) -> str:
+    """In this order, as Loki gives series in none: the first one, `all`, the single ones."""
+    first_or_any = f"{first} or on(choice) {_constant(name, label)}"
+    return f"sort_desc({first_or_any} or {_constant('all', label, '(vector(0) - 1)')} or {single})"
+
+
+def _constant(choice: str, label: str = "", value: str = "vector(0)") -> str:
+    series = f"label_replace({value}, `choice`, `{choice}`, ``, ``)"
+    return f"label_replace({series}, `{label}`, `.*`, ``, ``)" if label else series
+
+
+def choice_or_everything(choices: str, choice: str, label: str) -> str:
+    """As queries.choice_or_everything."""
+    return or_else(f"({choices}) and on(choice) {_constant(choice)}", label, ".*")
+
+
+def own_time() -> tuple[str, str]:
+    """As queries.own_time."""
+    starts = events(OF_JOB, "started|closed", "started_ns")
+    ends = events(OF_JOB, queries.ACCOUNTS, "ended_ns") + (
+        " | label_format lsend=`{{if .ended_ns}}{{.ended_ns}}{{else}}{{unixEpochNanos __timestamp__}}{{end}}`"
+    )
+    begin = f"min(min_over_time({starts} | started_ns!=`` | unwrap started_ns {_RANGE}))"
+    end = f"max(max_over_time({ends} | unwrap lsend {_RANGE}))"
+    return f"{begin} / 1e6 - {queries.PAD_MS}", f"{end} / 1e6 + {queries.PAD_MS}"
+
+
+# ---- X
+
+
+def x_choices() -> str:
+    """`auto`, and each key as `choice`."""
+    selector = f"{keys(OF_JOB)} | label_format choice=`{{{{.key}}}}`"
+    return f"{count(selector, 'choice')} or on(choice) {_constant('auto')}"
+
+
+def ranks(jobs: str) -> str:
+    """Of each key that may be X, as somebody chose: the worst of all captures."""
+    fits = (
+        f'{{{{$lc := {_CHOICE_NAME}}}}}{{{{if eq $lc "auto"}}}}auto'
+        "{{else if eq $lc .key}}yes{{end}}"
+    )
+    selector = f"{keys(jobs)} | label_format lsfits=`{fits}`"
+    selector += f" | lsfits=`yes` or (lsfits=`auto` and lsrank >= {RULE_UNIT})"
+    return f"max by (key)(max_over_time({selector} | unwrap lsrank {_RANGE}))"
+
+
+def x_key() -> str:
+    """As queries.x_key."""
+    key_count = f"count({count(keys(OF_JOB), 'key')})"
+    chosen = f"bottomk(1, {ranks(OF_JOB)}) / {RULE_UNIT} and on() ({key_count} > 1)"
+    only = f"label_replace(-1 * ({key_count} == 1), `key`, `{RECORD_FIELD}`, ``, ``)"
+    return or_else(f"{chosen} or on() {only}", "key", RECORD_FIELD)
+
+
+# ---- keys to draw
+
+_CHANGING = " | constant!=`true`"  # as queries.NO_CONSTANT
+_NOT_X = _where(f"ne .key {_X_NAME}")
+# of all, Grafana says All until 10, and $__all later
+_IN_CHOICE = f' | label_format lschosen=`{{{{urldecode "{_CHOSEN}"}}}}`' + _where(
+    'or (contains "&var-y=All&" .lschosen) (contains "&var-y=$__all&" .lschosen) '
+    '(contains (print "&var-y=" .key "&") .lschosen)'
+)
+# what keys_to_draw has of a key but for its digits and DENSE
+_PICKED = f" | label_format lspicked=`{queries.PICKED.format(key='{{.key}}', own_x='{{.own_x}}')}`"
+
+
+def changing_numbers(jobs: str, *labels: str, stages: str = "") -> str:
+    """How many records of each job and node have a number for a key that isn't X and whose numbers
+    differ. labels: `key`, and what stages set."""
+    selector = keys(jobs, numbers="count") + _CHANGING + _NOT_X + stages
+    by = ", ".join(labels)
+    newest = f"last_over_time({selector} | unwrap lsnumber {_RANGE}) by ({_CAPTURE}, {by})"
+    return f"sum by (job_id, host, {by})({newest})"
+
+
+def _job_numbers(stages: str, *labels: str) -> str:
+    return f"max by ({', '.join(labels)})({changing_numbers(OF_JOB, *labels, stages=stages)})"
+
+
+def drawable_keys() -> str:
+    """The keys that may have a graph, as `key`."""
+    return f"{_job_numbers('', 'key')} > 1"
+
+
+def keys_to_draw() -> str:
+    """As queries.or_no_graph of queries.keys_to_draw, of the chosen keys."""
+    counts = _job_numbers(_IN_CHOICE + _PICKED, "key", "lspicked")
+    largest = f"topk by (key)(1, {counts})"
+    places = f"(max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {_RANGE}))) % {RULE_UNIT}"
+    several = f"({_job_numbers(_IN_CHOICE, 'key')} > 1)"
+    first = f"bottomk({queries.MAX_GRAPHS}, {places} and on(key) {several})"
+    picked = f"max by (picked)(({_by_digits(largest, _DIGITS)}) and on(key) {first})"
+    none = queries.PICKED.format(key=queries.NO_GRAPH, own_x="")
+    return or_else(picked, "picked", none + queries.PICKED_END.format(dense=""))
+
+
+# above how many records, which digits, and whether points hide the line
+_DIGITS = (
+    (4_500_000, "0000", DENSE),
+    (450_000, "000", DENSE),
+    (45_000, "00", DENSE),
+    (4500, "0", DENSE),
+    (queries.MANY_POINTS, "", DENSE),
+    (1, "", ""),
+)
+
+
+def _by_digits(series: str, levels: Sequence[tuple[int, str, str]]) -> str:
+    """With `picked`, for the first of the levels that the value is above."""
+    parts = (
+        f"label_replace({series} > {above}, `picked`, "
+        f"`{digits}$1{queries.PICKED_END.format(dense=dense)}`, `lspicked`, `(.*)`)"
+        for above, digits, dense in levels
+    )
+    return " or on(key) ".join(parts)
+
+
+def more_keys_words() -> str:
+    """As queries.more_keys_words, but for how many."""
+    several = f"{_job_numbers(_IN_CHOICE, 'key')} > 1"
+    words = f" – the first {queries.MAX_GRAPHS} keys, by name: others by Keys, above"
+    return or_else(
+        f"label_replace(count({several}) > {queries.MAX_GRAPHS}, `words`, `{words}`, ``, ``)",
+        "words",
+        " ",
+    )
+
+
+def record_count() -> str:
+    """As queries.record_count."""
+    accounts = events(OF_JOB, queries.ACCOUNTS, "records")
+    newest = f"last_over_time({accounts} | unwrap records {_RANGE}) by ({_CAPTURE})"
+    return f"max(sum by (host)({newest})) or on() (vector(0) - 1)"

@@ -1,0 +1,230 @@
+"""Pages of jobs that Prometheus has forgotten, or never knew: Loki has what they need."""
+
+import json
+import time
+from collections.abc import Iterator
+from urllib.parse import parse_qs
+
+import pytest
+import requests
+
+from logshipper_grafana.parts import links, queries
+from logshipper_grafana.parts.records import RECORD_FIELD
+from tests.grafana import printed
+from tests.grafana.captured import CLUSTER, PARTITION, SCRAPE_MS, Fixture
+from tests.grafana.conftest import Pages
+from tests.grafana.expected import numbered
+from tests.grafana.frames import Json
+from tests.grafana.interpolation import Text
+from tests.grafana.pages import LenientPage, Page, Panel, Sources
+from tests.grafana.printed import Job
+from tests.grafana.sources import (
+    PrometheusSource,
+    QueryFailed,
+    Range,
+    loki_metrics,
+)
+from tests.servers.running import PrometheusServer
+
+# what a job's page asks Loki for where Prometheus doesn't know the job
+OF_JOB = ("host", "attempt", "attempts", "task", "tasks", "xsel", "x", "rule", "record_count", "dec", "thinned",
+          "y", "graph")  # fmt: skip
+COMPARED = ("names", "xsel", "x", "rule", "y", "thinned")
+OF_PROMETHEUS_ALONE = {"What the job used: verdict", "CPU", "Memory", "GPUs", "GPU memory",
+                       "Captured jobs of the same user in this time"}  # fmt: skip
+KNOWN = [job for job in printed.EVERY if job is not printed.OLD]
+
+
+@pytest.fixture(scope="session")
+def empty(jobs: Fixture) -> Iterator[Fixture]:
+    """The same Loki, and a Prometheus that scrapes nobody."""
+    with PrometheusServer() as prometheus:
+        yield Fixture(
+            jobs.jobs, jobs.loki, PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS), 0.0
+        )
+
+
+@pytest.fixture(scope="session")
+def forgotten(empty: Fixture) -> Pages:
+    return Pages(empty)
+
+
+def shown(page: Page, name: str) -> tuple[object, ...]:
+    variable = page.variables[name]
+    return variable.value, variable.text, variable.options
+
+
+@pytest.mark.parametrize("job", KNOWN, ids=lambda job: job.name)
+def test_variables_are_the_same_without_prometheus(
+    job: Job, pages: Pages, forgotten: Pages
+) -> None:
+    known, page = pages.job(job.name), forgotten.job(job.name)
+    assert known.value("source") == "prometheus-uid" or job is printed.LATE
+    assert page.value("source") == "loki-values-uid"
+    for name in OF_JOB:
+        assert shown(page, name) == shown(known, name), name
+    more = str(known.value("more_keys"))
+    assert str(page.value("more_keys")).strip()[:14] == more.strip()[:14]
+
+
+@pytest.mark.parametrize("key", ["loss", "it's", "val/acc", "no such key"])
+def test_somebody_s_choice_holds(key: str, pages: Pages, forgotten: Pages) -> None:
+    name = "ended" if key == "val/acc" else "odd-keys"
+    for selections in ({"xsel": key}, {"y": [key]}, {"y": [key, "opt.beta"], "xsel": "auto"}):
+        known, page = (opened.job(name, **selections) for opened in (pages, forgotten))
+        for variable in OF_JOB:
+            assert shown(page, variable) == shown(known, variable), variable
+
+
+def shown_by(panel: Panel) -> object:
+    return [
+        (frame.ref, [(field.name, list(field.values)) for field in frame.fields])
+        for frame in panel.frames
+    ]
+
+
+@pytest.mark.parametrize("name", ["ended", "three-nodes", "requeued", "timed-out", "validation"])
+def test_panels_are_the_same_without_prometheus(name: str, pages: Pages, forgotten: Pages) -> None:
+    selections: dict[str, Text] = {"attempt": "all", "task": "all"}
+    known, page = (opened.job(name, **selections) for opened in (pages, forgotten))
+    before = {(panel.title, panel.model["id"]): shown_by(panel) for panel in known.run_all()}
+    panels = {(panel.title, panel.model["id"]): shown_by(panel) for panel in page.run_all()}
+    assert panels.keys() == before.keys()
+    for label, frames in before.items():
+        if label[0] not in OF_PROMETHEUS_ALONE:
+            assert panels[label] == frames, label
+
+
+def test_a_job_of_three_weeks_ago(pages: Pages) -> None:
+    """Real Prometheus never knew it."""
+    page = pages.job("old")
+    assert (page.value("x"), page.value("rule")) == ("step", queries.RULES[3])
+    assert page.value("host") == ["$__all"]
+    assert page.variables["host"].options == [("old1", "old1")]
+    graph = page.show("loss")
+    numbers = [(record["step"], record["loss"]) for record in printed.OLD.records]
+    assert [*zip(*(field.values for field in graph.frames[0].fields), strict=True)] == numbers
+
+
+def test_a_page_of_ninety_days_leads_to_the_jobs_own_time(jobs: Fixture) -> None:
+    """Of more than a month Loki refuses all but the plainest questions."""
+    job, now_ms = jobs.jobs["old"], jobs.today.end_ms
+    when = Range(now_ms - 90 * 86_400_000, now_ms)
+    page = LenientPage(links.JOB, jobs.sources, when, cluster=CLUSTER, job=job.job_id)
+    with pytest.raises(QueryFailed, match="time range exceeds the limit"):
+        page.show("Console log")
+    (link,) = (link for link in page.model["links"] if link["title"] == "The job's own time")
+    address = parse_qs(page.text(link["url"]).partition("?")[2])
+    begin_ms, end_ms = (int(address[name][0]) for name in ("from", "to"))
+    assert begin_ms + queries.PAD_MS >= job.begin_ms
+    own_time = Page(
+        links.JOB, jobs.sources, Range(begin_ms, end_ms), cluster=CLUSTER, job=job.job_id
+    )
+    assert own_time.show("loss").frames[0].column("step") == [
+        record["step"] for record in printed.OLD.records
+    ]
+
+
+@pytest.mark.parametrize("name", ["ended", "three-nodes", "requeued"])
+def test_the_jobs_own_time_is_the_same_without_prometheus(
+    name: str, pages: Pages, forgotten: Pages
+) -> None:
+    """To a second or two: Prometheus knows the last sign of life, Loki the end."""
+    for variable in ("begin", "end"):
+        known, loki = (int(str(opened.job(name).value(variable))) for opened in (pages, forgotten))
+        assert abs(known - loki) < 30_000
+
+
+def test_without_the_data_source_for_it_graphs_go_over_the_records_number(jobs: Fixture) -> None:
+    job = jobs.jobs["old"]
+    sources: Sources = {"loki": jobs.loki, "prometheus": jobs.prometheus}
+    page = Page(links.JOB, sources, job.when, cluster=CLUSTER, job=job.job_id)
+    assert (page.value("x"), page.value("rule")) == (RECORD_FIELD, queries.NO_RULE)
+    assert page.value("thinned") == queries.NEWEST_ONLY
+    panel = page.show("Over record")
+    assert panel.rows() == panel.frame.rows() == numbered("record number", printed.OLD.records)
+
+
+def test_without_any_prometheus(jobs: Fixture) -> None:
+    """Both data sources of the type Prometheus lead to Loki."""
+    values = loki_metrics(jobs.loki.url)
+    twice = PrometheusSource(values.url, scrape_ms=SCRAPE_MS)
+    sources: Sources = {"loki": jobs.loki, "prometheus": twice, "values": values}
+    job = jobs.jobs["three-nodes"]
+    page = LenientPage(links.JOB, sources, job.when, cluster=CLUSTER, job=job.job_id)
+    assert (page.value("x"), page.value("rule")) == ("epoch", queries.RULES[2])
+    assert page.show("loss").frames
+
+
+# ---- Compare
+
+
+@pytest.mark.parametrize("names", [["ended", "three-nodes"], ["validation", "odd-keys"], ["long"]])
+def test_comparisons_are_the_same_without_prometheus(
+    names: list[str], pages: Pages, forgotten: Pages, jobs: Fixture
+) -> None:
+    ids = [jobs.jobs[name].job_id for name in names]
+    known, page = (
+        opened.page(links.COMPARE, {"jobs": ids}, jobs.today) for opened in (pages, forgotten)
+    )
+    assert known.value("source") == "prometheus-uid"
+    assert page.value("source") == "loki-values-uid"
+    assert page.value("jobs") == known.value("jobs")
+    for name in COMPARED:
+        assert shown(page, name) == shown(known, name), name
+    before, panels = (
+        {panel.title: shown_by(panel) for panel in opened.run_all()} for opened in (known, page)
+    )
+    assert panels == before
+
+
+def test_a_forgotten_job_is_compared_with_one_that_is_known(jobs: Fixture) -> None:
+    ids = [jobs.jobs[name].job_id for name in ("old", "short")]
+    when = Range(jobs.jobs["old"].when.begin_ms, jobs.today.end_ms)
+    page = Page(links.COMPARE, jobs.sources, when, cluster=CLUSTER, jobs=ids)
+    assert page.value("source") == "loki-values-uid"
+    assert (page.value("x"), page.value("rule")) == ("step", queries.RULES[3])
+    assert [text for text, _ in page.variables["y"].options] == ["loss"]
+    assert page.show("Captured jobs compared").frames[0].column("records") == [7, 3]
+
+
+# ---- what agents send
+
+
+def test_the_end_of_a_capture_says_whose_it_is_and_when_it_ran(jobs: Fixture) -> None:
+    job = jobs.jobs["three-nodes"]
+    query = f'{{cluster="{CLUSTER}", kind="event"}} | job_id="{job.job_id}" |= `"closed"`'
+    frame = jobs.loki.answer({"refId": "A"}, query, job.when, None).frames[0]
+    events = [json.loads(line) for line in frame.column("Line")]
+    assert sorted(event["hosts"][0] for event in events) == sorted(job.hosts)
+    for event in events:
+        assert (event["name"], event["partition"]) == (job.job.name, PARTITION)
+        assert job.begin_ms <= event["started_ns"] / 1e6 <= event["ended_ns"] / 1e6 <= job.end_ms
+
+
+def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
+    """Its reports of keys have no ranks."""
+    now_ns = time.time_ns()
+    reported = {"key": "loss", "count": 3, "x": "step", "last": 1, "least": 1, "largest": 3}
+    lines: dict[str, list[Json]] = {
+        "event": [{"event": "started", "started_ns": now_ns}, {"event": "closed", "records": 3}],
+        "value": [reported | {"last_at": 3, "least_at": 3, "largest_at": 1}],
+        "metadata": [{"step": step, "loss": 4 - step} for step in (1, 2, 3)],
+    }
+    place = {"job_id": "earlier", "attempt": "1", "step": "0", "task": "0", "user": "root"}
+    for kind, entries in lines.items():
+        labels = {"cluster": CLUSTER, "host": "n9", "kind": kind, "service_name": "logshipper"}
+        values = [
+            [str(now_ns + number), json.dumps(line), {**place, "n": str(number)}]
+            for number, line in enumerate(entries, start=1)
+        ]
+        push = {"streams": [{"stream": labels, "values": values}]}
+        requests.post(
+            f"{empty.loki.url}/loki/api/v1/push", json=push, timeout=30
+        ).raise_for_status()
+    when = Range(now_ns // 10**6 - 60_000, now_ns // 10**6 + 60_000)
+    page = Page(links.JOB, empty.sources, when, cluster=CLUSTER, job="earlier")
+    assert page.variables["host"].options == [("n9", "n9")]
+    assert (page.value("x"), page.value("rule")) == (RECORD_FIELD, queries.NO_RULE)
+    assert page.show("Over record").rows() == numbered("record number", lines["metadata"])
+    assert page.show("Last, least and largest").rows()[0]["last"] == "1"
