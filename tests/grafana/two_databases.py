@@ -173,7 +173,7 @@ class BothSources(PrometheusSource):
         body = compress(b"".join(batch))
         with requests.Session() as session:
             session.trust_env = False
-            for url in (self._url, self._other._url):
+            for url in (self.url, self._other.url):
                 answer = session.post(
                     f"{url}/api/v1/write", data=body, headers=_HEADERS, timeout=TIMEOUT_SECS
                 )

@@ -10,7 +10,7 @@ from logshipper_ingest.model.key_reports import (
     KeyReport,
     documents,
 )
-from logshipper_ingest.model.ranks import JobKeys, rank, reported_documents
+from logshipper_ingest.model.ranks import RULE_UNIT, JobKeys, rank, reported_documents
 from logshipper_ingest.model.x_axis import MAX_KEYS, MAX_WHOLE, XAxis
 
 
@@ -125,7 +125,7 @@ def test_a_key_comes_with_its_rank_its_own_x_and_whether_it_changes() -> None:
             {"step": 1, "loss": 3.0, "seed": 7}, {"step": 2, "loss": 4.0, "seed": 7}, {"epoch": 1}
         )
     )
-    assert {key: int(values["rank"]) for key, values in facts.items()} == {
+    assert {key: values["rank"] // RULE_UNIT for key, values in facts.items()} == {
         "epoch": 2, "step": 3, "loss": 4, "seed": 7,
     }  # fmt: skip
     assert {key: values.get("own_x") for key, values in facts.items()} == {
@@ -134,12 +134,12 @@ def test_a_key_comes_with_its_rank_its_own_x_and_whether_it_changes() -> None:
     assert [key for key, values in facts.items() if values.get("constant")] == ["epoch", "seed"]
 
 
-def test_a_rule_that_is_not_known_yet_has_a_rank_below_1() -> None:
+def test_a_rule_that_is_not_known_yet_has_a_rank_below_the_first_rules() -> None:
     axis = axis_of({"step": 1, "epoch": 1})
-    assert {key: int(values["rank"]) for key, values in graph_facts(axis, over=False).items()} == {
+    assert {key: values["rank"] // RULE_UNIT for key, values in graph_facts(axis, over=False).items()} == {
         "epoch": 2, "step": 0,
     }  # fmt: skip
-    assert int(graph_facts(axis)["step"]["rank"]) == 7
+    assert graph_facts(axis)["step"]["rank"] // RULE_UNIT == 7
 
 
 def test_ranks_are_those_that_prometheus_gets() -> None:
