@@ -75,9 +75,9 @@ model: venv-dev ## drives the spool, the checkpoints and the agent at random aga
 	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 $$(find tests -name 'test_model_*.py')
 	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 -m 'hypothesis and not all' tests
 
-soak: venv-dev ## jobs, a real Loki and faults at random; counts every line (half an hour; MINUTES=N, SEED=N)
+soak: venv-dev ## jobs, a real Loki and faults at random; counts every line (half an hour; MINUTES=N, SEED=N, RING=1: three Lokis)
 	@$(PY) -m tests.servers.build loki
-	@$(PY) -m tests.tools.soak --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0)
+	@$(PY) -m tests.tools.soak --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0) $(if $(RING),--ring --jobs 3)
 
 order-stress: venv-dev ## jobs whose streams switch modes against each other; looks for what leaks (half an hour; RUNS=N, SEED=N)
 	@$(PY) -m tests.tools.order_stress --runs $(or $(RUNS),3000) --seed $(or $(SEED),0)

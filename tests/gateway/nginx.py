@@ -3,7 +3,6 @@ nginx."""
 
 import http.client
 import io
-import os
 import shutil
 import socket
 import ssl
@@ -12,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.servers.places import ServerMissing
-from tests.servers.running import READY_TIMEOUT_SECS, Server, free_port
+from tests.servers.nginx import NginxServer
+from tests.servers.running import free_port
 from tests.tools.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import ROOT
 from tests.tools.tls_gateway import Authority, Pair
@@ -23,22 +22,6 @@ DEPLOYED = ROOT / "deploy" / "gateway"
 GRAFANA, CONTROLLER, PURGER = "grafana.example.org", "slurmctld.example.org", "purge.example.org"
 SECRET = "s3cretOfGrafanaAlone"  # noqa: S105  of these tests
 QUESTION = "/loki/api/v1/query"
-_MAIN = """\
-daemon off;
-master_process off;
-pid nginx.pid;
-error_log stderr notice;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    include {folder}/logshipper.conf;
-}}
-"""
 
 
 class SiteCertificates(NamedTuple):
@@ -76,22 +59,14 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Nginx(Server):
+class Nginx(NginxServer):
     """The gateway. by: how Grafana proves itself, "certificate" or "secret". Raises
     ServerMissing."""
-
-    name = "nginx"
 
     def __init__(
         self, loki_url: str, certificates: SiteCertificates, *, by: str = "certificate"
     ) -> None:
-        program = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
-        if program is None:
-            raise ServerMissing(
-                "there is no `nginx`; requirements/system.sh installs it (Debian: nginx)"
-            )
-        self._program = program
-        super().__init__(None, stay=False)
+        super().__init__(None, "logshipper.conf", level="notice")
         self.agents_port = free_port(besides=self.port)
         self.certificates = certificates
         self._configure({
@@ -126,7 +101,6 @@ class Nginx(Server):
         shutil.copy(self.certificates.grafana_ca, pem_folder / "grafana-ca.pem")
         shutil.copy(self.certificates.agents_ca, pem_folder / "agents-ca.pem")
         (pem_folder / "grafana.secret").write_text(f'"~^{SECRET}\\z" 1;\n')
-        (folder / "nginx.conf").write_text(_MAIN.format(folder=folder))
 
     @property
     def url(self) -> str:
@@ -135,16 +109,6 @@ class Nginx(Server):
     @property
     def agents_url(self) -> str:
         return f"https://127.0.0.1:{self.agents_port}"
-
-    def wait_ready(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
-        def listens() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", self.agents_port)) == 0
-
-        self._wait(listens, "listen", timeout_secs)
-
-    def _command(self) -> list[str]:
-        return [self._program, "-p", str(self.folder), "-c", "nginx.conf", "-e", "stderr"]
 
     # ---- what clients do
 

@@ -78,6 +78,10 @@ class Server(ABC):
             raise ServerFailed(f"{self.name} isn't running")
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self, *, wait: bool = True) -> Self:
         """Starts it, again on the same ports with the same data, and waits until it is ready.
         Raises ServerFailed."""
@@ -264,9 +268,9 @@ def influxdb_program() -> str:
 
 
 class LokiServer(Server):
-    """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml;
-    auth_enabled: each request has to name a tenant (X-Scope-OrgID); deletes: it has a delete API.
-    Raises ServerMissing."""
+    """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml; parts:
+    over its tables, and those in them; auth_enabled: each request has to name a tenant
+    (X-Scope-OrgID); deletes: it has a delete API. Raises ServerMissing."""
 
     name = "loki"
     ready_path = "/ready"
@@ -277,17 +281,19 @@ class LokiServer(Server):
         limits: Mapping[str, object] | None = None,
         auth_enabled: bool = False,
         deletes: bool = False,
+        parts: Mapping[str, object] | None = None,
         folder: Path | None = None,
         stay: bool = False,
     ) -> None:
         self.program = loki_program()
         super().__init__(folder, stay=stay)
-        self._grpc_port = free_port(besides=self.port)
+        self.grpc_port = free_port(besides=self.port)
         config = _read(COMPOSE / "loki" / "loki.yaml")
         config["limits_config"].update(limits or {})
         config["auth_enabled"] = auth_enabled
         if deletes:
             config["compactor"] = {"retention_enabled": True, "delete_request_store": "filesystem"}
+        config = merged(config, parts or {})
         (self.folder / "loki.yaml").write_text(yaml.safe_dump(config, default_flow_style=False))
 
     @property
@@ -313,11 +319,15 @@ class LokiServer(Server):
 
     def flush(self) -> None:
         """Has it write its chunks to disk. Raises ServerFailed."""
+        self.post("/flush")
+
+    def post(self, path: str, **parameters: str) -> None:
+        """Raises ServerFailed."""
         with requests.Session() as session:
             session.trust_env = False
-            answer = session.post(f"{self.url}/flush", timeout=ANSWER_TIMEOUT_SECS)
+            answer = session.post(self.url + path, params=parameters, timeout=ANSWER_TIMEOUT_SECS)
         if answer.status_code != requests.codes.no_content:
-            raise self._failed(f"answered a flush by {answer.status_code}")
+            raise self._failed(f"answered {path} by {answer.status_code}")
 
     def _command(self) -> list[str]:
         return [str(self.program), "-config.file=loki.yaml", "-config.expand-env=true"]
@@ -326,7 +336,7 @@ class LokiServer(Server):
         return {
             "LOKI_ADDRESS": "127.0.0.1",
             "LOKI_HTTP_PORT": str(self.port),
-            "LOKI_GRPC_PORT": str(self._grpc_port),
+            "LOKI_GRPC_PORT": str(self.grpc_port),
             "LOKI_DATA": str(self.folder / "data"),
         }
 
@@ -410,18 +420,25 @@ def prometheus_program() -> PackageProgram:
 
 def free_port(besides: int = 0) -> int:
     """A loopback port that nobody listens on, and that isn't `besides`."""
+    with held_port(besides) as held:
+        return int(held.getsockname()[1])
+
+
+def held_port(besides: int = 0) -> socket.socket:
+    """A socket at such a port, which nobody else gets until it is closed. Raises ServerFailed."""
     for _ in range(100):
         port = random.choice(PORTS)
         if port == besides:
             continue
-        with socket.socket() as sock:
-            try:
-                sock.bind(("127.0.0.1", port))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                continue
-        return port
+        held = socket.socket()
+        try:
+            held.bind(("127.0.0.1", port))
+        except OSError as error:
+            held.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            continue
+        return held
     raise ServerFailed(
         f"no free port from {PORTS.start} to {PORTS.stop - 1} was found in 100 tries"
     )
@@ -438,6 +455,19 @@ def _dies_with_us(stay: bool) -> list[str]:
     return [setpriv, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", still_there, str(os.getpid())]
 
 
-def _read(path: Path) -> dict[str, Any]:  # Any: YAML of ours
+# Any, here and below: YAML of ours
+def merged(config: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    """parts: over its tables, and those in them."""
+    result = dict(config)
+    for name, value in parts.items():
+        before = result.get(name)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            result[name] = merged(before, value)
+        else:
+            result[name] = value
+    return result
+
+
+def _read(path: Path) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(path.read_text())
     return document

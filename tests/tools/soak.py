@@ -28,6 +28,7 @@ from logshipper_ingest.store.local_store import LocalStore
 from tests.ingest.shipping.test_loki_side_faults import FAULTS
 from tests.logshipper.test_fault_points import MAKING, SHIPPING
 from tests.servers.running import LokiServer
+from tests.tools import ring_soak
 from tests.tools.captured_runs import comm_of, wait_until
 from tests.tools.conservation import (
     Balance,
@@ -296,8 +297,11 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=6, metavar="N", help="at a time (default: %(default)s)"
     )
+    parser.add_argument(
+        "--ring", action="store_true", help="three Lokis in a ring: tests/tools/ring_soak.py"
+    )
     options = parser.parse_args()
-    return run(
+    return (ring_soak.run if options.ring else run)(
         options.minutes, options.seed or random.SystemRandom().randint(1, 10**6), options.jobs
     )
 

@@ -28,6 +28,9 @@ EXIT_LEFT = 3
 EXIT_DECLINED = 1
 EXIT_USAGE = 2
 _LOKI_POLL_SECS = 2.0
+# in a row that must show nothing: one of three Lokis is passed over in 1 of 130 cases where chance
+# decides which one answers, in none where they take turns
+_LOOKS = 12
 
 
 def call_store(options: argparse.Namespace, root: str) -> int:
@@ -172,16 +175,20 @@ def _wait_until_gone(
     report: PurgeReport,
     wait_secs: float,
 ) -> None:
-    """Until Loki shows none of it any more."""
+    """Until Loki shows none of it any more, whichever of several behind its address answers."""
     deadline = time.monotonic() + wait_secs
     bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
+    looks_without = 0
     while True:
         report.shown = sum(
-            loki.count(spans[place].begin_ns, spans[place].queries)
+            loki.count_anew(spans[place].begin_ns, spans[place].queries)
             for place, loki in purges.items()
         )
-        if not report.shown or time.monotonic() > deadline:
+        looks_without = 0 if report.shown else looks_without + 1
+        if looks_without == _LOOKS or (report.shown and time.monotonic() > deadline):
             break
+        if not report.shown:
+            continue
         bar(max(report.lines["loki"] - report.shown, 0), max(report.lines["loki"], report.shown))
         time.sleep(_LOKI_POLL_SECS)
     bar.clear()

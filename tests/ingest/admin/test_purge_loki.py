@@ -112,6 +112,9 @@ class Answering:
         self._lines = lines
         self._pattern = pattern
 
+    def close(self) -> None:
+        """There is no connection."""
+
     def query(self, logql: str, *, time_ns: int | None = None) -> list[Result]:
         return []
 
