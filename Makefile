@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-store bench-cluster bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-agent bench-store bench-cluster bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -87,6 +87,10 @@ bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else
 	@$(PY) -m tests.servers.build loki promtail
 	@$(PY) -m benchmarks.run
 	@$(PY) -m benchmarks.listing
+
+bench-agent: venv-dev ## measures what a day's captures leave in a node agent, and how it catches up (half an hour; COUNT=N captures)
+	@$(PY) -m tests.servers.build loki
+	@$(PY) -m benchmarks.agent_growth --captures $(or $(COUNT),20000)
 
 bench-store: venv-dev ## measures commands and page on a store of 100,000 jobs (some minutes, 2 GB; COUNT=N jobs)
 	@$(PY) -m benchmarks.store_growth --jobs $(or $(COUNT),100000)

@@ -133,7 +133,7 @@ def tasks(folder: Path) -> None:
         assert agent.process is not None
         pid = agent.process.pid
         time.sleep(2)
-        print(f"| idle, no captures | {_resident(pid):.0f} | {_cpu_share(pid, IDLE_SECS):.2f} |")
+        print(f"| idle, no captures | {resident(pid):.0f} | {_cpu_share(pid, IDLE_SECS):.2f} |")
         with ExitStack() as stack:
             for task in range(LIVE_TASKS):
                 program = (
@@ -144,7 +144,7 @@ def tasks(folder: Path) -> None:
             time.sleep(20)
             share = _cpu_share(pid, IDLE_SECS)
             print(
-                f"| {LIVE_TASKS} live tasks, a line a second each | {_resident(pid):.0f} | {share:.2f} |"
+                f"| {LIVE_TASKS} live tasks, a line a second each | {resident(pid):.0f} | {share:.2f} |"
             )
         agent.wait_shipped(WAIT_SECS)
         with tempfile.NamedTemporaryFile(dir=folder) as file:
@@ -155,7 +155,7 @@ def tasks(folder: Path) -> None:
         agent.wait_shipped(WAIT_SECS)
         share = _cpu_share(pid, IDLE_SECS)
         print(
-            f"| idle, {FINISHED_TASKS:,} finished tasks shipped | {_resident(pid):.0f} | {share:.2f} |"
+            f"| idle, {FINISHED_TASKS:,} finished tasks shipped | {resident(pid):.0f} | {share:.2f} |"
         )
 
 
@@ -166,7 +166,7 @@ def _samples(agent: NodeAgent, name: str) -> str:
     )
 
 
-def _resident(pid: int) -> float:
+def resident(pid: int) -> float:
     text = Path(f"/proc/{pid}/status").read_text()
     return (
         int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
@@ -175,12 +175,12 @@ def _resident(pid: int) -> float:
 
 def _cpu_share(pid: int, seconds: float) -> float:
     """Percent of a core that a process takes for so long."""
-    begin, before = time.monotonic(), _cpu_secs(pid)
+    begin, before = time.monotonic(), cpu_secs(pid)
     time.sleep(seconds)
-    return (_cpu_secs(pid) - before) / (time.monotonic() - begin) * 100
+    return (cpu_secs(pid) - before) / (time.monotonic() - begin) * 100
 
 
-def _cpu_secs(pid: int) -> float:
+def cpu_secs(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -64,14 +64,19 @@ class CaptureWriter:
         self.open_segment()
 
     @classmethod
-    def in_node_spool(cls, path: Path, *, start_ns: int = START_NS) -> "CaptureWriter":
-        """Writes into a directory that `logshipper-agent prepare` has made."""
+    def in_node_spool(
+        cls, path: Path, *, start_ns: int = START_NS, alive: bool = False
+    ) -> "CaptureWriter":
+        """Writes into a directory that `logshipper-agent prepare` has made. alive: holds the lock
+        before there is a segment, so that an agent at work takes it for no dead one."""
         capture = cls.__new__(cls)
         capture.path, capture.segments = path, path / "segments"
         capture.job_id = path.name.split("@")[0]
         capture.now_ns, capture.number, capture._lock = start_ns, 0, -1
         # its directory was made when it began
         os.utime(path / "identity.json", ns=(start_ns, start_ns))
+        if alive:
+            capture.__enter__()
         capture.open_segment()
         return capture
 

@@ -185,6 +185,27 @@ def test_a_capture_that_is_done_takes_no_page_of_its_own(
     assert pages < len(rows) / 2  # of 4 KiB
 
 
+def test_a_look_at_a_capture_goes_through_no_others(checkpoints: Checkpoints, path: str) -> None:
+    """Or each capture costs more, the more have gone through the agent."""
+    checkpoints.commit([checkpoint()], {})
+    checkpoints.put_learnt([learnt()])
+    statements: list[str] = []
+    checkpoints._connection.set_trace_callback(statements.append)
+    checkpoints.shipped("job1@1.aaaa")
+    checkpoints.learnt("job1@1.aaaa")
+    checkpoints._connection.set_trace_callback(None)
+    with closing(sqlite3.connect(path)) as connection:
+        plans = [
+            row[3]
+            for statement in statements
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+        ]
+    assert [plan.split()[:2] for plan in plans if "TEMP B-TREE" not in plan] == [
+        ["SEARCH", "shipped"],
+        ["SEARCH", "learnt"],
+    ]
+
+
 # ---- reading next to the agent
 
 

@@ -1,0 +1,190 @@
+"""What becomes of a node agent through which a day's captures go: memory, descriptors, files, CPU of
+each; and how long it catches up after an outage of Loki, by the same bytes in few and in many
+captures.
+
+    make bench-agent COUNT=20000            # half an hour
+    .venv/bin/python -m benchmarks.agent_growth --captures 2000 --backlog 200
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.agent_load import LINE, cpu_secs, default_agent, resident
+from benchmarks.shipping import WAIT_SECS, Sink
+from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool
+from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.loki.client import LokiClient
+from tests.servers.running import LokiServer
+from tests.tools.captured_runs import wait_until
+from tests.tools.node_agents import NodeAgent
+from tests.tools.segment_factory import CaptureWriter, make_ledger
+
+WAVE = 200  # captures that run at a time
+LINES, RECORDS = 20, 5  # of each
+STEP = 1000  # captures, between two looks
+FEW = 20  # captures that have the backlog's lines, as against very many
+BACKLOG_LINES = 100  # of each of the many
+LATE_SECS = 600 * 4
+SETTLE_SECS = 2.0  # until it has let go of what is gone
+
+
+class Look(NamedTuple):
+    """At an agent."""
+
+    resident: float  # MiB
+    descriptors: int
+    state_files: int
+    state_bytes: int
+    cpu: float  # seconds, so far
+    pushes: float
+
+
+def begin_capture(agent: NodeAgent, number: int, lines: int, stack: ExitStack) -> CaptureWriter:
+    """As a sidecar does, which lives until the stack ends, or the capture does."""
+    section = AgentSection(cluster="bench", host="n1", spool_dir=str(agent.spool))
+    identity = NodeIdentity(f"job{number}", 1, "0", 0, "bench", os.getuid(), "me")
+    with NodeSpool(section) as spool:
+        name = spool.make(identity)
+    start_ns = time.time_ns() - 100 * 10**9  # the writer's clock goes on by a second a frame
+    capture = CaptureWriter.in_node_spool(agent.spool / name, start_ns=start_ns, alive=True)
+    stack.callback(capture.die)
+    capture.start()
+    capture.lines([(LINE % line)[:-1] for line in range(lines)])
+    return capture
+
+
+def end_capture(capture: CaptureWriter, lines: int, records: int) -> None:
+    if records:
+        capture.metadata(
+            *({"step": step, "loss": 1 / (step + 1), "lr": 1e-4} for step in range(records))
+        )
+    capture.heartbeat()
+    capture.end(ledger=make_ledger({"stored": lines + records, "bytes": lines * len(LINE % 0)}))
+    capture.close()
+    capture.die()
+
+
+def growth(folder: Path, count: int) -> None:
+    """Captures that begin, run and end, WAVE by WAVE."""
+    print(f"\n### {count:,} captures through one agent, {WAVE} at a time\n")
+    print(
+        "| captures | resident, MiB | descriptors | state files | MiB | CPU ms each | pushes each |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    sink = Sink()
+    try:
+        with default_agent(folder / "growth", sink.url) as agent:
+            earlier = _look_and_print(agent, 0, 0, None)
+            begun = 0
+            for first in range(0, count, WAVE):
+                done = min(first + WAVE, count)
+                _wave(agent, range(first, done))
+                if done % STEP == 0 or done == count:
+                    time.sleep(SETTLE_SECS)
+                    earlier = _look_and_print(agent, done, done - begun, earlier)
+                    begun = done
+    finally:
+        sink.close()
+
+
+def _look_and_print(agent: NodeAgent, done: int, new: int, earlier: Look | None) -> Look:
+    """new: captures since the earlier look."""
+    look = look_at(agent)
+    cpu_ms = (look.cpu - earlier.cpu) / new * 1000 if earlier else 0.0
+    pushes = (look.pushes - earlier.pushes) / new if earlier else 0.0
+    print(
+        f"| {done:,} | {look.resident:.1f} | {look.descriptors} | {look.state_files} "
+        f"| {look.state_bytes / 2**20:.2f} | {cpu_ms:.2f} | {pushes:.2f} |",
+        flush=True,
+    )
+    return look
+
+
+def _wave(agent: NodeAgent, numbers: Sequence[int]) -> None:
+    with ExitStack() as stack:
+        captures = [begin_capture(agent, number, LINES, stack) for number in numbers]
+        time.sleep(1.0)  # it reads what there is, as of captures that run
+        for capture in captures:
+            end_capture(capture, LINES, RECORDS)
+        agent.wait_shipped(WAIT_SECS)
+
+
+def look_at(agent: NodeAgent) -> Look:
+    assert agent.process is not None
+    pid = agent.process.pid
+    files = [path for path in agent.state.rglob("*") if path.is_file()]
+    sizes = sum(path.stat().st_size for path in files)
+    descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+    pushes = pushes_of(agent)
+    return Look(resident(pid), descriptors, len(files), sizes, cpu_secs(pid), pushes)
+
+
+def pushes_of(agent: NodeAgent) -> float:
+    name = "logshipper_agent_pushes_total{"
+    samples = [line for line in agent.metrics().splitlines() if line.startswith(name)]
+    return sum(float(sample.rpartition(" ")[2]) for sample in samples if '"204"' in sample)
+
+
+def outage(folder: Path, count: int) -> None:
+    """The same bytes, as few captures' and as many captures' backlog, after Loki was away."""
+    print(f"\n### Catching up with {count * BACKLOG_LINES:,} lines after an outage of Loki\n")
+    print(
+        "| captures | s | CPU s | of it a capture, ms | pushes | lines found |\n|---|---|---|---|---|---|"
+    )
+    for captures in (FEW, count):
+        lines = count * BACKLOG_LINES // captures
+        with LokiServer() as loki:
+            loki.stop()
+            with default_agent(folder / f"outage-{captures}", loki.url) as agent:
+                _catch_up(agent, loki, captures, lines)
+
+
+def _catch_up(agent: NodeAgent, loki: LokiServer, captures: int, lines: int) -> None:
+    assert agent.process is not None
+    with ExitStack() as stack:
+        for number in range(captures):
+            end_capture(begin_capture(agent, number, lines, stack), lines, 0)
+    wait_until(lambda: _learnt(agent) >= captures * lines, "all is learnt", WAIT_SECS)
+    cpu = cpu_secs(agent.process.pid)
+    loki.start()
+    begin = time.monotonic()
+    agent.wait_shipped(LATE_SECS)
+    secs, cpu = time.monotonic() - begin, cpu_secs(agent.process.pid) - cpu
+    with LokiClient(loki.url) as client:
+        results = client.query('sum(count_over_time({cluster="bench",kind="log"}[2h]))')
+        found = sum(result.samples[0].value for result in results)
+    print(
+        f"| {captures:,} | {secs:.0f} | {cpu:.1f} | {cpu / captures * 1000:.1f} "
+        f"| {pushes_of(agent):.0f} | {found:,.0f} |",
+        flush=True,
+    )
+
+
+def _learnt(agent: NodeAgent) -> float:
+    name = "logshipper_agent_lines_total{"
+    samples = [line for line in agent.metrics().splitlines() if line.startswith(name)]
+    return sum(float(sample.rpartition(" ")[2]) for sample in samples)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--captures", type=int, default=20_000, help="through one agent; 0: none")
+    parser.add_argument(
+        "--backlog", type=int, default=2_000, help="captures of the outage; 0: none"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="logshipper-growth-") as folder:
+        if options.captures:
+            growth(Path(folder), options.captures)
+        if options.backlog:
+            outage(Path(folder), options.backlog)
+
+
+if __name__ == "__main__":
+    main()
