@@ -237,7 +237,8 @@ def _shared_choices() -> str:
 def _events(names: str, *fields: str) -> str:
     """Of the chosen jobs."""
     labels = "".join(f', {name}="{name}"' for name in fields)
-    events = f'{{{_CLUSTER}, host=~`${{nodes:pipe}}`, kind="event"}} | job_id=~`${{jobs:pipe}}`'
+    kinds = queries.kinds_of(names)
+    events = f'{{{_CLUSTER}, host=~`${{nodes:pipe}}`, kind=~"{kinds}"}} | job_id=~`${{jobs:pipe}}`'
     return f'{events} | json event="event"{labels} | event=~`{names}`'
 
 

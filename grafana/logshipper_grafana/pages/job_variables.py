@@ -29,7 +29,7 @@ def variables() -> list[Json]:
         # has forgotten
         text_variable("job", "Job", "The job's id. The page Jobs finds it."),
         loki_metrics.source(loki_metrics.known_jobs(queries.OF_JOB)),
-        loki_metrics.nodes(),
+        *loki_metrics.nodes(),
         query_variable(
             "host",
             "Node",

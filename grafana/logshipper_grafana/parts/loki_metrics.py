@@ -31,8 +31,9 @@ OF_JOB = " | job_id=`${job:percentencode}`"
 OF_JOBS = " | job_id=~`${jobs:pipe}`"
 _CAPTURE = "job_id, host, attempt, step, task"
 _RANGE = "[$__range]"
+_NOTHING = "vector(0) unless vector(0)"  # of a comparison VictoriaMetrics would keep the labels
 # Prometheus takes what follows, up to a single quote, for a text that nobody reads.
-_ONLY_TEXT = "label_replace(vector(0) > 1, 'z', '"
+_ONLY_TEXT = f"label_replace({_NOTHING}, 'z', '"
 _CHOSEN = "&${y:queryparam}&"
 _X_NAME, _CHOICE_NAME = (f'(urldecode "${{{name}:percentencode}}")' for name in ("x", "xsel"))
 
@@ -45,7 +46,7 @@ def either(promql: str, logql: str, *, by: str = "source") -> str:
     return f"${{{by}:text}}{logql} #', '', '') or {promql}"
 
 
-def source(known: str = "vector(0) > 1", *, name: str = "source") -> Json:
+def source(known: str = _NOTHING, *, name: str = "source") -> Json:
     """The variable that tells which data source is asked: Prometheus where it knows the jobs, and
     where there is no other; else Loki. known: a query that has an answer then, as Loki, which is
     asked where there is no Prometheus, reads it, too."""
@@ -75,14 +76,14 @@ def known_jobs(matchers: str) -> str:
 
 def _entries(jobs: str, kind: str, *, every_node: bool = False) -> str:
     nodes = "" if every_node else ", host=~`${nodes:pipe}`"
-    return f"{{{_CLUSTER}, kind=`{kind}`{nodes}}}{jobs}"
+    return f"{{{_CLUSTER}, kind=~`{kind}`{nodes}}}{jobs}"
 
 
 def events(jobs: str, names: str, *fields: str, every_node: bool = False) -> str:
     """names: a regular expression; fields: NAME or LABEL=NAME, which become labels."""
     pairs = (field.partition("=") for field in fields)
     labels = "".join(f", {label}=`{name or label}`" for label, _, name in pairs)
-    entries = _entries(jobs, "event", every_node=every_node)
+    entries = _entries(jobs, queries.kinds_of(names), every_node=every_node)
     return f"{entries} | json lsevent=`event`{labels} | lsevent=~`{names}`"
 
 
@@ -111,21 +112,43 @@ def or_else(series: str, label: str, value: str) -> str:
 _OF_CAPTURES = "started|heartbeat|ended|closed"
 
 
-def nodes(of_prometheus: str = 'label_replace(vector(0), "host", ".+", "", "")') -> Json:
-    """The variable `nodes`: those that have anything of the job, so that no other query reads all of
-    them. Asked once: else all others were asked again with each refresh; and so plainly that Loki
-    takes it of any length of time. of_prometheus: what it is where Loki isn't asked for keys."""
-    return query_variable(
-        "nodes",
-        "nodes",
-        "The nodes whose events and keys are asked of Loki.",
-        either(of_prometheus, count(every_event(OF_JOB), "host")),
-        label_pattern("host"),
-        hide=HIDDEN,
-        multi=True,
-        refresh=ON_LOAD,
-        source=SOURCE,
-    )
+def nodes() -> list[Json]:
+    """The variable `nodes`, those that have anything of the job, so that no other query reads all of
+    them; and `started`, which it is made of: where the job began within the page's time. Else any
+    node may have it. Heartbeats, most of all entries, aren't read for it. Asked once: else all
+    others were asked again with each refresh; and so plainly that Loki takes it of any length of
+    time."""
+    starts = _entries(_saying("started") + OF_JOB, "event", every_node=True)
+    started = 'label_replace(vector(0), "started", "${started:pipe}", "", "")'
+    host = f'label_replace({started}, "host", ".+", "", "")'
+    return [
+        query_variable(
+            "started",
+            "started",
+            "The nodes where the job began within the page's time, where Loki is asked for keys.",
+            either(_NOTHING, count(starts, "host")),
+            label_pattern("host"),
+            hide=HIDDEN,
+            multi=True,
+            refresh=ON_LOAD,
+            source=SOURCE,
+        ),
+        query_variable(
+            "nodes",
+            "nodes",
+            "The nodes whose events and keys are asked of Loki.",
+            f'label_replace({host}, "host", "$1", "started", "(.+)")',
+            label_pattern("host"),
+            hide=HIDDEN,
+            refresh=ON_LOAD,
+            source=SOURCE,
+        ),
+    ]
+
+
+def _saying(event: str) -> str:
+    """Leaves lines out before they are parsed."""
+    return f' |= `"event":"{event}"`'
 
 
 def every_event(jobs: str) -> str:
@@ -141,7 +164,8 @@ def hosts() -> str:
 
 def slurm_hosts() -> str:
     """The nodes whose agents say how Slurm ended the job."""
-    return or_else(count(events(OF_JOB, queries.JOB_ENDED), "host"), "host", "-")
+    ends = events(_saying(queries.JOB_ENDED) + OF_JOB, queries.JOB_ENDED, every_node=True)
+    return or_else(count(ends, "host"), "host", "-")
 
 
 def attempt_choices() -> str:

@@ -71,13 +71,18 @@ def thinned(digits: str) -> str:
     return f' | n=~"[0-9]{{1,2}}|[0-9]*{digits}"'
 
 
+def kinds_of(names: str) -> str:
+    """A regular expression for the kinds of the entries that have events of these names."""
+    return "event|heartbeat" if "heartbeat" in names.split("|") else "event"
+
+
 def job_events(names: str, *fields: str, attempts: str = "") -> str:
     """The job's events of these names (a regular expression), with fields of theirs as labels:
     NAME, or LABEL=PATH. attempts: ATTEMPTS for the chosen ones."""
-    kinds = "event|heartbeat" if "heartbeat" in names.split("|") else "event"
     pairs = (field.partition("=") for field in ("event", *fields))
     expressions = ", ".join(f'{label}="{path or label}"' for label, _, path in pairs)
-    return f"{job_lines(kinds, slurm=JOB_ENDED in names)}{attempts} | json {expressions} | event=~`^({names})$`"
+    lines = job_lines(kinds_of(names), slurm=JOB_ENDED in names)
+    return f"{lines}{attempts} | json {expressions} | event=~`^({names})$`"
 
 
 HEARTBEATS = {
@@ -419,19 +424,25 @@ _COUNT = "(${record_count:raw} * vector(1))"  # of record_count
 def thinning() -> str:
     """The digits to thin by, as `dec`, of the variable record_count. Loki reads it, too."""
     return " or on() ".join(
-        f'label_replace({_COUNT} > {MAX_POINTS * 10 ** (digits - 1)}, "dec", "{"0" * digits}", "", "")'
+        _if_more_records(MAX_POINTS * 10 ** (digits - 1), "dec", "0" * digits)
         for digits in range(MAX_DIGITS, 0, -1)
     )
 
 
 def count_words() -> str:
     """What `thinning` leaves out, as `thinning_words` has it. Loki reads it, too."""
-    words = " or on() ".join(
-        f'label_replace({_COUNT} > {MAX_POINTS * 10 ** (digits - 1)}, "words", "{one_of(digits)}", "", "")'
+    words = [
+        _if_more_records(MAX_POINTS * 10 ** (digits - 1), "words", one_of(digits))
         for digits in range(MAX_DIGITS, 0, -1)
-    )
-    words += f' or on() label_replace({_COUNT} >= 0, "words", " ", "", "")'
-    return or_else(words, "words", NEWEST_ONLY)
+    ]
+    any_records = _if_more_records(-1, "words", " ")
+    return or_else(" or on() ".join([*words, any_records]), "words", NEWEST_ONLY)
+
+
+def _if_more_records(number: int, label: str, value: str) -> str:
+    """A comparison without a result isn't nothing for VictoriaMetrics' `or`, but a series whose
+    gaps it fills from the other side: `and` makes it nothing."""
+    return f'label_replace({_COUNT} > {number} and on() vector(0), "{label}", "{value}", "", "")'
 
 
 def one_of(digits: int, at_least: str = "") -> str:
