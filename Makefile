@@ -88,7 +88,7 @@ bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else
 	@$(PY) -m benchmarks.run
 	@$(PY) -m benchmarks.listing
 
-bench-agent: venv-dev ## measures what a day's captures leave in a node agent, and how it catches up (half an hour; COUNT=N captures)
+bench-agent: venv-dev ## measures what a day's captures leave in a node agent, and how it catches up (a quarter of an hour; COUNT=N captures)
 	@$(PY) -m tests.servers.build loki
 	@$(PY) -m benchmarks.agent_growth --captures $(or $(COUNT),20000)
 

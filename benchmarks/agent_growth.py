@@ -2,7 +2,7 @@
 each; and how long it catches up after an outage of Loki, by the same bytes in few and in many
 captures.
 
-    make bench-agent COUNT=20000            # half an hour
+    make bench-agent COUNT=20000            # a quarter of an hour
     .venv/bin/python -m benchmarks.agent_growth --captures 2000 --backlog 200
 """
 

@@ -227,7 +227,7 @@ def test_a_database_whose_disk_is_full(kind: str, tmp_path: Path) -> None:
         database_of(kind, disk / "data") as database,
         site(database, tmp_path / "agent") as here,
     ):
-        here.ledger.wait_push()
+        wait_until(lambda: here.ledger.taken, "samples are acknowledged")
         # VictoriaMetrics, whose disk has nothing left at all, ends
         filler = fill(disk, leave=0 if kind == "prometheus" else LEAST_FREE_BYTES // 2)
         full_ms = max(at for _, at in here.ledger.taken)
