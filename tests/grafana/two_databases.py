@@ -20,6 +20,7 @@ BATCH = 20_000  # samples of a request
 OFF_MS = 7_000  # from round times, so that no sample lies where a window begins
 EVERY_SECS = 5
 TOLERANCE = 1e-9
+TIMES_TOLERANCE = 1e-6  # what a float keeps of a difference of times in seconds since 1970
 INCREASE_TOLERANCE = 0.1
 _OVER_WINDOWS = re.compile(r"\b(increase|predict_linear)\(")
 Rounds = Mapping[int, Sequence[str]]  # by time in ms, lines of the text format without one
@@ -107,7 +108,7 @@ class Comparison(NamedTuple):
         if value is None or other is None:
             return value is other
         tolerance = INCREASE_TOLERANCE if "increase(" in self.query else TOLERANCE
-        are_close = math.isclose(value, other, rel_tol=tolerance, abs_tol=TOLERANCE)
+        are_close = math.isclose(value, other, rel_tol=tolerance, abs_tol=TIMES_TOLERANCE)
         return are_close or (math.isnan(value) and math.isnan(other))
 
 
