@@ -1,7 +1,14 @@
 """The page that compares jobs over one key that they share."""
 
 from logshipper_grafana.parts import links, loki_compared, queries, records, states, values
-from logshipper_grafana.parts.loki_metrics import SOURCE, either, known_jobs, source
+from logshipper_grafana.parts.loki_metrics import (
+    OF_JOBS,
+    SOURCE,
+    either,
+    events,
+    known_jobs,
+    source,
+)
 from logshipper_grafana.parts.panels import (
     JOB_COLORS,
     PAGE_WIDTH,
@@ -234,18 +241,12 @@ def _shared_choices() -> str:
     return f"group by(choice)({ranks} and on(key) {_shared_keys()}) or on(choice) {auto}"
 
 
-def _events(names: str, *fields: str) -> str:
-    """Of the chosen jobs."""
-    labels = "".join(f', {name}="{name}"' for name in fields)
-    kinds = queries.kinds_of(names)
-    events = f'{{{_CLUSTER}, host=~`${{nodes:pipe}}`, kind=~"{kinds}"}} | job_id=~`${{jobs:pipe}}`'
-    return f'{events} | json event="event"{labels} | event=~`{names}`'
-
-
 def _of_newest_attempt(series: str) -> str:
     """series: by job_id and attempt."""
     starts = queries.newest_of(
-        _events("started", "started_ns"), " | unwrap started_ns", "job_id, attempt, host, task"
+        events(OF_JOBS, "started", "started_ns"),
+        " | unwrap started_ns",
+        "job_id, attempt, host, task",
     )
     newest = f"topk by (job_id)(1, min by (job_id, attempt)({starts}))"
     return f"max by (job_id)({series} and on(job_id, attempt) {newest})"
@@ -255,18 +256,21 @@ def _comparison() -> Json:
     """Of events in Loki: the same for jobs that Prometheus has forgotten."""
     place = "job_id, attempt, host, step, task"
     who = f"{place}, name, user, partition"
-    started = queries.newest_of(
-        _events("started", "name", "user", "partition", "started_ns"), " | unwrap started_ns", who
-    )
+    starts = events(OF_JOBS, "started", "name", "user", "partition", "started_ns")
+    started = queries.newest_of(starts, " | unwrap started_ns", who)
     info = f"topk by (job_id)(1, min by (job_id, attempt, name, user, partition)({started})) / 1e6"
     by_slurm = queries.newest_of(
-        _events(queries.JOB_ENDED, "state"), f' | state!=""{queries.state_rank()}', place
+        events(OF_JOBS, queries.JOB_ENDED, "event", "state"),
+        f' | state!=""{queries.state_rank()}',
+        place,
     )
     by_capture = queries.newest_of(
-        _events(queries.STATE_EVENTS, "state"), queries.state_rank(), place
+        events(OF_JOBS, queries.STATE_EVENTS, "event", "state"), queries.state_rank(), place
     )
     state = f"{_of_newest_attempt(by_slurm)} or {_of_newest_attempt(by_capture)}"
-    records = queries.newest_of(_events(queries.ACCOUNTS, "records"), " | unwrap records", place)
+    records = queries.newest_of(
+        events(OF_JOBS, queries.ACCOUNTS, "records"), " | unwrap records", place
+    )
     columns = {"A": info, "B": state, "C": f"sum by (job_id)({records})"}
     to_job = links.page(links.JOB, job="${__value.text:percentencode}")
     return table(

@@ -151,7 +151,6 @@ def _captures() -> list[Json]:
     """Somebody's choice among attempts and tasks, and what it stands for: `last` holds when the job
     changes."""
     attempts, tasks = queries.attempt_choices(), queries.task_choices()
-    in_loki = loki_metrics.choice_or_everything
     return [
         query_variable(
             "attempt",
@@ -169,7 +168,9 @@ def _captures() -> list[Json]:
             "The chosen attempt as a regular expression.",
             either(
                 queries.choice_or_everything(attempts, "${attempt:raw}", "attempt"),
-                in_loki(loki_metrics.attempt_choices(), "${attempt:raw}", "attempt"),
+                queries.choice_or_everything(
+                    loki_metrics.attempt_choices(), "${attempt:raw}", "attempt"
+                ),
             ),
             label_pattern("attempt"),
             hide=HIDDEN,
@@ -200,7 +201,7 @@ def _captures() -> list[Json]:
             "The chosen task as a regular expression.",
             either(
                 queries.choice_or_everything(tasks, "${task:raw}", "task"),
-                in_loki(loki_metrics.task_choices(), "${task:raw}", "task"),
+                queries.choice_or_everything(loki_metrics.task_choices(), "${task:raw}", "task"),
             ),
             label_pattern("task"),
             hide=HIDDEN,

@@ -8,7 +8,6 @@ from logshipper_grafana.parts.loki_metrics import (
     events,
     every_event,
     keys,
-    or_else,
     ranks,
 )
 from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
@@ -69,12 +68,12 @@ def _shared_keys() -> str:
 def x_choices() -> str:
     """`auto`, and as `choice` each key that the jobs share."""
     shared = f"label_replace({_shared_keys()}, `choice`, `$1`, `key`, `(.+)`)"
-    return f"max by (choice)({shared}) or on(choice) label_replace(vector(0), `choice`, `auto`, ``, ``)"
+    return f"max by (choice)({shared}) or on(choice) {queries.constant('auto')}"
 
 
 def x_key() -> str:
     """The key that is X, as queries.x_key, else RECORD_FIELD with 0."""
-    return or_else(
+    return queries.or_else(
         f"bottomk(1, {ranks(OF_JOBS)} and on(key) {_shared_keys()}) / {RULE_UNIT}",
         "key",
         RECORD_FIELD,
@@ -120,4 +119,4 @@ def thinning_words() -> str:
         for digits in range(queries.MAX_DIGITS, 0, -1)
     ]
     parts.append(f"label_replace({most}, `words`, ` `, ``, ``)")
-    return or_else(" or on() ".join(parts), "words", queries.NEWEST_ONLY)
+    return queries.or_else(" or on() ".join(parts), "words", queries.NEWEST_ONLY)

@@ -22,7 +22,7 @@ from logshipper_grafana.parts.variables import (
     query_variable,
 )
 from logshipper_ingest.model.key_reports import VALUE
-from logshipper_ingest.model.ranks import RULE_UNIT
+from logshipper_ingest.model.ranks import MAX_POINTS, RULE_UNIT
 
 SOURCE = "${source}"
 SOURCE_PATTERN = '/[{,]v="(?<value>[^|"]*)[|](?<text>[^"]*)"/'
@@ -103,13 +103,7 @@ def _where(condition: str) -> str:
     return f" | label_format lsfits=`{{{{if {condition}}}}}yes{{{{end}}}}` | lsfits=`yes`"
 
 
-def or_else(series: str, label: str, value: str) -> str:
-    return f"{series} or on() label_replace(vector(0), `{label}`, `{value}`, ``, ``)"
-
-
 # ---- nodes, attempts, tasks
-
-_OF_CAPTURES = "started|heartbeat|ended|closed"
 
 
 def nodes() -> list[Json]:
@@ -157,7 +151,7 @@ def every_event(jobs: str) -> str:
 
 def hosts() -> str:
     """As queries.hosts."""
-    job_hosts = count(events(OF_JOB, _OF_CAPTURES), "host")
+    job_hosts = count(events(OF_JOB, f"started|{queries.ACCOUNTS}"), "host")
     job = "label_replace(vector(0), `named`, `${job:percentencode}`, ``, ``)"
     return f"{job_hosts} or on() label_replace({job}, `host`, `.+`, `named`, `.+`)"
 
@@ -165,7 +159,7 @@ def hosts() -> str:
 def slurm_hosts() -> str:
     """The nodes whose agents say how Slurm ended the job."""
     ends = events(_saying(queries.JOB_ENDED) + OF_JOB, queries.JOB_ENDED, every_node=True)
-    return or_else(count(ends, "host"), "host", "-")
+    return queries.or_else(count(ends, "host"), "host", "-")
 
 
 def attempt_choices() -> str:
@@ -189,18 +183,9 @@ def task_choices() -> str:
 
 def _choices(first: str, single: str, name: str, label: str) -> str:
     """In this order, as Loki gives series in none: the first one, `all`, the single ones."""
-    first_or_any = f"{first} or on(choice) {_constant(name, label)}"
-    return f"sort_desc({first_or_any} or {_constant('all', label, '(vector(0) - 1)')} or {single})"
-
-
-def _constant(choice: str, label: str = "", value: str = "vector(0)") -> str:
-    series = f"label_replace({value}, `choice`, `{choice}`, ``, ``)"
-    return f"label_replace({series}, `{label}`, `.*`, ``, ``)" if label else series
-
-
-def choice_or_everything(choices: str, choice: str, label: str) -> str:
-    """As queries.choice_or_everything."""
-    return or_else(f"({choices}) and on(choice) {_constant(choice)}", label, ".*")
+    first_or_any = f"{first} or on(choice) {queries.constant(name, label)}"
+    every = queries.constant("all", label, "(vector(0) - 1)")
+    return f"sort_desc({first_or_any} or {every} or {single})"
 
 
 def own_time() -> tuple[str, str]:
@@ -220,7 +205,7 @@ def own_time() -> tuple[str, str]:
 def x_choices() -> str:
     """`auto`, and each key as `choice`."""
     selector = f"{keys(OF_JOB)} | label_format choice=`{{{{.key}}}}`"
-    return f"{count(selector, 'choice')} or on(choice) {_constant('auto')}"
+    return f"{count(selector, 'choice')} or on(choice) {queries.constant('auto')}"
 
 
 def ranks(jobs: str) -> str:
@@ -239,7 +224,7 @@ def x_key() -> str:
     key_count = f"count({count(keys(OF_JOB), 'key')})"
     chosen = f"bottomk(1, {ranks(OF_JOB)}) / {RULE_UNIT} and on() ({key_count} > 1)"
     only = f"label_replace(-1 * ({key_count} == 1), `key`, `{RECORD_FIELD}`, ``, ``)"
-    return or_else(f"{chosen} or on() {only}", "key", RECORD_FIELD)
+    return queries.or_else(f"{chosen} or on() {only}", "key", RECORD_FIELD)
 
 
 # ---- keys to draw
@@ -282,15 +267,14 @@ def keys_to_draw() -> str:
     first = f"bottomk({queries.MAX_GRAPHS}, {places} and on(key) {several})"
     picked = f"max by (picked)(({_by_digits(largest, _DIGITS)}) and on(key) {first})"
     none = queries.PICKED.format(key=queries.NO_GRAPH, own_x="")
-    return or_else(picked, "picked", none + queries.PICKED_END.format(dense=""))
+    none += queries.PICKED_END.format(dense="")
+    return f"{picked} or on() label_replace(vector(0), `picked`, `{none}`, ``, ``)"
 
 
-# above how many records, which digits, and whether points hide the line
+# above how many records, which digits, and whether points hide the line; no more digits, as Loki
+# reads the reports again for each
 _DIGITS = (
-    (4_500_000, "0000", DENSE),
-    (450_000, "000", DENSE),
-    (45_000, "00", DENSE),
-    (4500, "0", DENSE),
+    *((MAX_POINTS * 10 ** (digits - 1), "0" * digits, DENSE) for digits in range(4, 0, -1)),
     (queries.MANY_POINTS, "", DENSE),
     (1, "", ""),
 )
@@ -310,7 +294,7 @@ def more_keys_words() -> str:
     """As queries.more_keys_words, but for how many."""
     several = f"{_job_numbers(_IN_CHOICE, 'key')} > 1"
     words = f" – the first {queries.MAX_GRAPHS} keys, by name: others by Keys, above"
-    return or_else(
+    return queries.or_else(
         f"label_replace(count({several}) > {queries.MAX_GRAPHS}, `words`, `{words}`, ``, ``)",
         "words",
         " ",

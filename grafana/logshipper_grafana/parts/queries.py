@@ -307,15 +307,16 @@ def task_choices() -> str:
     return f"{lowest} or on(choice) {constant('lowest', 'task')} or {constant('all', 'task')} or {single_tasks}"
 
 
-def constant(choice: str, label: str = "") -> str:
-    """A series with this choice; label: what stands for everything there."""
-    series = f'label_replace(vector(0), "choice", "{choice}", "", "")'
+def constant(choice: str, label: str = "", value: str = "vector(0)") -> str:
+    """A series with this choice; label: what stands for everything there; value: a series without
+    labels. Loki reads it, too."""
+    series = f'label_replace({value}, "choice", "{choice}", "", "")'
     return f'label_replace({series}, "{label}", ".*", "", "")' if label else series
 
 
 def choice_or_everything(choices: str, choice: str, label: str) -> str:
-    """The choice that a variable names; what fits everything where Prometheus knows nothing of
-    it."""
+    """The choice that a variable names; what fits everything where nothing is known of it. Loki
+    reads it, too."""
     return or_else(f"({choices}) and on(choice) {constant(choice)}", label, ".*")
 
 

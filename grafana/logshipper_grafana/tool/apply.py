@@ -15,10 +15,10 @@ from logshipper_grafana.tool.content import (
     content,
     difference,
     is_ours,
-    is_prometheus,
     is_saved,
     merge_source,
     message_for,
+    of_kind,
     settings_of,
     wanted_dashboards,
     wanted_data_sources,
@@ -158,10 +158,7 @@ def _add_data_source(
         words = "isn't there: pages of jobs that Prometheus has forgotten have no X; --loki-url URL makes it"
         return Step(subject, "kept", words)
     if not url:
-        same_kind = (
-            is_prometheus if kind == "prometheus" else lambda entry: entry.get("type") == kind
-        )
-        alternatives = [str(entry.get("name")) for entry in sources if same_kind(entry)]
+        alternatives = [str(entry.get("name")) for entry in of_kind(sources, kind)]
         if alternatives:
             return Step(
                 subject,

@@ -14,6 +14,7 @@ from logshipper_grafana.tool.content import (
     UID_PREFIX,
     is_prometheus,
     is_saved,
+    of_kind,
     wanted_dashboards,
     wanted_data_sources,
 )
@@ -109,8 +110,7 @@ def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
         return None, [
             Finding("wrong", about, words, f"Give it another uid, or remove it; then {fix}")
         ]
-    same_kind = is_prometheus if kind == "prometheus" else lambda source: source.get("type") == kind
-    candidates = sorted(filter(same_kind, sources), key=_as_pages_choose)
+    candidates = sorted(of_kind(sources, kind), key=_as_pages_choose)
     if by_uid is None and uid:
         choices = (
             ", ".join(f"{source.get('uid')} ({source.get('name')})" for source in candidates)

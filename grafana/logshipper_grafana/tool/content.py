@@ -5,7 +5,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,13 @@ def is_prometheus(source: Mapping[str, Any]) -> bool:  # Any: JSON
     """Whether the pages take it for Prometheus, and not for Loki as variables ask it."""
     is_loki = re.match(VALUES_NAME, str(source.get("name")), re.IGNORECASE)
     return source.get("type") == "prometheus" and is_loki is None
+
+
+def of_kind(sources: Iterable[Json], kind: str) -> list[Json]:
+    """Those that the pages may take for Loki (`loki`) or Prometheus (`prometheus`)."""
+    if kind == "prometheus":
+        return [source for source in sources if is_prometheus(source)]
+    return [source for source in sources if source.get("type") == kind]
 
 
 # ---- dashboards

@@ -205,7 +205,7 @@ class RemoteWrite:
         rounds.start()
         while not stop.is_set():
             pause = self._guarded(lambda: self._send(stop.is_set))
-            self._arrival.wait(pause)
+            self._arrival.wait(self._section.interval_secs if pause is None else pause)
             self._arrival.clear()
         rounds.join()
         self._guarded(self._end)
@@ -217,24 +217,23 @@ class RemoteWrite:
             self._arrival.set()
         self._arrival.set()
 
-    def _guarded(self, action: Callable[[], float]) -> float:
-        """Neither the agent's jobs nor the next round suffer from a fault of ours."""
+    def _guarded(self, action: Callable[[], float | None]) -> float | None:
+        """Neither the agent's jobs nor the next round suffer from a fault of ours: None then."""
         try:
             return action()
         except Exception as error:
             self._tell(
                 "fault", f"remote write: a fault of logshipper's own: {error!r}; tried again"
             )
-            return self._section.interval_secs
+            return None
 
-    def _end(self) -> float:
+    def _end(self) -> None:
         self._send_due = 0.0
         self._send(lambda: False)
         if self._queue:
             self.say_lost()
         elif self._known_clocks() is not None:
             self._end_series()
-        return 0.0
 
     def say_lost(self) -> None:
         """What waits, at the agent's end."""
@@ -263,8 +262,7 @@ class RemoteWrite:
 
     # ---- the queue
 
-    def _queue_round(self) -> float:
-        """Returns the seconds until the next one."""
+    def _queue_round(self) -> None:
         self._round_due = self._clock() + self._section.interval_secs
         self._goes_well = True
         time_ms = self._now_ms()
@@ -283,7 +281,6 @@ class RemoteWrite:
                 words = "[remote_write] queue_max_bytes are waiting: the oldest go"
                 self._drop("queue_full", words, place=int(self._is_sending))
         self._metrics.queue_bytes.set(self._queued_bytes)
-        return self._section.interval_secs
 
     def _pop(self, place: int = 0) -> _Request:
         with self._lock:
