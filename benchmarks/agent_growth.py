@@ -15,9 +15,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.agent_load import LINE, cpu_secs, default_agent, resident
+from benchmarks.agent_load import LINE, cpu_secs, default_agent, resident, samples
 from benchmarks.shipping import WAIT_SECS, Sink
-from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool
+from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
@@ -49,10 +49,9 @@ def begin_capture(agent: NodeAgent, number: int, lines: int, stack: ExitStack) -
     """As a sidecar does, which lives until the stack ends, or the capture does."""
     section = AgentSection(cluster="bench", host="n1", spool_dir=str(agent.spool))
     identity = NodeIdentity(f"job{number}", 1, "0", 0, "bench", os.getuid(), "me")
-    with NodeSpool(section) as spool:
-        name = spool.make(identity)
+    folder = Path(prepare_capture(section, identity))
     start_ns = time.time_ns() - 100 * 10**9  # the writer's clock goes on by a second a frame
-    capture = CaptureWriter.in_node_spool(agent.spool / name, start_ns=start_ns, alive=True)
+    capture = CaptureWriter.in_node_spool(folder, start_ns=start_ns, alive=True)
     stack.callback(capture.die)
     capture.start()
     capture.lines([(LINE % line)[:-1] for line in range(lines)])
@@ -126,9 +125,8 @@ def look_at(agent: NodeAgent) -> Look:
 
 
 def pushes_of(agent: NodeAgent) -> float:
-    name = "logshipper_agent_pushes_total{"
-    samples = [line for line in agent.metrics().splitlines() if line.startswith(name)]
-    return sum(float(sample.rpartition(" ")[2]) for sample in samples if '"204"' in sample)
+    pushes = samples(agent, "logshipper_agent_pushes_total")
+    return sum(count for labels, count in pushes.items() if '"204"' in labels)
 
 
 def outage(folder: Path, count: int) -> None:
@@ -150,7 +148,10 @@ def _catch_up(agent: NodeAgent, loki: LokiServer, captures: int, lines: int) -> 
     with ExitStack() as stack:
         for number in range(captures):
             end_capture(begin_capture(agent, number, lines, stack), lines, 0)
-    wait_until(lambda: _learnt(agent) >= captures * lines, "all is learnt", WAIT_SECS)
+    name = "logshipper_agent_lines_total"
+    wait_until(
+        lambda: sum(samples(agent, name).values()) >= captures * lines, "all is learnt", WAIT_SECS
+    )
     cpu = cpu_secs(agent.process.pid)
     loki.start()
     begin = time.monotonic()
@@ -164,12 +165,6 @@ def _catch_up(agent: NodeAgent, loki: LokiServer, captures: int, lines: int) -> 
         f"| {pushes_of(agent):.0f} | {found:,.0f} |",
         flush=True,
     )
-
-
-def _learnt(agent: NodeAgent) -> float:
-    name = "logshipper_agent_lines_total{"
-    samples = [line for line in agent.metrics().splitlines() if line.startswith(name)]
-    return sum(float(sample.rpartition(" ")[2]) for sample in samples)
 
 
 def main() -> None:

@@ -99,7 +99,7 @@ def catch_up(folder: Path) -> None:
         with agent:
             agent.wait_shipped(WAIT_SECS * 4)
             seconds = time.perf_counter() - begin
-            answers = _samples(agent, "logshipper_agent_pushes_total")
+            answers = json.dumps(samples(agent, "logshipper_agent_pushes_total"))
         line_count = sum(
             result.samples[0].value
             for result in client.query('sum(count_over_time({cluster="bench",kind="log"}[2h]))')
@@ -159,11 +159,10 @@ def tasks(folder: Path) -> None:
         )
 
 
-def _samples(agent: NodeAgent, name: str) -> str:
+def samples(agent: NodeAgent, name: str) -> dict[str, float]:
+    """Of a metric, by their labels as /metrics writes them."""
     lines = [line for line in agent.metrics().splitlines() if line.startswith(name + "{")]
-    return json.dumps(
-        {line[len(name) : line.rindex(" ")]: float(line.rpartition(" ")[2]) for line in lines}
-    )
+    return {line[len(name) : line.rindex(" ")]: float(line.rpartition(" ")[2]) for line in lines}
 
 
 def resident(pid: int) -> float:

@@ -151,7 +151,7 @@ class LokiSource(_Server):
 
 
 class PrometheusSource(_Server):
-    """scrape_ms: the scrape interval that the data source is told; uid: its name, too."""
+    """scrape_ms: the data source's scrape interval; uid: also its name."""
 
     kind = "prometheus"
     method = "POST"

@@ -108,7 +108,9 @@ class Comparison(NamedTuple):
         if value is None or other is None:
             return value is other
         tolerance = INCREASE_TOLERANCE if "increase(" in self.query else TOLERANCE
-        are_close = math.isclose(value, other, rel_tol=tolerance, abs_tol=TIMES_TOLERANCE)
+        of_times = "_time_seconds" in self.query
+        least = TIMES_TOLERANCE if of_times else TOLERANCE
+        are_close = math.isclose(value, other, rel_tol=tolerance, abs_tol=least)
         return are_close or (math.isnan(value) and math.isnan(other))
 
 

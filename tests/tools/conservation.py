@@ -1,7 +1,6 @@
 """Conservation: jobs that number their lines, and an oracle that reads them back and counts what is
 missing, twice or out of order, and whether the account of each capture says so."""
 
-import fcntl
 import json
 import os
 import sys
@@ -58,10 +57,11 @@ def spool(
     start_ns = time.time_ns() - int(ago_secs * SECOND_NS)
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
     folder = Path(prepare_capture(agent, identity))
-    with (folder / "segments" / "lock").open("wb") as lock:
-        # before the first segment: an agent at work takes it for a living one's
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _write(CaptureWriter.in_node_spool(folder, start_ns=start_ns), lines, frames, forged)
+    capture = CaptureWriter.in_node_spool(folder, start_ns=start_ns, alive=True)
+    try:
+        _write(capture, lines, frames, forged)
+    finally:
+        capture.die()
     return places(job_id, lines)
 
 

@@ -76,19 +76,23 @@ class CaptureWriter:
         # its directory was made when it began
         os.utime(path / "identity.json", ns=(start_ns, start_ns))
         if alive:
-            capture.__enter__()
+            capture.be_alive()
         capture.open_segment()
         return capture
 
     # ---- life
 
     def __enter__(self) -> "CaptureWriter":
-        self._lock = os.open(self.segments / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.be_alive()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.die()
+
+    def be_alive(self) -> None:
+        """Holds the lock, as a sidecar does, until it dies."""
+        self._lock = os.open(self.segments / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def die(self) -> None:
         """Lets go of the lock, as the sidecar's death does."""

@@ -1,25 +1,22 @@
 """What is purged, and what is older than a tenant keeps, is gone from Loki as clusters run it: three
 processes take lines, one answers and has the compactor."""
 
-import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool
-from logshipper_ingest.config.agent_config import AgentSection
+from logshipper_ingest.config import agent_config
 from tests.servers.loki_ring import TENANT, LokiRing
 from tests.servers.places import ServerMissing
 from tests.tools.captured_runs import wait_until
+from tests.tools.conservation import line_of, spool
 from tests.tools.node_agents import NodeAgent, cluster, entries_of
 from tests.tools.ring_load import reader
-from tests.tools.segment_factory import CaptureWriter, make_ledger
 
 __all__ = ["cluster"]  # a fixture
-LINES = 50
+OLD_LINES, NEW_LINES = 300, 100  # of each stream; other jobs here print 200
 OLD_ID, NEW_ID = "old1", "new2"  # of shards of their own: a chunk goes as a whole
 SECRET = "hunter2"  # noqa: S105  nobody's
 PRINTS = """
@@ -60,20 +57,6 @@ def purge(agent: NodeAgent, job_id: str, wait: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def write_job(agent: NodeAgent, cluster: str, job_id: str, hours_ago: float) -> None:
-    """A whole one, as its sidecar left it."""
-    section = AgentSection(cluster=cluster, host="n1", spool_dir=str(agent.spool))
-    with NodeSpool(section) as spool:
-        name = spool.make(NodeIdentity(job_id, 1, "0", 0, "train", os.getuid(), "me"))
-    start_ns = time.time_ns() - int(hours_ago * 3600e9)
-    capture = CaptureWriter.in_node_spool(agent.spool / name, start_ns=start_ns, alive=True)
-    capture.start()
-    capture.lines([f"{job_id} {line}" for line in range(LINES)])
-    capture.end(ledger=make_ledger({"stored": LINES, "bytes": 10 * LINES}))
-    capture.close()
-    capture.die()
-
-
 def files_with(ring: LokiRing, word: str) -> list[Path]:
     return [path for path in ring.objects() if word.encode() in path.read_bytes()]
 
@@ -109,13 +92,15 @@ def test_what_is_older_than_a_tenant_keeps_goes(
 ) -> None:
     options = {"tenant": TENANT}
     with NodeAgent(tmp_path, ring.url, cluster=cluster, loki=options) as agent:
-        for job_id, hours in ((OLD_ID, 30), (NEW_ID, 1)):
-            write_job(agent, cluster, job_id, hours)
+        section = agent_config.load(str(agent.config)).agent
+        for job_id, lines, hours in ((OLD_ID, OLD_LINES, 30), (NEW_ID, NEW_LINES, 1)):
+            spool(section, job_id, lines, ago_secs=hours * 3600)
             agent.wait_shipped()
             ring.flush()
-        wait_until(lambda: files_with(ring, f"{OLD_ID} 0"), "chunks are objects")
+        last_line = line_of(OLD_LINES - 1)
+        wait_until(lambda: files_with(ring, last_line), "chunks are objects")
         ring.set_overrides({TENANT: {"retention_period": "24h"}})
-        wait_until(lambda: not files_with(ring, f"{OLD_ID} 0"), "chunks are removed", TAKEN_SECS)
+        wait_until(lambda: not files_with(ring, last_line), "chunks are removed", TAKEN_SECS)
     with reader(ring.url) as client:
 
         def count(job_id: str) -> int:
@@ -123,7 +108,7 @@ def test_what_is_older_than_a_tenant_keeps_goes(
             return len(list(entries_of(client, cluster, "log", hours=31, selector=selector)))
 
         wait_until(lambda: count(OLD_ID) == 0, "nothing of the old job is shown")
-        assert count(NEW_ID) == LINES
+        assert count(NEW_ID) == 2 * NEW_LINES
 
 
 def test_each_of_several_must_show_nothing(servers: None, cluster: str, tmp_path: Path) -> None:

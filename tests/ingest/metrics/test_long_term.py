@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -122,7 +123,7 @@ class Site:
         question = f"logshipper_job_exit_code{{{INSTANCE}}}"
         wait_until(lambda: client.query(question) == [], "its series end")
 
-    def check_end(self, under_way: set[int] = frozenset()) -> dict[Sample, float]:  # type: ignore[assignment]
+    def check_end(self, under_way: AbstractSet[int] = frozenset()) -> dict[Sample, float]:
         """After the agent's end: each round was acknowledged, but for those that were under way when
         it was killed; each sample is there once, with its value. Returns what isn't there though it
         was acknowledged."""
