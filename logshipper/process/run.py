@@ -254,8 +254,6 @@ class RelayProcess(Owner):
         """One turn of the relay, and what nobody calls us for."""
         if self._sidecar.needs_care:
             wait_secs = min(wait_secs, _CARE_SECS)
-        if (sidecar_secs := self._sidecar.wait_secs) is not None:
-            wait_secs = min(wait_secs, sidecar_secs)
         if self._job.wait_secs is not None:
             wait_secs = min(wait_secs, self._job.wait_secs)
         if self._signals.polled:

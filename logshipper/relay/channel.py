@@ -9,8 +9,9 @@ Two outputs that are one file never tear each other's lines. They switch at a li
   PIECES_SECS where the line comes in pieces (it is PIECE_BYTES long, or the read that brought its
   end so far was as much as a full terminal gives), as then its writer is in the middle of a write,
   and only waits for its turn of the processor.
-- Time counts by polls, for each POLL_SECS at most: where the relay itself didn't run, the writer
-  may not have either.
+- Time counts by polls: for each as long as it was to take, HOLD_SECS at most, where it ended in
+  time (POLL_SECS); else, or where nothing was waited for, POLL_SECS. Where the relay itself didn't
+  run, the writer may not have either.
 - In all it is waited for no longer than MOST_SECS. Whose line was given up so isn't waited for
   again before that line ends: a row of dots doesn't slow the other stream down.
 - On a terminal only lines are held that our own reading cut: there a prompt stands open, and what
@@ -57,6 +58,10 @@ class SharedLine:
         self.in_pieces = False
         self.polled = now
         self.idle = self.waited = 0.0
+
+    def patience(self) -> float:
+        """How long its owner may be idle before the other one goes on."""
+        return PIECES_SECS if self.in_pieces else HOLD_SECS
 
 
 class Channel:
@@ -124,6 +129,11 @@ class Channel:
         """Bytes so far."""
         return int(self._tally[0])
 
+    @property
+    def waits_for_other(self) -> bool:
+        """Whether bytes are held back for the other one's sake."""
+        return bool(self.pending) and not self.blocked
+
     def count(self, data: bytes) -> None:
         """Into the account that survives everybody: bytes and line feeds, as read."""
         self.after_exit += len(data)
@@ -174,7 +184,8 @@ class Channel:
                 return 0  # it is blocked, in this very file
             if sibling._is_given_up(line) or (line.is_terminal and not sibling.may_continue):
                 return len(pending)
-            self.due = now + POLL_SECS
+            left = min(line.patience() - line.idle, MOST_SECS - line.waited)
+            self.due = now + min(HOLD_SECS, max(POLL_SECS, left))
             return 0
         if (
             self.at_end
@@ -195,7 +206,8 @@ class Channel:
         line = self._line
         if line is None or line.owner is not self or self.sibling is None:
             return
-        passed = min(now - line.polled, POLL_SECS)
+        in_time = now <= self.sibling.due + POLL_SECS
+        passed = min(now - line.polled, HOLD_SECS if in_time else POLL_SECS)
         line.polled = now
         line.idle = 0.0 if self.ready else line.idle + passed
         if self.sibling.pending:
@@ -205,7 +217,7 @@ class Channel:
         """Whether our line, which stands open, isn't waited for any more."""
         if line.waited >= MOST_SECS:
             self.tiring = True
-        return self.tiring or line.idle >= (PIECES_SECS if line.in_pieces else HOLD_SECS)
+        return self.tiring or line.idle >= line.patience()
 
     def _note_line(self, pending: bytes, written_bytes: int, now: float) -> None:
         ended = pending[written_bytes - 1] == 10

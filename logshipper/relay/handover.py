@@ -224,12 +224,16 @@ class SidecarLink:
         if not self._send_due or time.monotonic() >= self._send_due:
             self._send()
 
-    @property
-    def wait_secs(self) -> float | None:
-        """How long what waits may wait; None where nothing does, or the pipe is full."""
-        if self._blocked or not (self._waiting_bytes or self._payload or self._empty):
+    def wait_secs(self, *, untold: bool) -> float | None:
+        """Until the next beat where anything waits, or may be told: that a stream is empty, too,
+        would only wait for it. None where nothing does, or the pipe is full."""
+        if self._blocked or not self.alive:
             return None
-        return max(0.0, self._send_due - time.monotonic())
+        if untold and self._doubtful:
+            return 0.0
+        if untold or self._waiting_bytes or self._payload or self._empty:
+            return max(0.0, self._send_due - time.monotonic())
+        return None
 
     def resized(self, columns: int, rows: int) -> None:
         self._add(side_pipe.encode_size(columns, rows))

@@ -58,6 +58,10 @@ if TYPE_CHECKING:
             """What time brings: called when nothing has come for a moment, and now and then while
             much comes."""
 
+        def wait_secs(self, *, untold: bool) -> float | None:
+            """How long may pass until `idle` is called; None: any time. untold: and until it is
+            told which streams are empty."""
+
 
 class NoSink:
     """For relaying alone."""
@@ -73,6 +77,9 @@ class NoSink:
 
     def idle(self) -> None:
         pass
+
+    def wait_secs(self, *, untold: bool) -> float | None:
+        return None
 
 
 class Owner:
@@ -114,6 +121,7 @@ class Relay:
         self._fresh = (
             True  # something was handed over, or listened to again, since the last empty notice
         )
+        self._drains = False  # polls are short ones until the next silence
         self._burst = 0  # bytes since the last silence
         self._sink_due = 0.0
         self._shared = pair(channels)
@@ -157,9 +165,9 @@ class Relay:
         """One poll, of wait_secs at most, and what follows from it."""
         events = self._poll.poll(self._bounded(wait_secs) * 1000)
         ready = [self._by_master[fd] for fd, _ in events if fd in self._by_master]
-        if self._order is not None:
-            arrived = [fd for fd, _ in self._order.poll(0)]
-            if len(ready) == 2 and arrived and arrived[0] == ready[1].master:
+        if ready and self._order is not None:
+            arrived = self._order.poll(0, 2)
+            if len(ready) == 2 and arrived and arrived[0][0] == ready[1].master:
                 ready.reverse()
         for channel in self.channels:
             channel.ready = channel in ready
@@ -189,8 +197,15 @@ class Relay:
                     call(event)
 
     def _bounded(self, wait_secs: float) -> float:
+        """What the next poll may wait. Silence needn't be noticed before the sink wants to know: a
+        second poll after each write would cost as much as the writing on."""
+        if (sink_secs := self._sink.wait_secs(untold=self._fresh)) is not None:
+            wait_secs = min(wait_secs, sink_secs)
         if self._fresh:
-            wait_secs = min(wait_secs, GATHER_SECS if self._burst >= GATHER_BYTES else 0.0)
+            if self._burst >= GATHER_BYTES:
+                wait_secs = min(wait_secs, GATHER_SECS)
+            elif self._drains or any(channel.waits_for_other for channel in self.channels):
+                wait_secs = 0.0
         if self._shared:
             for channel in self.channels:
                 if channel.due:
@@ -225,6 +240,8 @@ class Relay:
                 channel.at_end = True  # a pipe's end, too
                 break
             size += last
+            if last < PTY_READ_BYTES and self._burst < GATHER_BYTES:
+                break  # that was all; what comes now the next poll tells
         if size:
             data = bytes(buffer[:size])
             fault_point("relay_read")
@@ -262,12 +279,12 @@ class Relay:
     def _rest(self, now: float) -> None:
         """No stream had anything to read."""
         for channel in self.channels:
-            if channel.pending and not channel.blocked:
-                channel.deliver(now)  # held back for the other one, which says nothing
+            if channel.waits_for_other:
+                channel.deliver(now)  # which says nothing
                 self._settle(channel, now)
         if not self._fresh:
             return
-        self._fresh = False
+        self._fresh = self._drains = False
         self._burst = 0
         flags = 0
         for channel in self.channels:
@@ -342,7 +359,7 @@ class Relay:
 
     def begin_drain(self) -> None:
         """CMD is gone (or stopped): from now on `is_drained` counts."""
-        self._fresh = True  # the next poll is a short one
+        self._fresh = self._drains = True
         for channel in self.channels:
             channel.drained = channel.closed
             channel.after_exit = 0

@@ -68,7 +68,8 @@ def run(plan: SidecarPlan, sidecar: "Sidecar") -> None:
 
 
 class Sidecar:
-    """State of one capture. It is a sink for `relay.take_over` as well: data, empty, closed, idle.
+    """State of one capture. It is a sink for `relay.take_over` as well: data, empty, closed, idle,
+    wait_secs.
 
     received: bytes of each stream that came, or were taken over.
     """
@@ -328,6 +329,10 @@ class Sidecar:
         if now >= self._agent_due:
             self._agent_due = float("inf")
             self._settings.start_agent()
+
+    def wait_secs(self, *, untold: bool) -> float | None:
+        """What is seen empty is told at once: to be told costs nothing here."""
+        return 0.0 if untold else None
 
     def _due(self) -> float:
         """When `idle` has something to do at the latest."""

@@ -8,7 +8,8 @@ CUT = b"x" * 4095  # as much as the kernel gives of a terminal: the rest of the 
 
 
 class Step(NamedTuple):
-    """A poll. Where time counts they are over 5 ms apart: each counts as 5."""
+    """A poll. Where one stream waits for the other each counts as long as it took, or, where it took
+    over 5 ms longer than it was to, as 5; else as 5 at most."""
 
     ms: int  # its time
     texts: tuple[
@@ -56,6 +57,21 @@ CASES = (
         ),
     ),
     Case(
+        "one wait is enough where it ends in time",
+        False,
+        (_read(0, OUT, b"bar", b"bar"), _read(6, ERR, b"err\n", b""), _wait(25, b"err\n")),
+    ),
+    Case(
+        "one that ends late counts as a short one",
+        False,
+        (
+            _read(0, OUT, b"bar", b"bar"),
+            _read(6, ERR, b"err\n", b""),
+            _wait(27),
+            _wait(37, b"err\n"),
+        ),
+    ),
+    Case(
         "a tail waits while the other one has whole lines",
         False,
         (Step(0, _TAIL, b"one\nerr\n"), _wait(5, b"tw")),
@@ -66,8 +82,8 @@ CASES = (
         (
             _read(0, OUT, CUT, CUT),
             _read(6, ERR, b"err\n", b""),
-            *(_wait(6 * poll) for poll in range(2, 40)),
-            _wait(240, b"err\n"),
+            *(_wait(6 * poll) for poll in range(2, 34)),
+            _wait(204, b"err\n"),
         ),
     ),
     Case(

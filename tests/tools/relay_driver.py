@@ -108,6 +108,9 @@ class Collector:
     def idle(self) -> None:
         pass
 
+    def wait_secs(self, *, untold: bool) -> float | None:
+        return 0.0 if untold else None
+
     def finish(self) -> None:
         """Everything has come; once `done` is reported the command's caller goes on."""
 

@@ -78,11 +78,18 @@ void channel_polled(struct channel *channel, int64_t now)
     struct shared_line *line = channel->line;
     if (!line || line->owner != channel)
         return;
-    int64_t passed = now - line->polled_ns < POLL_NS ? now - line->polled_ns : POLL_NS;
+    int64_t passed = now - line->polled_ns, most = now <= channel->other->due_ns + POLL_NS ? HOLD_NS : POLL_NS;
+    passed = passed < most ? passed : most;
     line->polled_ns = now;
     line->idle_ns = channel->ready ? 0 : line->idle_ns + passed;
     if (channel->other->size)
         line->waited_ns += passed;
+}
+
+/* How long its owner may be idle before the other one goes on. */
+static int64_t patience_ns(const struct shared_line *line)
+{
+    return line->in_pieces ? PIECES_NS : HOLD_NS;
 }
 
 /* Whether the line that stands open isn't waited for any more. */
@@ -90,7 +97,7 @@ static bool is_given_up(const struct shared_line *line)
 {
     if (line->waited_ns >= MOST_NS)
         line->owner->tiring = true;
-    return line->owner->tiring || line->idle_ns >= (line->in_pieces ? PIECES_NS : HOLD_NS);
+    return line->owner->tiring || line->idle_ns >= patience_ns(line);
 }
 
 /* How many bytes may go out now without tearing a line. */
@@ -105,7 +112,10 @@ static size_t allowed(struct channel *channel, int64_t now)
             return 0; /* it is blocked, in this very file */
         if (is_given_up(line) || (line->is_terminal && !other->cut))
             return channel->size;
-        channel->due_ns = now + POLL_NS;
+        int64_t left = patience_ns(line) - line->idle_ns, most = MOST_NS - line->waited_ns;
+        left = left < most ? left : most;
+        left = left > POLL_NS ? left : POLL_NS;
+        channel->due_ns = now + (left < HOLD_NS ? left : HOLD_NS);
         return 0;
     }
     if (channel->at_end || !(other->size || other->ready) || (line->is_terminal && !channel->cut))

@@ -8,8 +8,9 @@
  *   200 ms where the line comes in pieces (it is over 1 KiB long, or the read that brought its end
  *   so far was as much as a full terminal gives), as then its writer is in the middle of a write,
  *   and only waits for its turn of the processor.
- * - Time counts by polls, for each 5 ms at most: where the relay itself didn't run, the writer may
- *   not have either.
+ * - Time counts by polls: for each as long as it was to take, 20 ms at most, where it ended in time
+ *   (5 ms); else, or where nothing was waited for, 5 ms. Where the relay itself didn't run, the
+ *   writer may not have either.
  * - In all it is waited for no longer than a second. Whose line was given up so isn't waited for
  *   again before that line ends: a row of dots doesn't slow the other stream down.
  * - On a terminal only lines are held that our own reading cut: there a prompt stands open, and

@@ -368,6 +368,24 @@ def test_line_is_waited_for_while_the_relay_did_not_run(one_file: Bench, clock: 
 
 
 @pytest.mark.parametrize(
+    ("secs", "output"),
+    [(HOLD_SECS + POLL_SECS / 2, b"barerr\n"), (HOLD_SECS + 2 * POLL_SECS, b"bar")],
+    ids=["in time", "late"],
+)
+def test_a_whole_wait_counts_where_it_ends_in_time(
+    one_file: Bench, clock: Clock, secs: float, output: bytes
+) -> None:
+    """So that a bar costs a wake-up or two each time that it is drawn. Where the relay is late, the
+    bar's writer may be, too."""
+    one_file.write(OUT, b"bar")
+    clock.jump(0.0)
+    one_file.write(ERR, b"err\n")
+    clock.jump(0.0)
+    clock.jump(secs)
+    assert one_file.read() == output
+
+
+@pytest.mark.parametrize(
     ("size", "secs"), [(10, HOLD_SECS), (2000, PIECES_SECS), (PTY_READ_BYTES, PIECES_SECS)]
 )
 def test_line_in_pieces_is_waited_for_longer(
@@ -812,7 +830,7 @@ def test_what_gathers_and_what_does_not(
             calls[call.name]()
         pipe.link.idle()
         assert pipe.frames() == list(step.frames), step
-        wait_secs = pipe.link.wait_secs
+        wait_secs = pipe.link.wait_secs(untold=False)
         assert (None if wait_secs is None else round(wait_secs * 1000)) == step.wait_ms, step
         assert pipe.link.is_flushed == (step.wait_ms is None)
 
@@ -838,6 +856,59 @@ def test_command_that_begins_at_the_end_of_much_does_not_wait(
     pipe.link.data(OUT, b"OMMAND", 0)
     pipe.link.idle()
     assert pipe.frames() == [(SideType.DATA, OUT, 0, b"OMMAND")]
+
+
+@pytest.fixture
+def linked(bench: Bench, pipe: Pipe, still_clock: list[float]) -> Bench:
+    """What it reads goes to a sidecar, at a time that stands still."""
+    bench.turns(3)
+    bench.relay._sink = pipe.link
+    bench.write(OUT, b"first\n")
+    bench.turns(2)
+    pipe.frames()
+    return bench
+
+
+def test_small_writes_cost_one_poll_each(
+    linked: Bench, pipe: Pipe, still_clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which streams are empty is asked when the sidecar is told, at the beat."""
+    waits = []
+    real = linked.relay._poll
+
+    class Poll:
+        register, unregister = real.register, real.unregister
+
+        def poll(self, wait_ms: float) -> list[tuple[int, int]]:
+            waits.append(round(wait_ms))
+            return real.poll(0)
+
+    monkeypatch.setattr(linked.relay, "_poll", Poll())
+    for number in range(4):
+        linked.write(OUT, b"%d\n" % number)
+        linked.relay.turn(3600)
+        still_clock[0] += 0.01
+    assert pipe.frames() == []
+    still_clock[0] += 0.01
+    linked.relay.turn(3600)
+    assert pipe.frames() == [
+        (SideType.DATA, OUT, ERR, b"0\n1\n2\n3\n"),
+        (SideType.EMPTY, 0, OUT | ERR, b""),
+    ]
+    # the first one's end of its beat had been known; then nothing waits but the caller
+    assert waits == [3600_000, 40, 30, 20, 0]
+    linked.relay.turn(3600)
+    assert waits[-1] == 3600_000
+
+
+def test_what_is_empty_after_a_command_is_asked_at_once(linked: Bench, pipe: Pipe) -> None:
+    linked.write(OUT, b"/LOGCOMMAND\n")
+    linked.relay.turn(3600)
+    linked.relay.turn(3600)
+    assert pipe.frames() == [
+        (SideType.DATA, OUT, ERR, b"/LOGCOMMAND\n"),
+        (SideType.EMPTY, 0, OUT | ERR, b""),
+    ]
 
 
 class WritingPoll:
@@ -896,7 +967,7 @@ def test_ends_and_sizes_do_not_wait(pipe: Pipe, still_clock: list[float]) -> Non
         pipe.link.idle()
         pipe.link.data(OUT, b"line\n", 0)
         add()
-        assert pipe.link.wait_secs == 0
+        assert pipe.link.wait_secs(untold=False) == 0
         pipe.link.idle()
         assert pipe.link.is_flushed
     kinds = [frame[0] for frame in pipe.frames() if frame[0] is not SideType.DATA]
