@@ -127,8 +127,8 @@ class Classifier:
     def seen_empty(self, stream: Stream, now: float) -> None:
         """The relay saw the stream empty: what is read of it from now on was written under the
         policy of now."""
-        self._policies.seen_empty(stream)
-        self._apply_policies(now)
+        if self._policies.seen_empty(stream):
+            self._apply_policies(now)
 
     def resize(self, columns: int, rows: int) -> None:
         for state in self._streams.values():

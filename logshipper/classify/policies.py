@@ -74,11 +74,15 @@ class Policy:
         self._before = _WIDEST  # the narrowest one in force before these, if not older than the last own command
         self._fence_unread = False  # since it was seen empty the other began or ended a fence
 
-    def seen_empty(self) -> None:
+    def seen_empty(self) -> bool:
+        """Whether that changes anything."""
+        if self.was_empty and not (self._fence_unread or self.resumed):
+            return False
         self._unread = self._before = _WIDEST
         self._fence_unread = False
         self.was_empty = True
         self.resumed.clear()
+        return True
 
     def command_read(self) -> None:
         """What was in force before is older than what follows on this stream."""
@@ -134,8 +138,9 @@ class Policies:
     def obedience(self, stream: Stream) -> Obedience:
         return self._of[stream].obedience()
 
-    def seen_empty(self, stream: Stream) -> None:
-        self._of[stream].seen_empty()
+    def seen_empty(self, stream: Stream) -> bool:
+        """Whether that changes anything."""
+        return self._of[stream].seen_empty()
 
     # ---- modes
 

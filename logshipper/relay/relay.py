@@ -165,10 +165,8 @@ class Relay:
         """One poll, of wait_secs at most, and what follows from it."""
         events = self._poll.poll(self._bounded(wait_secs) * 1000)
         ready = [self._by_master[fd] for fd, _ in events if fd in self._by_master]
-        if ready and self._order is not None:
-            arrived = self._order.poll(0, 2)
-            if len(ready) == 2 and arrived and arrived[0][0] == ready[1].master:
-                ready.reverse()
+        if len(ready) == 2 and self._arrived_last() == ready[0].master:
+            ready.reverse()
         for channel in self.channels:
             channel.ready = channel in ready
             if channel.listening and not channel.ready:
@@ -195,6 +193,12 @@ class Relay:
                 call = self._watched.get(fd)
                 if call is not None:
                     call(event)
+
+    def _arrived_last(self) -> int:
+        """Of the streams that became readable since the last call, the one that did so last; -1:
+        that isn't known. A stream that is readable and didn't had become so before."""
+        arrived = self._order.poll(0, 2) if self._order is not None else ()
+        return arrived[-1][0] if arrived else -1
 
     def _bounded(self, wait_secs: float) -> float:
         """What the next poll may wait. Silence needn't be noticed before the sink wants to know: a
@@ -242,6 +246,7 @@ class Relay:
             size += last
             if last < PTY_READ_BYTES and self._burst < GATHER_BYTES:
                 break  # that was all; what comes now the next poll tells
+        self._arrived_last()  # what came while the stream was read tells no order
         if size:
             data = bytes(buffer[:size])
             fault_point("relay_read")

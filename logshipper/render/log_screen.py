@@ -589,19 +589,26 @@ class LogScreen(Screen):
     def held_line_feeds(self) -> int:
         """LFs that ended rows which aren't given out; at most one of each row, which is one
         line."""
-        return sum(row.fed for row in self._main_rows())
+        return [row.fed for row in self._main_rows()].count(True)
 
     def held_lines(self) -> list[tuple[str, float, int]]:
         """The lines that aren't blank and aren't given out as they read now, from the top, when
         they were drawn upon last, and the row behind each; none that has parts."""
         rows = self._main_rows()
         lines = []
-        for group in self._groups(rows, 0, len(rows)):
+        stop = 0
+        for at, row in enumerate(rows):
+            # most rows: nothing to look for, many times a second
+            if at < stop or (
+                not row.wrapped and (row.clean or not (row.cells or row.head is not None))
+            ):
+                continue
+            group = next(self._groups(rows, at, at + 1))
+            stop = group.stop
             if any(not row.clean and self._is_news(row, row.text()) for row in rows[group]):
-                head = rows[group.start].head
                 text = self._text_of(rows[group])
-                if text.strip(" ") and (head is None or not head.parts):
-                    lines.append((text, max(row.touched for row in rows[group]), group.stop))
+                if text.strip(" ") and (row.head is None or not row.head.parts):
+                    lines.append((text, max(row.touched for row in rows[group]), stop))
         return lines
 
     def running_lines(self) -> list[tuple[str, float]]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECS = 5.0
 IDLE_SECS = 1.0
-LEDGER_SECS = 0.05
+LEDGER_SECS = 0.25
 RETRY_SECS = 1.0  # how long a spool that refused is left alone
 AGENT_AFTER_SECS = 2.0
 CONTEXT_AFTER_SECS = 0.05  # a command that is over sooner costs no process more
@@ -49,6 +49,8 @@ LEFT_OUT_SECS = 10.0
 _READ_BYTES = 1 << 20
 # then a pause that is far from what counts as no progress (handover)
 _SLOW_READ_BYTES = SLOW_BYTES_PER_SEC // 4
+# as integers, which are much quicker than flags of an enum
+_STDOUT_EMPTY, _STDERR_EMPTY = int(Empty.STDOUT), int(Empty.STDERR)
 _STREAM_KINDS = (Kind.LOG, Kind.NOTE, Kind.STATUS)  # left out where there is no room
 
 
@@ -289,9 +291,9 @@ class Sidecar:
         self._classifier.feed(Stream(stream), data, now)
 
     def empty(self, flags: int) -> None:
-        if flags & Empty.STDOUT:
+        if flags & _STDOUT_EMPTY:
             self._classifier.seen_empty(Stream.STDOUT, time.monotonic())
-        if flags & Empty.STDERR:
+        if flags & _STDERR_EMPTY:
             self._classifier.seen_empty(Stream.STDERR, time.monotonic())
 
     def closed(self, stream: int) -> None:

@@ -129,13 +129,14 @@ static bool is_over(const struct relay *relay)
     return relay->channels[0].closed && relay->channels[1].closed;
 }
 
-/* Of two streams that are readable, the index of the one that became so first: the nearest thing to
- * the order in which CMD wrote to both, which the poll's order doesn't tell. */
-static int arrived_first(const struct relay *relay)
+/* Of the streams that became readable since the last call, the index of the one that did so last;
+ * -1: that isn't known. A stream that is readable and didn't had become so before. It is the nearest
+ * thing to the order in which CMD wrote to both, which the poll's order doesn't tell. */
+static int arrived_last(const struct relay *relay)
 {
     struct epoll_event events[2];
     int count = relay->order < 0 ? 0 : epoll_wait(relay->order, events, 2, 0);
-    return count > 0 ? (int)events[0].data.u32 : 0;
+    return count > 0 ? (int)events[count - 1].data.u32 : -1;
 }
 
 static void follow_order(struct relay *relay)
@@ -178,14 +179,13 @@ static void read_ready(struct relay *relay, int64_t now)
         if (other->closed || (other->listening && !other->ready))
             flags[i] = bit_of(other);
     }
-    int first = arrived_first(relay);
-    if (!channels[first].ready)
-        first = 1 - first;
+    int first = channels[0].ready && channels[1].ready && arrived_last(relay) == 0;
     for (int k = 0; k < 2; k++) {
         int i = k == 0 ? first : 1 - first;
         if (channels[i].ready && !channels[i].closed)
             read_channel(relay, &channels[i], flags[i], now);
     }
+    (void)arrived_last(relay); /* of what came until now, nearly all is read: it tells no order */
 }
 
 static int wait_ms(const struct relay *relay, int64_t wait_ns)

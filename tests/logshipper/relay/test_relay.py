@@ -168,6 +168,44 @@ def test_order_of_arrival_is_kept(bench: Bench) -> None:
     assert [event[1] for event in bench.turns(1)] == [OUT, ERR]
 
 
+def test_what_comes_while_a_stream_is_read_tells_no_order(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.turns(3)
+    bench.write(OUT, b"one\n")
+    more = [b"two\n"]
+    readv = os.readv
+
+    def writing_readv(fd: int, buffers: list[memoryview]) -> int:
+        if more:
+            bench.write(OUT, more.pop())
+        return readv(fd, buffers)
+
+    monkeypatch.setattr(os, "readv", writing_readv)
+    assert bench.turns(1) == [("data", OUT, b"one\ntwo\n", ERR)]
+    bench.write(ERR, b"first\n")
+    bench.write(OUT, b"second\n")
+    assert [event[1] for event in bench.turns(1)] == [ERR, OUT]
+
+
+def test_what_came_before_the_other_stream_was_read_comes_first(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.turns(3)
+    bench.write(OUT, b"one\n")
+    data = bench.sink.data
+
+    def writing_data(stream: int, text: bytes, flags: int) -> None:
+        data(stream, text, flags)
+        if text == b"one\n":
+            bench.write(ERR, b"first\n")
+
+    monkeypatch.setattr(bench.sink, "data", writing_data)
+    bench.turns(1)
+    bench.write(OUT, b"second\n")
+    assert [event[1] for event in bench.turns(1)] == [ERR, OUT]
+
+
 def test_stream_that_is_not_read_is_not_called_empty(bench: Bench) -> None:
     """Backpressure: the output of one stream is full, so it isn't asked for, and nothing is known
     of it."""
