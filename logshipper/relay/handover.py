@@ -26,7 +26,7 @@ from logshipper.relay.side_pipe import SideType
 SIDE_PIPE_BYTES = 1 << 20
 FRAME_BYTES = 64 << 10
 BUFFER_BYTES = 256 << 10  # waiting next to a full pipe; then the streams aren't read
-GATHER_SECS = 0.05  # between two times that the sidecar is woken for less than FRAME_BYTES
+GATHER_SECS = 0.1  # between two times that the sidecar is woken for less than FRAME_BYTES
 MUCH_BYTES = 16 << 10  # in so much at once no command is looked for: it doesn't wait either
 STALL_SECS = 10.0
 # as in render/command_prefix.py. Commands don't wait: where the relay is killed, what it has not

@@ -27,6 +27,11 @@ GATHER_SECS = (
     0.002  # in a flood, silence after which streams count as idle: small reads gather meanwhile
 )
 GATHER_BYTES = 16 << 10  # since the last silence: that is a flood. Less is handed over at once
+# A printed line is often two writes, its text and its end, and seldom alone. After so many small
+# reads, and where nobody can wait for the output (a file), the rest is waited for: to be woken for
+# each takes the job's processor longer
+CALM_READS = 16
+MORE_SECS = 0.001
 SINK_SECS = 0.01  # under constant flow the sink is called as often
 LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, once CMD is gone
 TAKE_OVER_WAIT_SECS = 0.2  # a turn's, in a dead relay's place
@@ -124,6 +129,8 @@ class Relay:
         self._drains = False  # polls are short ones until the next silence
         self._burst = 0  # bytes since the last silence
         self._sink_due = 0.0
+        self._waits_for_more = all(channel.out.takes_all for channel in channels)
+        self._calm_reads = 0  # in sequence, of less than a full terminal gives
         self._shared = pair(channels)
         self._order = _order_of_arrival(channels)
         for channel in channels:
@@ -164,6 +171,8 @@ class Relay:
     def turn(self, wait_secs: float) -> None:
         """One poll, of wait_secs at most, and what follows from it."""
         events = self._poll.poll(self._bounded(wait_secs) * 1000)
+        if self._calm_reads >= CALM_READS and self._waits_for_more:
+            events = self._poll_again(events)
         ready = [self._by_master[fd] for fd, _ in events if fd in self._by_master]
         if len(ready) == 2 and self._arrived_last() == ready[0].master:
             ready.reverse()
@@ -193,6 +202,17 @@ class Relay:
                 call = self._watched.get(fd)
                 if call is not None:
                     call(event)
+
+    def _poll_again(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """MORE_SECS later, where one stream has something to read and is all that has an event.
+        Whatever comes of others ends the wait: it never changes the order of the two."""
+        fd, event = events[0] if len(events) == 1 else (-1, 0)
+        if event != select.POLLIN or fd not in self._by_master:
+            return events
+        self._poll.modify(fd, 0)
+        self._poll.poll(MORE_SECS * 1000)
+        self._poll.modify(fd, select.POLLIN)
+        return self._poll.poll(0)
 
     def _arrived_last(self) -> int:
         """Of the streams that became readable since the last call, the one that did so last; -1:
@@ -275,6 +295,7 @@ class Relay:
 
     def _pass_on(self, channel: Channel, data: bytes, flags: int, now: float) -> None:
         channel.may_continue = len(data) >= PTY_READ_BYTES
+        self._calm_reads = 0 if channel.may_continue else self._calm_reads + 1
         channel.put(data, now)
         self._fresh = True
         self._burst += len(data)

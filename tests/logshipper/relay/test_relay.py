@@ -14,6 +14,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +32,15 @@ from logshipper.relay.channel import (
     Channel,
     pair,
 )
-from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, MUCH_BYTES, SidecarLink
+from logshipper.relay.handover import (
+    BUFFER_BYTES,
+    FRAME_BYTES,
+    GATHER_SECS,
+    MUCH_BYTES,
+    SidecarLink,
+)
 from logshipper.relay.output import JobOutput
-from logshipper.relay.relay import GATHER_BYTES, TURN_BYTES, NoSink, Owner, Relay
+from logshipper.relay.relay import CALM_READS, GATHER_BYTES, TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
 from tests.tools import gather_cases
 from tests.tools.gather_cases import CASES as GATHER_CASES
@@ -80,7 +87,9 @@ class RecordingOwner(Owner):
 class Bench:
     """Two streams through a relay. writers: CMD's ends; readers: of the outputs."""
 
-    def __init__(self, *, ptys: bool = False, one_file: bool = False) -> None:
+    def __init__(
+        self, *, ptys: bool = False, one_file: bool = False, path: Path | None = None
+    ) -> None:
         pairs = [terminal.open_pty((160, 50), None) if ptys else os.pipe() for _ in range(2)]
         self.writers = {stream: slave for stream, (_, slave) in zip((OUT, ERR), pairs, strict=True)}
         read, write = os.pipe()
@@ -92,6 +101,10 @@ class Bench:
         descriptions = [terminal.own_description(fd) for fd in outs]
         for fd in outs:
             os.close(fd)
+        if path is not None:
+            for fd in descriptions:
+                os.close(fd)
+            descriptions = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in outs]
         for fd in self.readers.values():
             os.set_blocking(fd, False)
         self.sink, self.owner = RecordingSink(), RecordingOwner()
@@ -927,14 +940,15 @@ def test_small_writes_cost_one_poll_each(
         linked.relay.turn(3600)
         still_clock[0] += 0.01
     assert pipe.frames() == []
-    still_clock[0] += 0.01
+    still_clock[0] += GATHER_SECS
     linked.relay.turn(3600)
     assert pipe.frames() == [
         (SideType.DATA, OUT, ERR, b"0\n1\n2\n3\n"),
         (SideType.EMPTY, 0, OUT | ERR, b""),
     ]
     # the first one's end of its beat had been known; then nothing waits but the caller
-    assert waits == [3600_000, 40, 30, 20, 0]
+    beat = round(GATHER_SECS * 1000)
+    assert waits == [3600_000, beat - 10, beat - 20, beat - 30, 0]
     linked.relay.turn(3600)
     assert waits[-1] == 3600_000
 
@@ -955,6 +969,7 @@ class WritingPoll:
     def __init__(self, bench: Bench, writes: list[tuple[int, bytes]]) -> None:
         self._poll, self._bench, self._writes = bench.relay._poll, bench, writes
         self.register, self.unregister = self._poll.register, self._poll.unregister
+        self.modify = self._poll.modify
         self._has_begun = False
 
     def poll(self, wait_ms: float) -> list[tuple[int, int]]:
@@ -981,6 +996,63 @@ def test_what_follows_soon_in_a_flood_is_passed_on_with_it(
     monkeypatch.setattr(bench.relay, "_poll", WritingPoll(bench, [(OUT, b"b"), (OUT, b"c")]))
     assert bench.turns(1) == [("data", OUT, output, ERR)]
     assert bench.read() == output
+
+
+@pytest.fixture
+def calm_bench(tmp_path: Path, still_clock: list[float]) -> Iterator[Bench]:
+    """Its outputs are a file, and little was printed so far."""
+    with contextlib.closing(Bench(path=tmp_path / "out")) as bench:
+        bench.turns(3)
+        for _ in range(CALM_READS):
+            bench.write(OUT, b"line\n")
+            bench.turns(1)
+        yield bench
+
+
+@pytest.mark.parametrize(
+    ("writes", "told"),
+    [
+        ([(OUT, b"\n")], [("data", OUT, b"text\n", ERR)]),
+        ([(ERR, b"error\n")], [("data", OUT, b"text", 0), ("data", ERR, b"error\n", 0)]),
+    ],
+    ids=["of the same stream", "of the other one"],
+)
+def test_of_small_writes_what_follows_soon_is_read_with_them(
+    calm_bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    writes: list[tuple[int, bytes]],
+    told: list[tuple[Any, ...]],
+) -> None:
+    calm_bench.write(OUT, b"text")
+    monkeypatch.setattr(calm_bench.relay, "_poll", WritingPoll(calm_bench, writes))
+    assert calm_bench.turns(1) == told
+
+
+def test_the_end_of_a_stream_is_not_waited_for(calm_bench: Bench) -> None:
+    calm_bench.write(OUT, b"last\n")
+    calm_bench.close_writer(OUT)
+    assert calm_bench.turns(2)[:2] == [("data", OUT, b"last\n", ERR), ("closed", OUT)]
+
+
+def test_who_writes_much_is_not_kept_waiting(
+    calm_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm_bench.write(OUT, b"x" * PTY_READ_BYTES)
+    calm_bench.turns(1)
+    calm_bench.write(OUT, b"text")
+    monkeypatch.setattr(calm_bench.relay, "_poll", WritingPoll(calm_bench, [(OUT, b"\n")]))
+    assert calm_bench.turns(1) == [("data", OUT, b"text", ERR)]
+
+
+def test_somebody_may_wait_for_what_goes_to_a_pipe(
+    bench: Bench, still_clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(CALM_READS):
+        bench.write(OUT, b"line\n")
+        bench.turns(1)
+    bench.write(OUT, b"text")
+    monkeypatch.setattr(bench.relay, "_poll", WritingPoll(bench, [(OUT, b"\n")]))
+    assert bench.turns(1) == [("data", OUT, b"text", ERR)]
 
 
 def test_the_other_stream_is_not_kept_waiting_in_a_flood(
