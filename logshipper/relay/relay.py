@@ -126,7 +126,7 @@ class Relay:
         self._fresh = (
             True  # something was handed over, or listened to again, since the last empty notice
         )
-        self._drains = False  # polls are short ones until the next silence
+        self._drains = False  # somebody waits for silence
         self._burst = 0  # bytes since the last silence
         self._sink_due = 0.0
         self._waits_for_more = all(channel.out.takes_all for channel in channels)
@@ -310,7 +310,7 @@ class Relay:
                 self._settle(channel, now)
         if not self._fresh:
             return
-        self._fresh = self._drains = False
+        self._fresh = False
         self._burst = 0
         flags = 0
         for channel in self.channels:

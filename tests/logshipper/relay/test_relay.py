@@ -786,6 +786,23 @@ def test_drain_waits_for_what_is_there(bench: Bench) -> None:
     assert bench.read(OUT) == b"x" * 60_000
 
 
+def test_drain_goes_on_at_once_when_a_full_output_takes_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without a sidecar, which would want to be told."""
+    with contextlib.suppress(BlockingIOError):
+        while not bench.channels[0].blocked:
+            bench.write(OUT, b"x" * 4096)
+            bench.turns(2)
+    bench.relay.begin_drain()
+    bench.turns(3)
+    waits = record_waits(bench, monkeypatch)
+    while not bench.relay.is_drained():
+        bench.read(OUT)
+        bench.relay.turn(3600)
+    assert waits[-1] == 0
+
+
 # ---- frames to the sidecar
 
 
@@ -920,12 +937,10 @@ def linked(bench: Bench, pipe: Pipe, still_clock: list[float]) -> Bench:
     return bench
 
 
-def test_small_writes_cost_one_poll_each(
-    linked: Bench, pipe: Pipe, still_clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which streams are empty is asked when the sidecar is told, at the beat."""
+def record_waits(bench: Bench, patch: pytest.MonkeyPatch) -> list[int]:
+    """From now on: how long each poll may wait, in ms. It doesn't."""
     waits = []
-    real = linked.relay._poll
+    real = bench.relay._poll
 
     class Poll:
         register, unregister = real.register, real.unregister
@@ -934,7 +949,15 @@ def test_small_writes_cost_one_poll_each(
             waits.append(round(wait_ms))
             return real.poll(0)
 
-    monkeypatch.setattr(linked.relay, "_poll", Poll())
+    patch.setattr(bench.relay, "_poll", Poll())
+    return waits
+
+
+def test_small_writes_cost_one_poll_each(
+    linked: Bench, pipe: Pipe, still_clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which streams are empty is asked when the sidecar is told, at the beat."""
+    waits = record_waits(linked, monkeypatch)
     for number in range(4):
         linked.write(OUT, b"%d\n" % number)
         linked.relay.turn(3600)
