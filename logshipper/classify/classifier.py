@@ -290,6 +290,8 @@ class Classifier:
         if obedience is Obedience.NONE:
             command = command._replace(narrow=None, stop=None)
         self._keep_malformed(line, command, resumed is not None, now)
+        if resumed is not None:
+            self._apply_policies(now)  # of what the fence held back something may narrow
         if command.stop is not None:
             self._policies.stop(stream, command.stop, is_certain=False)
             self._say_fenced(stream, was_fenced)

@@ -42,11 +42,6 @@ class JobOutput:
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
-    @property
-    def takes_all(self) -> bool:
-        """A file, which nobody can wait for: a write is over at once, and tells nobody."""
-        return self._kind == _WHOLE
-
     def write(self, data: bytes) -> bytes:
         """Writes what can be written now; returns the rest, for when poll says POLLOUT. Raises
         OutputGone.

@@ -27,11 +27,6 @@ GATHER_SECS = (
     0.002  # in a flood, silence after which streams count as idle: small reads gather meanwhile
 )
 GATHER_BYTES = 16 << 10  # since the last silence: that is a flood. Less is handed over at once
-# A printed line is often two writes, its text and its end, and seldom alone. After so many small
-# reads, and where nobody can wait for the output (a file), the rest is waited for: to be woken for
-# each takes the job's processor longer
-CALM_READS = 16
-MORE_SECS = 0.001
 SINK_SECS = 0.01  # under constant flow the sink is called as often
 LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, once CMD is gone
 TAKE_OVER_WAIT_SECS = 0.2  # a turn's, in a dead relay's place
@@ -127,10 +122,9 @@ class Relay:
             True  # something was handed over, or listened to again, since the last empty notice
         )
         self._drains = False  # somebody waits for silence
-        self._burst = 0  # bytes since the last silence
+        self._burst = 0  # bytes since silence was last looked for
+        self._floods = False  # where it was so many that it was, there was none
         self._sink_due = 0.0
-        self._waits_for_more = all(channel.out.takes_all for channel in channels)
-        self._calm_reads = 0  # in sequence, of less than a full terminal gives
         self._shared = pair(channels)
         self._order = _order_of_arrival(channels)
         for channel in channels:
@@ -171,8 +165,6 @@ class Relay:
     def turn(self, wait_secs: float) -> None:
         """One poll, of wait_secs at most, and what follows from it."""
         events = self._poll.poll(self._bounded(wait_secs) * 1000)
-        if self._calm_reads >= CALM_READS and self._waits_for_more:
-            events = self._poll_again(events)
         ready = [self._by_master[fd] for fd, _ in events if fd in self._by_master]
         if len(ready) == 2 and self._arrived_last() == ready[0].master:
             ready.reverse()
@@ -186,6 +178,7 @@ class Relay:
                 if channel.listening:
                     channel.polled(now)
         if ready:
+            self._floods = self._burst >= GATHER_BYTES
             # before anything is read: reading takes time, in which the other stream may fill
             flags = [self._flags_beside(channel) for channel in ready]
             for channel, seen_empty in zip(ready, flags, strict=True):
@@ -203,17 +196,6 @@ class Relay:
                 if call is not None:
                     call(event)
 
-    def _poll_again(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """MORE_SECS later, where one stream has something to read and is all that has an event.
-        Whatever comes of others ends the wait: it never changes the order of the two."""
-        fd, event = events[0] if len(events) == 1 else (-1, 0)
-        if event != select.POLLIN or fd not in self._by_master:
-            return events
-        self._poll.modify(fd, 0)
-        self._poll.poll(MORE_SECS * 1000)
-        self._poll.modify(fd, select.POLLIN)
-        return self._poll.poll(0)
-
     def _arrived_last(self) -> int:
         """Of the streams that became readable since the last call, the one that did so last; -1:
         that isn't known. A stream that is readable and didn't had become so before."""
@@ -226,8 +208,10 @@ class Relay:
         if (sink_secs := self._sink.wait_secs(untold=self._fresh)) is not None:
             wait_secs = min(wait_secs, sink_secs)
         if self._fresh:
-            if self._burst >= GATHER_BYTES:
+            if self._floods:
                 wait_secs = min(wait_secs, GATHER_SECS)
+            elif self._burst >= GATHER_BYTES:
+                wait_secs = 0.0  # a flood, or small writes with silence between them
             elif self._drains or any(channel.waits_for_other for channel in self.channels):
                 wait_secs = 0.0
         if self._shared:
@@ -264,7 +248,7 @@ class Relay:
                 channel.at_end = True  # a pipe's end, too
                 break
             size += last
-            if last < PTY_READ_BYTES and self._burst < GATHER_BYTES:
+            if last < PTY_READ_BYTES and not self._floods:
                 break  # that was all; what comes now the next poll tells
         self._arrived_last()  # what came while the stream was read tells no order
         if size:
@@ -282,7 +266,7 @@ class Relay:
     def _goes_on(self, channel: Channel, now: float) -> bool:
         """In a flood: whether more of the stream comes soon, and nothing else before. A terminal
         holds some KiB: to pass on each by itself takes longer than to read it."""
-        if self._burst < GATHER_BYTES or time.monotonic() - now >= GATHER_SECS:
+        if not self._floods or time.monotonic() - now >= GATHER_SECS:
             return False
         return self._poll.poll(GATHER_SECS * 1000) == [(channel.master, select.POLLIN)]
 
@@ -295,7 +279,6 @@ class Relay:
 
     def _pass_on(self, channel: Channel, data: bytes, flags: int, now: float) -> None:
         channel.may_continue = len(data) >= PTY_READ_BYTES
-        self._calm_reads = 0 if channel.may_continue else self._calm_reads + 1
         channel.put(data, now)
         self._fresh = True
         self._burst += len(data)
@@ -304,19 +287,19 @@ class Relay:
 
     def _rest(self, now: float) -> None:
         """No stream had anything to read."""
-        for channel in self.channels:
-            if channel.waits_for_other:
-                channel.deliver(now)  # which says nothing
-                self._settle(channel, now)
-        if not self._fresh:
-            return
-        self._fresh = False
-        self._burst = 0
+        # as the poll knew it: what is delivered may make room for a stream that wasn't asked for
         flags = 0
         for channel in self.channels:
             if channel.closed or channel.listening:
                 flags |= channel.bit
-        if flags:
+        untold, self._fresh = self._fresh, False
+        self._burst = 0
+        self._floods = False
+        for channel in self.channels:
+            if channel.waits_for_other:
+                channel.deliver(now)  # which says nothing
+                self._settle(channel, now)
+        if untold and flags:
             self._sink.empty(flags)
 
     def _expire(self, now: float) -> None:

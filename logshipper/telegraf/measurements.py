@@ -32,7 +32,7 @@ from logshipper.telegraf.listener import Listener, Sender, Sockets, count_lines
 PER_SEC = 20_000
 COMM = "logshipper-tele"
 LAST_WORDS_SECS = 2.0
-HOLD_SECS = 0.05  # the relay hands over what it reads within some 10 ms
+HOLD_SECS = 0.05  # before it is looked for what was printed, which may take the relay 0.1 s
 MAX_WAIT_SECS = 10.0
 MAX_WAITING_BYTES = 4 << 20  # then no more is read
 _COUNTS_SECS = 1.0  # between two lines of counts

@@ -103,10 +103,21 @@ static void deliver_other(struct relay *relay, struct channel *channel, int64_t 
         deliver(relay, other, now);
 }
 
+/* Of the streams that became readable since the last call, the index of the one that did so last;
+ * -1: that isn't known. A stream that is readable and didn't had become so before. It is the nearest
+ * thing to the order in which CMD wrote to both, which the poll's order doesn't tell. */
+static int arrived_last(const struct relay *relay)
+{
+    struct epoll_event events[2];
+    int count = relay->order < 0 ? 0 : epoll_wait(relay->order, events, 2, 0);
+    return count > 0 ? (int)events[count - 1].data.u32 : -1;
+}
+
 static void read_channel(struct relay *relay, struct channel *channel, unsigned flags, int64_t now)
 {
     const unsigned char *bytes;
     size_t size = channel_read(channel, &bytes, now);
+    (void)arrived_last(relay); /* what came while the stream was read tells no order */
     if (size) {
         FAULT_POINT(bytes_counted);
         modes_took(relay->modes, channel->stream, size); /* before anybody can know of these bytes */
@@ -129,16 +140,6 @@ static bool is_over(const struct relay *relay)
     return relay->channels[0].closed && relay->channels[1].closed;
 }
 
-/* Of the streams that became readable since the last call, the index of the one that did so last;
- * -1: that isn't known. A stream that is readable and didn't had become so before. It is the nearest
- * thing to the order in which CMD wrote to both, which the poll's order doesn't tell. */
-static int arrived_last(const struct relay *relay)
-{
-    struct epoll_event events[2];
-    int count = relay->order < 0 ? 0 : epoll_wait(relay->order, events, 2, 0);
-    return count > 0 ? (int)events[count - 1].data.u32 : -1;
-}
-
 static void follow_order(struct relay *relay)
 {
     relay->order = epoll_create1(EPOLL_CLOEXEC);
@@ -153,19 +154,19 @@ static void follow_order(struct relay *relay)
 static void rest(struct relay *relay, int64_t now)
 {
     unsigned flags = 0;
+    bool untold = relay->fresh;
+    /* as the poll knew it: what is delivered may make room for a stream that wasn't asked for */
+    for (int i = 0; i < 2; i++)
+        if (relay->channels[i].closed || relay->channels[i].listening)
+            flags |= bit_of(&relay->channels[i]);
+    relay->fresh = false;
+    relay->burst = 0;
     for (int i = 0; i < 2; i++) {
         struct channel *channel = &relay->channels[i];
         if (channel->size && !channel->blocked)
             deliver(relay, channel, now); /* held back for the other one, which says nothing */
     }
-    if (!relay->fresh)
-        return;
-    relay->fresh = false;
-    relay->burst = 0;
-    for (int i = 0; i < 2; i++)
-        if (relay->channels[i].closed || relay->channels[i].listening)
-            flags |= bit_of(&relay->channels[i]);
-    if (flags && relay->sidecar.alive)
+    if (untold && flags && relay->sidecar.alive)
         side_empty(&relay->sidecar.pipe, flags);
 }
 
@@ -185,7 +186,6 @@ static void read_ready(struct relay *relay, int64_t now)
         if (channels[i].ready && !channels[i].closed)
             read_channel(relay, &channels[i], flags[i], now);
     }
-    (void)arrived_last(relay); /* of what came until now, nearly all is read: it tells no order */
 }
 
 static int wait_ms(const struct relay *relay, int64_t wait_ns)

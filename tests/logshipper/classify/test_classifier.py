@@ -588,6 +588,17 @@ def test_a_malformed_resume_lets_pass_what_narrows() -> None:
     assert "token-12345" not in str(items)
 
 
+def test_a_malformed_resume_of_the_other_stream_narrows_at_once() -> None:
+    """What stood behind the stop token may count: also for what is read right after it."""
+    classifier = _run(
+        (OUT, STOP + DISABLE),
+        (ERR, b"/LOGCOMMAND {'resume': 'token-12345'}\nsecret\n"),
+        (OUT, b"secret\n"),
+    )
+    assert classifier.mode == "disabled"
+    assert b"secret" not in b"".join(_lines(classifier.take()))
+
+
 def test_tokens_are_masked_in_every_form() -> None:
     """As JSON may write them, beyond the 64th, and where a long line is cut."""
     tokens = [f'täg"{number:04}\\/' for number in range(200)]

@@ -14,7 +14,6 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.process import terminal
+from logshipper.relay import channel as channel_module
+from logshipper.relay import relay as relay_module
 from logshipper.relay.channel import (
     HELD_BYTES,
     HOLD_SECS,
@@ -40,7 +41,7 @@ from logshipper.relay.handover import (
     SidecarLink,
 )
 from logshipper.relay.output import JobOutput
-from logshipper.relay.relay import CALM_READS, GATHER_BYTES, TURN_BYTES, NoSink, Owner, Relay
+from logshipper.relay.relay import GATHER_BYTES, TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
 from tests.tools import gather_cases
 from tests.tools.gather_cases import CASES as GATHER_CASES
@@ -87,9 +88,7 @@ class RecordingOwner(Owner):
 class Bench:
     """Two streams through a relay. writers: CMD's ends; readers: of the outputs."""
 
-    def __init__(
-        self, *, ptys: bool = False, one_file: bool = False, path: Path | None = None
-    ) -> None:
+    def __init__(self, *, ptys: bool = False, one_file: bool = False) -> None:
         pairs = [terminal.open_pty((160, 50), None) if ptys else os.pipe() for _ in range(2)]
         self.writers = {stream: slave for stream, (_, slave) in zip((OUT, ERR), pairs, strict=True)}
         read, write = os.pipe()
@@ -101,10 +100,6 @@ class Bench:
         descriptions = [terminal.own_description(fd) for fd in outs]
         for fd in outs:
             os.close(fd)
-        if path is not None:
-            for fd in descriptions:
-                os.close(fd)
-            descriptions = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in outs]
         for fd in self.readers.values():
             os.set_blocking(fd, False)
         self.sink, self.owner = RecordingSink(), RecordingOwner()
@@ -235,6 +230,29 @@ def test_stream_that_is_not_read_is_not_called_empty(bench: Bench) -> None:
     events = bench.turns(5)
     assert events[0] == ("data", OUT, b"unread\n", ERR)
     assert events[-1] == ("empty", OUT | ERR)
+
+
+def test_stream_that_is_read_again_is_not_called_empty(
+    one_file: Bench, clock: "Clock", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It held so much back that it wasn't asked for; what was held goes out where the other one
+    says nothing, and only then it is listened to."""
+    for module in (relay_module, channel_module):
+        monkeypatch.setattr(module, "HELD_BYTES", 8)
+    one_file.write(ERR, b"half")
+    clock.jump(0.0)
+    one_file.write(OUT, b"waits for it\n")
+    clock.jump(0.0)
+    one_file.write(OUT, b"unread\n")
+    one_file.write(ERR, b" whole\n")
+    one_file.sink.events.clear()
+    one_file.turns(5)
+    assert one_file.sink.events == [
+        ("data", ERR, b" whole\n", 0),
+        ("empty", ERR),
+        ("data", OUT, b"unread\n", ERR),
+        ("empty", OUT | ERR),
+    ]
 
 
 def test_paused_relay_reads_and_claims_nothing(bench: Bench) -> None:
@@ -992,7 +1010,6 @@ class WritingPoll:
     def __init__(self, bench: Bench, writes: list[tuple[int, bytes]]) -> None:
         self._poll, self._bench, self._writes = bench.relay._poll, bench, writes
         self.register, self.unregister = self._poll.register, self._poll.unregister
-        self.modify = self._poll.modify
         self._has_begun = False
 
     def poll(self, wait_ms: float) -> list[tuple[int, int]]:
@@ -1021,61 +1038,23 @@ def test_what_follows_soon_in_a_flood_is_passed_on_with_it(
     assert bench.read() == output
 
 
-@pytest.fixture
-def calm_bench(tmp_path: Path, still_clock: list[float]) -> Iterator[Bench]:
-    """Its outputs are a file, and little was printed so far."""
-    with contextlib.closing(Bench(path=tmp_path / "out")) as bench:
-        bench.turns(3)
-        for _ in range(CALM_READS):
-            bench.write(OUT, b"line\n")
-            bench.turns(1)
-        yield bench
-
-
-@pytest.mark.parametrize(
-    ("writes", "told"),
-    [
-        ([(OUT, b"\n")], [("data", OUT, b"text\n", ERR)]),
-        ([(ERR, b"error\n")], [("data", OUT, b"text", 0), ("data", ERR, b"error\n", 0)]),
-    ],
-    ids=["of the same stream", "of the other one"],
-)
-def test_of_small_writes_what_follows_soon_is_read_with_them(
-    calm_bench: Bench,
-    monkeypatch: pytest.MonkeyPatch,
-    writes: list[tuple[int, bytes]],
-    told: list[tuple[Any, ...]],
-) -> None:
-    calm_bench.write(OUT, b"text")
-    monkeypatch.setattr(calm_bench.relay, "_poll", WritingPoll(calm_bench, writes))
-    assert calm_bench.turns(1) == told
-
-
-def test_the_end_of_a_stream_is_not_waited_for(calm_bench: Bench) -> None:
-    calm_bench.write(OUT, b"last\n")
-    calm_bench.close_writer(OUT)
-    assert calm_bench.turns(2)[:2] == [("data", OUT, b"last\n", ERR), ("closed", OUT)]
-
-
-def test_who_writes_much_is_not_kept_waiting(
-    calm_bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calm_bench.write(OUT, b"x" * PTY_READ_BYTES)
-    calm_bench.turns(1)
-    calm_bench.write(OUT, b"text")
-    monkeypatch.setattr(calm_bench.relay, "_poll", WritingPoll(calm_bench, [(OUT, b"\n")]))
-    assert calm_bench.turns(1) == [("data", OUT, b"text", ERR)]
-
-
-def test_somebody_may_wait_for_what_goes_to_a_pipe(
+def test_small_writes_with_silence_between_are_no_flood(
     bench: Bench, still_clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(CALM_READS):
-        bench.write(OUT, b"line\n")
-        bench.turns(1)
-    bench.write(OUT, b"text")
-    monkeypatch.setattr(bench.relay, "_poll", WritingPoll(bench, [(OUT, b"\n")]))
-    assert bench.turns(1) == [("data", OUT, b"text", ERR)]
+    """Silence is looked for seldom: before that much is called a flood it is looked for."""
+    bench.turns(3)
+    waits = record_waits(bench, monkeypatch)
+    size = 4000
+    for _ in range(-(-GATHER_BYTES // size)):
+        bench.write(OUT, b"x" * size)
+        bench.relay.turn(3600)
+        bench.read()
+    bench.relay.turn(3600)
+    assert waits[-2:] == [3600_000, 0]
+    monkeypatch.undo()
+    bench.write(OUT, b"a")
+    monkeypatch.setattr(bench.relay, "_poll", WritingPoll(bench, [(OUT, b"b")]))
+    assert bench.turns(1) == [("data", OUT, b"a", ERR)]
 
 
 def test_the_other_stream_is_not_kept_waiting_in_a_flood(
