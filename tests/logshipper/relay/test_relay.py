@@ -987,7 +987,7 @@ def test_small_writes_cost_one_poll_each(
         (SideType.DATA, OUT, ERR, b"0\n1\n2\n3\n"),
         (SideType.EMPTY, 0, OUT | ERR, b""),
     ]
-    # the first one's end of its beat had been known; then nothing waits but the caller
+    # a beat begins with `first`: all four wait for its end
     beat = round(GATHER_SECS * 1000)
     assert waits == [3600_000, beat - 10, beat - 20, beat - 30, 0]
     linked.relay.turn(3600)
