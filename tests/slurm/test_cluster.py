@@ -27,6 +27,11 @@ with SlurmCluster(proctrack=sys.argv[1]) as cluster:
     print(cluster.folder, user.uid, flush=True)
     time.sleep(1000)
 """
+KEEPS = """
+mkdir kept && mount --bind kept kept && mount --make-private kept && touch kept/namespace
+unshare --mount=kept/namespace true
+code=$?; umount -R kept; rmdir kept; exit $code
+"""
 
 
 def test_jobs_of_two_users(slurm: SlurmCluster) -> None:
@@ -131,6 +136,14 @@ def test_a_node_fails_and_comes_back(slurm: SlurmCluster) -> None:
         slurm.add_user(), "srun", "--nodelist=n2", "bash", "-c", "echo $SLURMD_NODENAME"
     )
     assert done.stdout == b"n2\n"
+
+
+def test_namespaces_of_all_processors_can_be_kept(slurm: SlurmCluster) -> None:
+    """As job_container/tmpfs keeps those of jobs."""
+    enter = [machine.program("nsenter"), "-t", str(slurm.first_pid), "--mount", "--pid", "--"]
+    for processor in os.sched_getaffinity(0):
+        script = f"cd {slurm.folder} && taskset -pc {processor} $$ && {KEEPS}"
+        subprocess.run([*enter, "sh", "-c", script], check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("proctrack", ["linuxproc", "cgroup"])
