@@ -58,15 +58,19 @@ def test_the_job_itself_is_as_without_capture(tmp_path: Path) -> None:
         assert run.stdout.readline() == alone.stdout
         assert os.sched_getscheduler(run.pid) == os.sched_getscheduler(0)
         children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
-        sidecars = [
-            int(pid)
-            for pid in children.read_text().split()
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "logshipper-side"
-        ]
-        wait_until(
-            lambda: [os.sched_getscheduler(pid) for pid in sidecars] == [os.SCHED_BATCH],
+
+        def sidecars() -> list[int]:
+            return [
+                int(pid)
+                for pid in children.read_text().split()
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "logshipper-side"
+            ]
+
+        wait_until(  # it has its name a little after CMD has begun
+            lambda: [os.sched_getscheduler(pid) for pid in sidecars()] == [os.SCHED_BATCH],
             "the rendering process yields",
         )
-        assert os.getpriority(os.PRIO_PROCESS, sidecars[0]) >= background.JOB_END_NICE
+        (sidecar,) = sidecars()
+        assert os.getpriority(os.PRIO_PROCESS, sidecar) >= background.JOB_END_NICE
         run.communicate()
     assert run.returncode == 0
