@@ -6,7 +6,9 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from logshipper.errors import LogshipperError, os_words
 from logshipper.safe_text import safe_lines
@@ -16,6 +18,7 @@ Call = Callable[[argparse.Namespace], int]
 # what a shell shows for a program that died of it, such as cat
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 EXIT_INTERRUPTED = 128 + signal.SIGINT
+_AGAIN_SECS = 0.05
 
 
 def guarded(call: Call) -> Call:
@@ -27,7 +30,8 @@ def guarded(call: Call) -> Call:
                 setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  for good
         _set_up(sys.stdout)
         try:
-            code = call(args)
+            with _interruptible_everywhere():
+                code = call(args)
             sys.stdout.flush()
         except BrokenPipeError:
             _abandon_stdout()
@@ -49,6 +53,27 @@ def say(text: str) -> None:
     sys.stdout.flush()
     sys.stderr.write(safe_lines(f"logshipper: {text}\n"))
     sys.stderr.flush()
+
+
+@contextmanager
+def _interruptible_everywhere() -> Iterator[None]:
+    """A Ctrl-C that falls into a finalizer, of which imports have many, isn't lost: there Python
+    reports KeyboardInterrupt, and goes on."""
+    usual = sys.unraisablehook
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:
+            usual(unraisable)
+            return
+        again = threading.Timer(_AGAIN_SECS, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 def _set_up(stdout: object) -> None:

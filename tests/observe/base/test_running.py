@@ -1,0 +1,26 @@
+"""How every reading command runs."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+import weakref
+
+from logshipper_observe.base.running import EXIT_INTERRUPTED, guarded
+
+
+def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:
+    class Thing:
+        pass
+
+    def work(_: argparse.Namespace) -> int:
+        thing = Thing()
+        weakref.finalize(thing, os.kill, os.getpid(), signal.SIGINT)
+        del thing
+        time.sleep(60)
+        return 0
+
+    usual = sys.unraisablehook
+    assert guarded(work)(argparse.Namespace()) == EXIT_INTERRUPTED
+    assert sys.unraisablehook is usual
