@@ -85,15 +85,14 @@ def asked(both: Both) -> list[Comparison]:
     return both.comparisons
 
 
-def agree(asked: Iterable[Comparison]) -> None:
+def agree(both: Both, asked: Iterable[Comparison]) -> None:
     questions = list(asked)
     longest = max(len(question.query) for question in questions)
     expressions = len({question.query for question in questions})
     print(f"{len(questions)} answers of {expressions} expressions of up to {longest} characters")
     differences = [
         (question.difference, question.path, question.query)
-        for question in questions
-        if not question.is_equal
+        for question in both.differing(questions)
     ]
     assert not differences, "\n\n".join("\n".join(lines) for lines in differences)
 
@@ -112,7 +111,7 @@ def test_recording_rules_and_alerts(both: Both, asked: list[Comparison]) -> None
         both.fill(name, recorded_rounds(name, recorded["result"]))
     for rule in ALERTS.values():
         both.get("/api/v1/query_range", {"query": rule["expr"], **span})
-    agree(asked)
+    agree(both, asked)
 
 
 def alert_rounds(begin: int) -> Rounds:
@@ -161,7 +160,7 @@ def test_what_a_job_used(both: Both, asked: list[Comparison]) -> None:
         )
         for title in (resources.VERDICT, *resources.GRAPHS):
             page.show(title)
-    agree(asked)
+    agree(both, asked)
 
 
 def test_the_cluster_s_pages(both: Both, jobs: Fixture, asked: list[Comparison]) -> None:
@@ -172,7 +171,7 @@ def test_the_cluster_s_pages(both: Both, jobs: Fixture, asked: list[Comparison])
     when = Range((t0 + 4) * 1000, (t0 + analytics.SECS - 4) * 1000)
     for uid in (links.CLUSTER, links.JOBS):
         Page(uid, sources, when, cluster=CLUSTER).run_all()
-    agree(asked)
+    agree(both, asked)
 
 
 def without_ties(line: str) -> str:
@@ -203,7 +202,7 @@ def test_pages_of_captured_jobs(both: Both, jobs: Fixture, asked: list[Compariso
     ):
         Page(uid, sources, when, cluster=CLUSTER, **selections).run_all()
     # their series are younger than the windows of these, which are compared above
-    agree(question for question in asked if not _YOUNG_WINDOW.search(question.query))
+    agree(both, (question for question in asked if not _YOUNG_WINDOW.search(question.query)))
 
 
 # ---- what differs, as docs/metrics.md says

@@ -1,6 +1,7 @@
 """The same samples in a Prometheus and in a VictoriaMetrics, both by remote write, and what each
 answers to the same questions."""
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,10 +16,12 @@ from logshipper_ingest.servers.loki_push import compress
 from tests.grafana.sources import TIMEOUT_SECS, PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 from tests.servers.victoria_metrics import VictoriaMetricsServer
+from tests.tools.waiting import wait_until
 
 BATCH = 20_000  # samples of a request
 OFF_MS = 7_000  # from round times, so that no sample lies where a window begins
 EVERY_SECS = 5
+FOUND_SECS = 30.0
 TOLERANCE = 1e-9
 TIMES_TOLERANCE = 1e-6  # what a float keeps of a difference of times in seconds since 1970
 INCREASE_TOLERANCE = 0.1
@@ -147,10 +150,33 @@ class BothSources(PrometheusSource):
         self._scrape_ms = self._other._scrape_ms = scrape_ms
 
     def get(self, path: str, params: Mapping[str, Any]) -> Any:  # Any: as in the base
+        comparison = self._ask(path, params, ordered=self._ordered)
+        self.comparisons.append(comparison)
+        return comparison.ours
+
+    def _ask(self, path: str, params: Mapping[str, Any], *, ordered: bool) -> Comparison:
         ours = super().get(path, params)
-        theirs = self._other.get(path, params)
-        self.comparisons.append(Comparison(path, params, ours, theirs, self._ordered))
-        return ours
+        return Comparison(path, params, ours, self._other.get(path, params), ordered)
+
+    def differing(self, questions: Iterable[Comparison]) -> list[Comparison]:
+        """Those with different answers, asked again while there are some: VictoriaMetrics remembers
+        for some seconds which series a selector has."""
+        found = [question for question in questions if not question.is_equal]
+
+        def none_differs() -> bool:
+            found[:] = [
+                again
+                for question in found
+                if not (
+                    again := self._ask(question.path, question.params, ordered=question.ordered)
+                ).is_equal
+            ]
+            return not found
+
+        if found:
+            with contextlib.suppress(AssertionError):
+                wait_until(none_differs, "the answers are the same", FOUND_SECS)
+        return found
 
     def variable(self, query: object, when: Range) -> list[str]:
         self._ordered = True  # its regular expression sees labels as they come
