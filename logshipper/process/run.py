@@ -292,11 +292,14 @@ class RelayProcess(Owner):
                 self._sidecar.reaped(status)
 
     def _stop(self) -> None:
-        """CMD stopped by job control: so do we, once the user has seen all that it printed."""
+        """CMD stopped by job control: so do we, once the user has seen all that it printed, and the
+        sidecar has it."""
         until = time.monotonic() + _CARE_SECS
         self._relay.begin_drain()
         while not self._relay.is_drained() and time.monotonic() < until:
             self._turn(_FINISH_SECS)
+        self._relay.end_drain()
+        self._sidecar.send()
         self._job.stop(self._signals)
 
     # ---- what the relay reports

@@ -206,7 +206,7 @@ class SidecarLink:
         self._payload.append(data)
         self._payload_bytes += len(data)
         if self._waiting_bytes + self._payload_bytes >= FRAME_BYTES:
-            self._send()
+            self.send()
 
     def empty(self, flags: int) -> None:
         self._empty = flags
@@ -222,7 +222,7 @@ class SidecarLink:
 
     def idle(self) -> None:
         if not self._send_due or time.monotonic() >= self._send_due:
-            self._send()
+            self.send()
 
     def wait_secs(self, *, untold: bool) -> float | None:
         """Until the next beat where anything waits, or may be told: that a stream is empty, too,
@@ -281,7 +281,7 @@ class SidecarLink:
 
     # ---- pipe
 
-    def _send(self) -> None:
+    def send(self) -> None:
         """Writes what the pipe takes; when it is full, poll says when it takes more."""
         if not self.alive:
             return
@@ -320,7 +320,7 @@ class SidecarLink:
         if self._relay is not None:
             self._relay.unwatch(self._pipe)
         self._blocked = False
-        self._send()
+        self.send()
 
     @property
     def needs_care(self) -> bool:

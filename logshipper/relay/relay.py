@@ -299,7 +299,7 @@ class Relay:
             if channel.waits_for_other:
                 channel.deliver(now)  # which says nothing
                 self._settle(channel, now)
-        if untold and flags:
+        if untold and flags and not self._stopped:  # EXIT may have been told: nothing follows it
             self._sink.empty(flags)
 
     def _expire(self, now: float) -> None:
@@ -372,6 +372,10 @@ class Relay:
         for channel in self.channels:
             channel.drained = channel.closed
             channel.after_exit = 0
+
+    def end_drain(self) -> None:
+        """CMD, which was stopped, may go on."""
+        self._drains = False
 
     def is_drained(self) -> bool:
         """Whether all that CMD left in its terminals is delivered; a child that writes on and on is

@@ -307,13 +307,17 @@ def test_ctrl_z_and_fg(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_ctrl_z_in_a_cooked_program(driver: Driver, on_terminal: Starter) -> None:
+    """All that it printed is logged while it is stopped."""
     shell = on_terminal.bash()
     shell.sendline(" ".join(driver.argv("cat")))
     driver.plan()
     shell.sendline("one")
     shell.expect("one\r\n")  # the shell's echo is off, so is the pty's
+    shell.sendline("at once")
+    shell.expect("at once\r\n")
     shell.send("\x1a")
     shell.expect("Stopped.*PROMPT ")
+    wait_for(lambda: b"at once" in driver.captured(1), "the last line is logged")
     shell.sendline("fg")
     wait_for(lambda: state(driver.plan()["cmd_pid"]) != "T", "cat goes on")
     shell.sendline("two")

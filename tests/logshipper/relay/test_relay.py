@@ -804,6 +804,15 @@ def test_drain_waits_for_what_is_there(bench: Bench) -> None:
     assert bench.read(OUT) == b"x" * 60_000
 
 
+def test_nothing_is_called_empty_once_nothing_is_read(bench: Bench) -> None:
+    bench.close_writer(OUT)
+    bench.relay.begin_drain()
+    while not bench.relay.is_drained():
+        bench.turns(1)
+    bench.relay.stop()
+    assert bench.turns(2) == []
+
+
 def test_drain_goes_on_at_once_when_a_full_output_takes_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -971,10 +980,22 @@ def record_waits(bench: Bench, patch: pytest.MonkeyPatch) -> list[int]:
     return waits
 
 
+@pytest.mark.parametrize("was_stopped", [False, True])
 def test_small_writes_cost_one_poll_each(
-    linked: Bench, pipe: Pipe, still_clock: list[float], monkeypatch: pytest.MonkeyPatch
+    linked: Bench,
+    pipe: Pipe,
+    still_clock: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    was_stopped: bool,
 ) -> None:
-    """Which streams are empty is asked when the sidecar is told, at the beat."""
+    """Which streams are empty is asked when the sidecar is told, at the beat; also once CMD goes on
+    that was stopped."""
+    if was_stopped:
+        linked.relay.begin_drain()
+        linked.relay.turn(3600)
+        linked.relay.end_drain()
+        pipe.link.send()
+        pipe.frames()
     waits = record_waits(linked, monkeypatch)
     for number in range(4):
         linked.write(OUT, b"%d\n" % number)
