@@ -261,10 +261,10 @@ class LokiRing:
                 stack.callback(server.stop, signal.SIGKILL)
 
     def flush(self) -> None:
-        """All that members have in memory goes to the objects, and their index with it, which they
-        send when they end."""
-        for member in self.members:
-            member.flush()
+        """All that members have in memory goes to the objects, and their index with it: when they
+        end, as their setting `flush_on_shutdown` says. `/flush` answers before it has flushed: of a
+        chunk that is written while a member ends the index knows nothing, and no compactor finds
+        it."""
         for process in self.processes():
             process.stop()
         for process in self.processes():

@@ -33,7 +33,7 @@ QUICK = {
         "retention_enabled": True,
         "delete_request_store": "filesystem",
     },
-    "ingester": {"chunk_encoding": "none"},
+    "ingester": {"chunk_encoding": "none", "wal": {"flush_on_shutdown": True}},
     "storage_config": {"tsdb_shipper": {"resync_interval": "2s"}},
 }
 
