@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from logshipper_grafana.parts import links
-from tests.grafana.captured import CLUSTER, Fixture, captured_jobs
+from tests.grafana.captured import CLUSTER, SCRAPE_MS, Fixture, captured_jobs
 from tests.grafana.interpolation import Text
 from tests.grafana.pages import Page
-from tests.grafana.sources import Range
+from tests.grafana.sources import PrometheusSource, Range
+from tests.servers.running import PrometheusServer
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +50,23 @@ class Pages:
 @pytest.fixture(scope="session")
 def pages(jobs: Fixture) -> Pages:
     return Pages(jobs)
+
+
+@pytest.fixture(scope="session")
+def empty(jobs: Fixture) -> Iterator[Fixture]:
+    """The same Loki, and a Prometheus that scrapes nobody."""
+    with PrometheusServer() as prometheus:
+        yield Fixture(
+            jobs.jobs, jobs.loki, PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS), 0.0
+        )
+
+
+@pytest.fixture(scope="session")
+def forgotten(empty: Fixture) -> Pages:
+    return Pages(empty)
+
+
+@pytest.fixture(params=["prometheus", "loki"])
+def asked(request: pytest.FixtureRequest, jobs: Fixture, pages: Pages, empty: Fixture) -> Pages:
+    """Pages by a Prometheus that knows the jobs, and by Loki alone."""
+    return pages if request.param == "prometheus" else Pages(empty)

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from urllib.parse import parse_qs
 
 import pytest
@@ -24,7 +23,6 @@ from tests.grafana.sources import (
     Range,
     loki_metrics,
 )
-from tests.servers.running import PrometheusServer
 
 # what a job's page asks Loki for where Prometheus doesn't know the job
 OF_JOB = ("host", "attempt", "attempts", "task", "tasks", "xsel", "x", "rule", "record_count", "dec", "thinned",
@@ -33,20 +31,6 @@ COMPARED = ("names", "xsel", "x", "rule", "y", "thinned")
 OF_PROMETHEUS_ALONE = {"What the job used: verdict", "CPU", "Memory", "GPUs", "GPU memory",
                        "Captured jobs of the same user in this time"}  # fmt: skip
 KNOWN = [job for job in printed.EVERY if job is not printed.OLD]
-
-
-@pytest.fixture(scope="session")
-def empty(jobs: Fixture) -> Iterator[Fixture]:
-    """The same Loki, and a Prometheus that scrapes nobody."""
-    with PrometheusServer() as prometheus:
-        yield Fixture(
-            jobs.jobs, jobs.loki, PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS), 0.0
-        )
-
-
-@pytest.fixture(scope="session")
-def forgotten(empty: Fixture) -> Pages:
-    return Pages(empty)
 
 
 def shown(page: Page, name: str) -> tuple[object, ...]:

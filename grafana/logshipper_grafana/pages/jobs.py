@@ -1,6 +1,7 @@
 """The page that lists captured jobs."""
 
-from logshipper_grafana.parts import links, queries, states
+from logshipper_grafana.parts import links, loki_jobs, queries, states
+from logshipper_grafana.parts.loki_metrics import SOURCE, either, known_jobs, source
 from logshipper_grafana.parts.panels import (
     BLUE,
     GREEN,
@@ -31,12 +32,14 @@ from logshipper_grafana.parts.transforms import (
 )
 from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
+    ON_LOAD,
+    ON_TIME_RANGE,
     choice_variable,
     label_pattern,
-    labels_of,
     places,
     query_variable,
     text_variable,
+    values,
 )
 
 _CLUSTER = 'cluster="${cluster:raw}"'
@@ -84,7 +87,6 @@ def dashboard() -> Json:
 
 
 def _variables() -> list[Json]:
-    of_cluster = f"{_INFO}{{{_CLUSTER}}}"
     names = {state: state for state in queries.STATES}
     metadata_keys = (
         f"group by(key)(last_over_time(logshipper_metadata_value{{{_CLUSTER}}}[$__range]))"
@@ -95,15 +97,22 @@ def _variables() -> list[Json]:
             name,
             f"Value {number}",
             "A key whose last value is a column of the list.",
-            f"{metadata_keys} or on(key) ({always})",
+            either(
+                f"{metadata_keys} or on(key) ({always})",
+                f"{loki_jobs.all_keys()} or on(key) ({always})",
+            ),
             label_pattern("key"),
             sort=ALPHABETICAL,
             first=first,
+            refresh=ON_LOAD,
+            source=SOURCE,
         )
         for number, (name, first) in enumerate(zip(_KEYS, _FIRST_KEYS, strict=True), start=1)
     ]
     return [
-        labels_of("user", "User", "Whose jobs are listed.", of_cluster, "user"),
+        # also with each change of the page's time, as Prometheus may not reach back so far
+        source(known_jobs(_CLUSTER), refresh=ON_TIME_RANGE),
+        _labels("user", "User", "Whose jobs are listed."),
         choice_variable(
             "state",
             "State",
@@ -111,13 +120,35 @@ def _variables() -> list[Json]:
             names,
             multi=True,
         ),
-        labels_of("partition", "Partition", "The scheduler's partition.", of_cluster, "partition"),
+        _labels("partition", "Partition", "The scheduler's partition."),
         text_variable(
             "name", "Name", "Only jobs whose name contains this, in upper or lower case."
         ),
         *keys,
         *places(),
+        values(),
     ]
+
+
+def _labels(name: str, label: str, description: str) -> Json:
+    """`All` is everything, where the label isn't set, too."""
+    known = f"group by({name})(last_over_time({_INFO}{{{_CLUSTER}}}[$__range]))"
+    return query_variable(
+        name,
+        label,
+        description,
+        either(known, loki_jobs.labels(name)),
+        label_pattern(name),
+        sort=ALPHABETICAL,
+        multi=True,
+        all_value=".*",
+        source=SOURCE,
+    )
+
+
+def _asked(promql: str, logql: str, *, ref: str = "A", table: bool = False) -> Json:
+    """At the end of the page's time; of Loki where Prometheus knows none of the jobs."""
+    return prometheus(either(promql, logql), instant=True, table=table, ref=ref, source=SOURCE)
 
 
 def _info() -> str:
@@ -139,6 +170,14 @@ def _of_listed(series: str) -> str:
     return f"({series}) and on(job_id) ({_info()}) and on(job_id) ({_states()})"
 
 
+def _of_listed_by_loki(series: str) -> str:
+    return f"({series}) and on(job_id) ({loki_jobs.infos()}) and on(job_id) ({_states_by_loki()})"
+
+
+def _states_by_loki() -> str:
+    return queries.where_label(loki_jobs.states(), "state", _STATE)
+
+
 def _counts() -> list[Json]:
     jobs = f"({_states()}) and on(job_id) ({_info()})"
     running = f'count(group by(job_id)(logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}) and on(job_id) ({_info()}))'
@@ -147,33 +186,38 @@ def _counts() -> list[Json]:
         f"and on(job_id) ({_info()}))"
     )
     failed = f"count({queries.where_label(queries.job_states(_CLUSTER), 'state', _BAD)} and on(job_id) ({_info()}))"
+    fitting_by_loki = f"and on(job_id) ({loki_jobs.infos()})"
+    jobs_by_loki = f"({_states_by_loki()}) {fitting_by_loki}"
     return [
         stat(
             "Captured jobs listed",
             "Captured jobs that were seen in the page's time and fit what is chosen above. Jobs that weren't captured "
             "are not known here.",
-            prometheus(f"count({jobs})", instant=True),
+            _asked(f"count({jobs})", f"count({jobs_by_loki})"),
             width=4,
             no_value="0",
         ),
         stat(
             "Captured jobs running",
             "At the end of the page's time, of the chosen users, partitions and names.",
-            prometheus(running, instant=True),
+            _asked(running, f"count(({loki_jobs.running()}) {fitting_by_loki})"),
             width=4,
             no_value="0",
         ),
         stat(
             "Captured jobs failed",
             "Neither completed nor cancelled, preempted or requeued, of the chosen users, partitions and names.",
-            prometheus(failed, instant=True),
+            _asked(
+                failed,
+                f"count({queries.where_label(loki_jobs.states(), 'state', _BAD)} {fitting_by_loki})",
+            ),
             width=4,
             steps=thresholds((None, GREEN), (1, RED)),
             no_value="0",
         ),
         lost_lines(
             "Lines of these jobs that were printed and could not be logged: red when it isn't 0.",
-            prometheus(lost, instant=True),
+            _asked(lost, f"sum(({loki_jobs.lost()}) {fitting_by_loki})"),
         ),
         time_graph(
             "Captured jobs running over time",
@@ -208,29 +252,40 @@ def _list() -> Json:
     attempts = f"last_over_time(logshipper_job_start_time_seconds{{{_CLUSTER}}}[$__range])"
     restarts = f"count by(job_id)(group by(job_id, attempt)({attempts})) - 1 > 0"
     lost = f'sum by(job_id)(last_over_time(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}}[$__range]))'
+    begin_by_loki, end_by_loki = loki_jobs.page_times()
     columns = {
-        "A": ("", _info()),
-        "B": ("", _states()),
-        "C": ("started", f"{start} * 1000"),
-        "D": ("duration", f"({end} and on(job_id) ({over}) or {sign}) - {start}"),
-        "E": ("", queries.node_words(_CLUSTER)),
-        "F": ("lost", lost),
+        "A": ("", _info(), loki_jobs.infos()),
+        "B": ("", _states(), _states_by_loki()),
+        "C": ("started", f"{start} * 1000", f"{loki_jobs.starts()} / 1e6"),
+        "D": (
+            "duration",
+            f"({end} and on(job_id) ({over}) or {sign}) - {start}",
+            loki_jobs.durations(),
+        ),
+        "E": ("", queries.node_words(_CLUSTER), loki_jobs.node_words()),
+        "F": ("lost", lost, loki_jobs.lost()),
         "G": (
             "from",
             f"({start} - ({_pad(start, end, _PAD_BEFORE_SECS)} or on(job_id) 0 * {start} + {_PAD_BEFORE_SECS})) * 1000",
+            begin_by_loki,
         ),
         "H": (
             "to",
             f"({end} + {_pad(start, end, _PAD_AFTER_SECS)}) * 1000 and on(job_id) ({over})",
+            end_by_loki,
         ),
     }
     for ref, key in zip("IJK", _KEYS, strict=True):
         value = f"logshipper_metadata_value{{{_CLUSTER}, key=`${{{key}:raw}}`}}"
         newest = queries.of_newest_attempt(f"last_over_time({value}[$__range])", _CLUSTER)
-        columns[ref] = (key, _of_listed(f"max by(job_id)({newest})"))
-    columns["L"] = ("ended by", queries.ends_by_number(_CLUSTER))
-    columns["M"] = ("restarts", _of_listed(restarts))
-    renamed = {f"Value #{ref}": name for ref, (name, _) in columns.items() if name}
+        columns[ref] = (
+            key,
+            _of_listed(f"max by(job_id)({newest})"),
+            _of_listed_by_loki(loki_jobs.last_values(key)),
+        )
+    columns["L"] = ("ended by", queries.ends_by_number(_CLUSTER), loki_jobs.ends_by_number())
+    columns["M"] = ("restarts", _of_listed(restarts), _of_listed_by_loki(loki_jobs.restarts()))
+    renamed = {f"Value #{ref}": name for ref, (name, _, _) in columns.items() if name}
     order = ["state", "job_id", "name", "user", "Value #C", "Value #D", "Value #L", "Value #M", "node", "bar",
              "Value #F", "Value #I", "Value #J", "Value #K", "partition", "account"]  # fmt: skip
     when = 'from=${__data.fields["from"]}&to=${__data.fields["to"]}'
@@ -244,8 +299,8 @@ def _list() -> Json:
         "the job's own time.",
         [
             *(
-                prometheus(expr, instant=True, table=True, ref=ref)
-                for ref, (_, expr) in columns.items()
+                _asked(promql, logql, table=True, ref=ref)
+                for ref, (_, promql, logql) in columns.items()
             ),
             _bars(),
         ],

@@ -46,7 +46,7 @@ def either(promql: str, logql: str, *, by: str = "source") -> str:
     return f"${{{by}:text}}{logql} #', '', '') or {promql}"
 
 
-def source(known: str = _NOTHING, *, name: str = "source") -> Json:
+def source(known: str = _NOTHING, *, name: str = "source", refresh: int = ON_LOAD) -> Json:
     """The variable that tells which data source is asked: Prometheus where it knows the jobs, and
     where there is no other; else Loki. known: a query that has an answer then, as Loki, which is
     asked where there is no Prometheus, reads it, too."""
@@ -61,7 +61,7 @@ def source(known: str = _NOTHING, *, name: str = "source") -> Json:
         f"{knows} or on() {loki_or_prometheus}",
         SOURCE_PATTERN,
         hide=HIDDEN,
-        refresh=ON_LOAD,
+        refresh=refresh,
     )
 
 

@@ -65,11 +65,18 @@ def loki(
 
 
 def prometheus(
-    expr: str, *, instant: bool = False, table: bool = False, legend: str = "", ref: str = "A"
+    expr: str,
+    *,
+    instant: bool = False,
+    table: bool = False,
+    legend: str = "",
+    ref: str = "A",
+    source: str = "",
 ) -> Json:
-    """A query of Prometheus. instant: at the end of the range; table: labels become columns."""
+    """A query of Prometheus. instant: at the end of the range; table: labels become columns;
+    source: which data source of that type is asked, "" for Prometheus itself."""
     target: Json = {
-        "datasource": PROMETHEUS,
+        "datasource": {"type": "prometheus", "uid": source} if source else PROMETHEUS,
         "expr": expr,
         "refId": ref,
         "instant": instant,
