@@ -212,7 +212,7 @@ def _asked_again(model: Json) -> int:
     )
 
 
-@pytest.mark.parametrize(("page", "most"), [(links.JOB, 44), (links.COMPARE, 34), (links.JOBS, 15)])
+@pytest.mark.parametrize(("page", "most"), [(links.JOB, 44), (links.COMPARE, 34), (links.JOBS, 18)])
 def test_a_refresh_asks_for_little(page: str, most: int) -> None:
     """With closed rows closed: a request for each panel and source of it, one for each mark, and
     for variables. Of graphs for each key there is one."""

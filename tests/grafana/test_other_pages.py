@@ -87,6 +87,15 @@ def test_a_running_jobs_bar(asked: Pages) -> None:
     assert not any("bar" in row for row in job_rows(asked, user=[USER]))
 
 
+def test_bars_are_read_of_the_nodes_that_run_a_listed_job(asked: Pages) -> None:
+    hosts = list(asked.fixture.jobs["running"].hosts)
+    for users, nodes in ((["root"], hosts), ([USER], [])):
+        page = asked.page(links.JOBS, {"user": users})
+        assert page.variables["running"].selected() == [(node, node) for node in nodes]
+        (bars,) = (query for query in page.show(LIST).queries if 'kind="status"' in query.expr)
+        assert f"host=~`{'|'.join(nodes)}`" in bars.expr
+
+
 def test_columns_that_no_listed_job_has_a_value_in_are_not_there(asked: Pages) -> None:
     """Also where jobs of others have one."""
     page = asked.page(links.JOBS, {"user": [USER], "key1": "val/acc", "key2": "nobodys"})

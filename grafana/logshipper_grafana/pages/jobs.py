@@ -32,6 +32,7 @@ from logshipper_grafana.parts.transforms import (
 )
 from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
+    HIDDEN,
     ON_LOAD,
     ON_TIME_RANGE,
     choice_variable,
@@ -58,6 +59,7 @@ _FIRST_KEYS = ("progress", "epoch", "loss")
 # are the words of those who see it end.
 _PAD_BEFORE_SECS, _PAD_AFTER_SECS, _PAD_SHARE, _MAX_PAD_SECS = 2, 10, 0.05, 120
 _INFO = "logshipper_job_info"
+_FEW_HOSTS = 100  # of more, naming them costs Loki more than reading all
 _MAX_BARS = 1000  # entries: those of 100 running bars in 100 s
 _LABELS = ("name", "user", "account", "partition", "state", "node", "bar")  # that are columns
 # of bars as tqdm, Keras and rich draw them
@@ -125,9 +127,32 @@ def _variables() -> list[Json]:
             "name", "Name", "Only jobs whose name contains this, in upper or lower case."
         ),
         *keys,
+        _running_hosts(),
         *places(),
         values(),
     ]
+
+
+def _running_hosts() -> Json:
+    """Whose bars are read, as a regular expression: the chosen users' few, or all."""
+    running = f'logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}'
+    infos = f"last_over_time({_INFO}{{{_CLUSTER}, user=~`${{user:pipe}}`}}[$__range])"
+    known = f"group by(host)({infos} and on(job_id) {running})"
+    return query_variable(
+        "running",
+        "running",
+        "The nodes whose bars are asked of Loki.",
+        either(_few(known), _few(loki_jobs.running_hosts())),
+        label_pattern("host"),
+        hide=HIDDEN,
+        multi=True,
+        source=SOURCE,
+    )
+
+
+def _few(hosts: str) -> str:
+    every = 'label_replace(vector(0), "host", ".+", "", "")'
+    return f"{hosts} and on() (count({hosts}) <= {_FEW_HOSTS}) or {every} and on() (count({hosts}) > {_FEW_HOSTS})"
 
 
 def _labels(name: str, label: str, description: str) -> Json:
@@ -385,7 +410,10 @@ def _bars() -> Json:
     without_cells = f'(regexReplaceAllLiteral {_CELLS} {first} " ")'
     bar = f"{{{{{as_text(without_cells)}}}}}"
     line = f'{{"job_id":"{{{{.job_id}}}}","bar":"{bar}"}}'
-    lines = f'{{{_CLUSTER}, kind="status"}} | user=~`${{user:pipe}}` | line_format `{line}`'
+    hosts = "host=~`${running:pipe}`"
+    lines = (
+        f'{{{_CLUSTER}, {hosts}, kind="status"}} | user=~`${{user:pipe}}` | line_format `{line}`'
+    )
     return loki(lines, lines=_MAX_BARS, ref="N")
 
 

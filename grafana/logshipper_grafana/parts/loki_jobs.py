@@ -98,6 +98,11 @@ def running() -> str:
     return _alive(f"({_open()}) unless on({_CAPTURE}) ({_silent()})", "RUNNING")
 
 
+def running_hosts() -> str:
+    """The nodes of captures that are open, as `host`."""
+    return f"max by(host)({_open()})"
+
+
 def _silent() -> str:
     """Captures of which their node's agent said last that they are silent."""
     silence = '{{if eq .lsevent "heartbeat_lost"}}1{{else}}0{{end}}'
