@@ -34,6 +34,9 @@ from benchmarks.grafana_scale import TimedLoki, wait_flushed
 from benchmarks.prometheus_series import Facts, Node, facts_of
 from logshipper_grafana.parts import links
 from logshipper_ingest.loki.client import LokiClient
+from logshipper_ingest.metrics.remote_write import _HEADERS
+from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder
+from logshipper_ingest.servers.loki_push import compress
 from tests.grafana.interpolation import Text
 from tests.grafana.pages import Page
 from tests.grafana.sources import PrometheusSource, Range
@@ -138,7 +141,13 @@ class Bench:
             nodes = [Node(host_name(number), CLUSTER) for number in range(day.nodes)]
             for node in nodes:
                 stack.callback(node.server.close)
-            prometheus = stack.enter_context(PrometheusServer(scrape_interval="5s"))
+            prometheus = stack.enter_context(
+                PrometheusServer(
+                    scrape_interval="5s",
+                    config={"storage": {"tsdb": {"out_of_order_time_window": "2d"}}},
+                    flags=("--web.enable-remote-write-receiver",),
+                )
+            )
             self._series(nodes, prometheus)
             self._logs(loki)
             self._pages(loki, prometheus)
@@ -265,6 +274,7 @@ class Bench:
         recent = next(
             job for job in reversed(self.day.captures) if job.end_ns // 10**6 < day_end_ms
         )
+        self._tell_running(prometheus, day_end_ms)
         pages: tuple[tuple[str, str, dict[str, Text], int], ...] = (
             ("list of jobs", links.JOBS, {}, PAGE_HOURS),
             ("list of jobs, of a user", links.JOBS, {"user": ["user7"]}, PAGE_HOURS),
@@ -300,6 +310,21 @@ class Bench:
                 f"| {most.title}: {most.lines:,}, {most.read_bytes / 1e6:,.1f} MB, {max(most.seconds):.2f} s |",
                 flush=True,
             )
+
+    def _tell_running(self, prometheus: PrometheusServer, at_ms: int) -> None:
+        """What Prometheus would know then of the captures that run: the list asks whose bars to
+        read."""
+        running = [
+            f'job_id="{job.job_id}", attempt="1", step="batch", task="{job.task}", host="{job.host}", '
+            f'cluster="{CLUSTER}", user="{job.user}"'
+            for job in self.day.captures
+            if job.begin_ns <= at_ms * 10**6 < job.end_ns
+        ]
+        lines = [f"logshipper_job_info{{{labels}}} 1" for labels in running]
+        lines += [f'logshipper_job_state{{{labels}, state="RUNNING"}} 1' for labels in running]
+        body = compress(b"".join(SeriesEncoder({}).encode("\n".join(lines), at_ms - 1000)))
+        answer = requests.post(f"{prometheus.url}/api/v1/write", body, headers=_HEADERS, timeout=60)
+        answer.raise_for_status()
 
     # ---- what is printed
 
