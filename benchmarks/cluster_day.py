@@ -274,10 +274,13 @@ class Bench:
         recent = next(
             job for job in reversed(self.day.captures) if job.end_ns // 10**6 < day_end_ms
         )
-        self._tell_running(prometheus, day_end_ms)
+        running = [
+            job for job in self.day.captures if job.begin_ns <= day_end_ms * 10**6 < job.end_ns
+        ]
+        self._tell_running(running, prometheus, day_end_ms)
         pages: tuple[tuple[str, str, dict[str, Text], int], ...] = (
             ("list of jobs", links.JOBS, {}, PAGE_HOURS),
-            ("list of jobs, of a user", links.JOBS, {"user": ["user7"]}, PAGE_HOURS),
+            ("list of jobs, of a user", links.JOBS, {"user": [running[-1].user]}, PAGE_HOURS),
             ("cluster", links.CLUSTER, {}, PAGE_HOURS),
             ("a job", links.JOB, {"job": recent.job_id}, 2),
         )
@@ -311,17 +314,18 @@ class Bench:
                 flush=True,
             )
 
-    def _tell_running(self, prometheus: PrometheusServer, at_ms: int) -> None:
+    def _tell_running(
+        self, running: Sequence[Job], prometheus: PrometheusServer, at_ms: int
+    ) -> None:
         """What Prometheus would know then of the captures that run: the list asks whose bars to
         read."""
-        running = [
+        captures = [
             f'job_id="{job.job_id}", attempt="1", step="batch", task="{job.task}", host="{job.host}", '
             f'cluster="{CLUSTER}", user="{job.user}"'
-            for job in self.day.captures
-            if job.begin_ns <= at_ms * 10**6 < job.end_ns
+            for job in running
         ]
-        lines = [f"logshipper_job_info{{{labels}}} 1" for labels in running]
-        lines += [f'logshipper_job_state{{{labels}, state="RUNNING"}} 1' for labels in running]
+        lines = [f"logshipper_job_info{{{labels}}} 1" for labels in captures]
+        lines += [f'logshipper_job_state{{{labels}, state="RUNNING"}} 1' for labels in captures]
         body = compress(b"".join(SeriesEncoder({}).encode("\n".join(lines), at_ms - 1000)))
         answer = requests.post(f"{prometheus.url}/api/v1/write", body, headers=_HEADERS, timeout=60)
         answer.raise_for_status()
