@@ -191,7 +191,10 @@ def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
     now_ns = time.time_ns()
     reported = {"key": "loss", "count": 3, "x": "step", "last": 1, "least": 1, "largest": 3}
     lines: dict[str, list[Json]] = {
-        "event": [{"event": "started", "started_ns": now_ns}, {"event": "closed", "records": 3}],
+        "event": [
+            {"event": "started", "started_ns": now_ns},
+            {"event": "closed", "records": 3, "state": "FAILED", "exit_code": 4},
+        ],
         "value": [reported | {"last_at": 3, "least_at": 3, "largest_at": 1}],
         "metadata": [{"step": step, "loss": 4 - step} for step in (1, 2, 3)],
     }
@@ -199,7 +202,11 @@ def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
     for kind, entries in lines.items():
         labels = {"cluster": CLUSTER, "host": "n9", "kind": kind, "service_name": "logshipper"}
         values = [
-            [str(now_ns + number), json.dumps(line), {**place, "n": str(number)}]
+            [
+                str(now_ns + number),
+                json.dumps(line, separators=(",", ":")),  # as agents write it
+                {**place, "n": str(number)},
+            ]
             for number, line in enumerate(entries, start=1)
         ]
         push = {"streams": [{"stream": labels, "values": values}]}
@@ -212,3 +219,6 @@ def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
     assert (page.value("x"), page.value("rule")) == (RECORD_FIELD, queries.NO_RULE)
     assert page.show("Over record").rows() == numbered("record number", lines["metadata"])
     assert page.show("Last, least and largest").rows()[0]["last"] == "1"
+    listed = Page(links.JOBS, empty.sources, when, cluster=CLUSTER, key1="loss")
+    rows = {row["job_id"]: row for row in listed.show("Captured jobs: newest first").rows()}
+    assert [rows["earlier"][name] for name in ("state", "ended by", "key1")] == ["FAILED", 4, 1]

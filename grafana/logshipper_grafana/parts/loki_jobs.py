@@ -61,6 +61,12 @@ def all_keys() -> str:
     return count(_reports(), "key")
 
 
+def _over_range(function: str, entries: str, label: str) -> str:
+    """Of the numbers in a label; entries without one are left out, such as of agents of a version
+    before."""
+    return f"{function}_over_time({entries} | {label}!=`` | unwrap {label} | __error__=`` {_RANGE})"
+
+
 # ---- jobs
 
 
@@ -71,10 +77,10 @@ def infos() -> str:
     return f"topk by(job_id)(1, {count(entries, 'job_id, name, user, account, partition')})"
 
 
-def _starts(by: str = "job_id, attempt") -> str:
-    """Nanoseconds since 1970."""
+def _starts() -> str:
+    """Of attempts, in nanoseconds since 1970."""
     return (
-        f"min by({by})(min_over_time({_events(_FITS, 'started_ns')} | unwrap started_ns {_RANGE}))"
+        f"min by(job_id, attempt)({_over_range('min', _events(_FITS, 'started_ns'), 'started_ns')})"
     )
 
 
@@ -94,8 +100,9 @@ def _open() -> str:
 
 
 def running() -> str:
-    """Jobs of which a capture is open that isn't silent, with `state`."""
-    return _alive(f"({_open()}) unless on({_CAPTURE}) ({_silent()})", "RUNNING")
+    """Jobs of whose newest attempt a capture is open that isn't silent, with `state`."""
+    alive = f"({_open()}) unless on({_CAPTURE}) ({_silent()})"
+    return _of_newest_attempt(_alive(alive, "RUNNING"))
 
 
 def running_hosts() -> str:
@@ -107,7 +114,7 @@ def _silent() -> str:
     """Captures of which their node's agent said last that they are silent."""
     silence = '{{if eq .lsevent "heartbeat_lost"}}1{{else}}0{{end}}'
     said = _events("|".join(queries.HEARTBEATS)) + f" | label_format lssilent=`{silence}`"
-    return f"last_over_time({said} | unwrap lssilent {_RANGE}) by ({_CAPTURE}) > 0"
+    return f"{_over_range('last', said, 'lssilent')} by ({_CAPTURE}) > 0"
 
 
 def _alive(captures: str, state: str) -> str:
@@ -116,19 +123,20 @@ def _alive(captures: str, state: str) -> str:
 
 def states() -> str:
     """As queries.job_states, but that what vanished with its node runs."""
-    ranks = "".join(
-        f'{{{{else if eq .state "{state}"}}}}{rank}' for state, rank in queries.STATES.items()
+    rank = "".join(
+        f'{{{{if eq .state "{state}"}}}}{rank}{{{{end}}}}' for state, rank in queries.STATES.items()
     )
-    rank = f'{{{{if eq .state ""}}}}0{ranks}{{{{else}}}}0{{{{end}}}}'
-    ends = f"{_events('closed', 'state')} | label_format lsrank=`{rank}` | unwrap lsrank"
-    by_slurm = f"{_events(queries.JOB_ENDED, 'state', 'ended_ns')} | state!=`` | unwrap ended_ns"
-    by_state = "max by(job_id, attempt, state)(max_over_time({entries} " + _RANGE + "))"
+    ranked = f"{_events('closed', 'state')} | state!=`` | label_format lsrank=`{rank}`"
+    told = f"{_events(queries.JOB_ENDED, 'state', 'ended_ns')} | state!=``"
+    by_state = "max by(job_id, attempt, state)"
+    by_slurm = f"{by_state}({_over_range('max', told, 'ended_ns')})"
+    by_capture = f"{by_state}({_over_range('max', ranked, 'lsrank')})"
     silent = f"({_open()}) and on({_CAPTURE}) ({_silent()})"
     series = (
-        f"topk by(job_id)(1, {_of_newest_attempt(by_state.format(entries=by_slurm))})",
-        _of_newest_attempt(running()),
+        f"topk by(job_id)(1, {_of_newest_attempt(by_slurm)})",
+        running(),
         _of_newest_attempt(_alive(silent, "UNRESPONSIVE")),
-        f"topk by(job_id)(1, {_of_newest_attempt(by_state.format(entries=ends))})",
+        f"topk by(job_id)(1, {_of_newest_attempt(by_capture)})",
     )
     return " or on(job_id) ".join(series)
 
@@ -137,21 +145,26 @@ def ends() -> str:
     """Of each job's newest attempt, in nanoseconds since 1970; of captures that were killed when it
     was found."""
     end = "{{if .ended_ns}}{{.ended_ns}}{{else}}{{unixEpochNanos __timestamp__}}{{end}}"
-    entries = f"{_events('closed', 'ended_ns')} | label_format lsend=`{end}` | unwrap lsend"
-    series = f"max by(job_id, attempt)(max_over_time({entries} {_RANGE}))"
+    entries = f"{_events('closed', 'ended_ns')} | label_format lsend=`{end}`"
+    series = f"max by(job_id, attempt)({_over_range('max', entries, 'lsend')})"
     return f"max by(job_id)({_of_newest_attempt(series)})"
+
+
+def _open_jobs() -> str:
+    """Jobs of whose newest attempt a capture is open."""
+    return _of_newest_attempt(f"max by(job_id, attempt)({_open()})")
 
 
 def durations() -> str:
     """Seconds; of a job that runs until the end of the page's time."""
     until = f"0 * {starts()} + ${{__to}} * 1e6"
-    until_now = f"({until} and on(job_id) ({running()}))"
+    until_now = f"({until} and on(job_id) {_open_jobs()})"
     return f"(({until_now} or on(job_id) {ends()}) - {starts()}) / 1e9"
 
 
 def page_times() -> tuple[str, str]:
     """From when and until when a job's page is shown, in ms; no end of one that runs."""
-    over = f"{ends()} unless on(job_id) ({running()})"
+    over = f"{ends()} unless on(job_id) {_open_jobs()}"
     return f"{starts()} / 1e6 - {queries.PAD_MS}", f"({over}) / 1e6 + {queries.PAD_MS}"
 
 
@@ -159,7 +172,7 @@ def node_words() -> str:
     """As queries.node_words; of a job whose scheduler says no number of nodes, `+ others`."""
     node = "{{.host}}{{if .nodes}}{{if gt (int .nodes) 1}} +{{sub (int .nodes) 1}}{{end}}{{end}}"
     entries = f"{_events(_FITS, 'started_ns', 'nodes')} | label_format node=`{node}`"
-    begun = f"min by(job_id, node)(min_over_time({entries} | unwrap started_ns {_RANGE}))"
+    begun = f"min by(job_id, node)({_over_range('min', entries, 'started_ns')})"
     first = f"bottomk by(job_id)(1, {begun})"
     several = f"count by(job_id)({count(_events(_FITS), 'job_id, host')}) > 1"
     others = f"label_replace({first} and on(job_id) ({several}), `node`, `$1 + others`, `node`, `([^ ]+)`)"
@@ -168,14 +181,14 @@ def node_words() -> str:
 
 def lost() -> str:
     """Lines of each job."""
-    newest = f"last_over_time({_events('closed', 'lost')} | unwrap lost {_RANGE}) by ({_CAPTURE})"
+    newest = f"{_over_range('last', _events('closed', 'lost'), 'lost')} by ({_CAPTURE})"
     return f"sum by(job_id)({newest})"
 
 
 def last_values(key: str) -> str:
     """The last number of the key that the variable names, of each job's newest attempt."""
     named = f'{{{{if eq .key (urldecode "${{{key}:percentencode}}")}}}}yes{{{{end}}}}'
-    newest = f"last_over_time({_reports(_OF_USER)}{_where(named)} | unwrap last {_RANGE}) by ({_CAPTURE})"
+    newest = f"{_over_range('last', _reports(_OF_USER) + _where(named), 'last')} by ({_CAPTURE})"
     return f"max by(job_id)({_of_newest_attempt(newest)})"
 
 
@@ -186,8 +199,7 @@ def ends_by_number() -> str:
         "{{else}}{{.exit_code}}{{end}}"
     )
     entries = f"{_events('closed', 'exit_code', 'signal')} | label_format lsend=`{number}`"
-    entries += " | lsend!=`` | unwrap lsend"
-    series = f"max by(job_id, attempt)(max_over_time({entries} {_RANGE}))"
+    series = f"max by(job_id, attempt)({_over_range('max', entries, 'lsend')})"
     return f"max by(job_id)({_of_newest_attempt(series)})"
 
 
