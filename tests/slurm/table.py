@@ -258,6 +258,8 @@ CASES = [
     Case("srun_killed", command=("srun", "bash", "-c", "kill -9 $$"), code=137, ends=ended(0, 9), log={}),
 ]  # fmt: skip
 TIMED = [
-    Case("time_limit", TAIL_ON_TERM, (*APART, "--time=1"), ends=ended(3, 0, "TIMEOUT")),
-    Case("time_limit_killed", OUTLIVES_TERM, (*APART, "--time=1"), ends=ended(0, 9, "TIMEOUT")),
-]
+    Case("time_limit", TAIL_ON_TERM, (*APART, "--time=1"), ends=ended(3, 0, "TIMEOUT"),
+         or_ends=ended(0, 0, "TIMEOUT")),
+    Case("time_limit_killed", OUTLIVES_TERM, (*APART, "--time=1"), ends=ended(0, 9, "TIMEOUT"),
+         or_ends=ended(0, 0, "TIMEOUT")),
+]  # fmt: skip
