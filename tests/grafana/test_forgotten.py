@@ -188,7 +188,7 @@ def test_the_end_of_a_capture_says_whose_it_is_and_when_it_ran(jobs: Fixture) ->
 
 def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
     """Its reports of keys have no ranks."""
-    now_ns = time.time_ns()
+    cluster, now_ns = f"{CLUSTER}-earlier", time.time_ns()
     reported = {"key": "loss", "count": 3, "x": "step", "last": 1, "least": 1, "largest": 3}
     lines: dict[str, list[Json]] = {
         "event": [
@@ -200,7 +200,7 @@ def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
     }
     place = {"job_id": "earlier", "attempt": "1", "step": "0", "task": "0", "user": "root"}
     for kind, entries in lines.items():
-        labels = {"cluster": CLUSTER, "host": "n9", "kind": kind, "service_name": "logshipper"}
+        labels = {"cluster": cluster, "host": "n9", "kind": kind, "service_name": "logshipper"}
         values = [
             [
                 str(now_ns + number),
@@ -214,11 +214,11 @@ def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
             f"{empty.loki.url}/loki/api/v1/push", json=push, timeout=30
         ).raise_for_status()
     when = Range(now_ns // 10**6 - 60_000, now_ns // 10**6 + 60_000)
-    page = Page(links.JOB, empty.sources, when, cluster=CLUSTER, job="earlier")
+    page = Page(links.JOB, empty.sources, when, cluster=cluster, job="earlier")
     assert page.variables["host"].options == [("n9", "n9")]
     assert (page.value("x"), page.value("rule")) == (RECORD_FIELD, queries.NO_RULE)
     assert page.show("Over record").rows() == numbered("record number", lines["metadata"])
     assert page.show("Last, least and largest").rows()[0]["last"] == "1"
-    listed = Page(links.JOBS, empty.sources, when, cluster=CLUSTER, key1="loss")
+    listed = Page(links.JOBS, empty.sources, when, cluster=cluster, key1="loss")
     rows = {row["job_id"]: row for row in listed.show("Captured jobs: newest first").rows()}
     assert [rows["earlier"][name] for name in ("state", "ended by", "key1")] == ["FAILED", 4, 1]
