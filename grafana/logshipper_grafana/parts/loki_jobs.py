@@ -157,7 +157,9 @@ def _open_jobs() -> str:
 
 def durations() -> str:
     """Seconds; of a job that runs until the end of the page's time."""
-    until = f"0 * {starts()} + ${{__to}} * 1e6"
+    end = "{{min (int (unixEpoch now)) (div ${__to} 1000)}}"  # the page's time may lie ahead
+    entries = f"{_events('started')} | label_format lsuntil=`{end}`"
+    until = f"max by(job_id)({_over_range('max', entries, 'lsuntil')}) * 1e9"
     until_now = f"({until} and on(job_id) {_open_jobs()})"
     return f"(({until_now} or on(job_id) {ends()}) - {starts()}) / 1e9"
 
@@ -172,9 +174,10 @@ def node_words() -> str:
     """As queries.node_words; of a job whose scheduler says no number of nodes, `+ others`."""
     node = "{{.host}}{{if .nodes}}{{if gt (int .nodes) 1}} +{{sub (int .nodes) 1}}{{end}}{{end}}"
     entries = f"{_events(_FITS, 'started_ns', 'nodes')} | label_format node=`{node}`"
-    begun = f"min by(job_id, node)({_over_range('min', entries, 'started_ns')})"
-    first = f"bottomk by(job_id)(1, {begun})"
-    several = f"count by(job_id)({count(_events(_FITS), 'job_id, host')}) > 1"
+    begun = f"min by(job_id, attempt, node)({_over_range('min', entries, 'started_ns')})"
+    first = f"bottomk by(job_id)(1, {_of_newest_attempt(begun)})"
+    nodes = _of_newest_attempt(count(_events(_FITS), "job_id, attempt, host"))
+    several = f"count by(job_id)({nodes}) > 1"
     others = f"label_replace({first} and on(job_id) ({several}), `node`, `$1 + others`, `node`, `([^ ]+)`)"
     return f"{others} or on(job_id) {first}"
 

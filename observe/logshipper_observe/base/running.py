@@ -60,6 +60,7 @@ def _interruptible_everywhere() -> Iterator[None]:
     """A Ctrl-C that falls into a finalizer, of which imports have many, isn't lost: there Python
     reports KeyboardInterrupt, and goes on."""
     usual = sys.unraisablehook
+    timers: list[threading.Timer] = []
 
     def hook(unraisable: "sys.UnraisableHookArgs") -> None:
         if unraisable.exc_type is not KeyboardInterrupt:
@@ -67,6 +68,7 @@ def _interruptible_everywhere() -> Iterator[None]:
             return
         again = threading.Timer(_AGAIN_SECS, os.kill, (os.getpid(), signal.SIGINT))
         again.daemon = True
+        timers.append(again)
         again.start()
 
     sys.unraisablehook = hook
@@ -74,6 +76,11 @@ def _interruptible_everywhere() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = usual
+        pending = [timer for timer in timers if timer.is_alive()]
+        for timer in pending:
+            timer.cancel()
+    if pending:
+        raise KeyboardInterrupt
 
 
 def _set_up(stdout: object) -> None:

@@ -7,10 +7,15 @@ import sys
 import time
 import weakref
 
+import pytest
+
 from logshipper_observe.base.running import EXIT_INTERRUPTED, guarded
 
 
-def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:
+@pytest.mark.parametrize("secs", [0, 60])
+def test_ctrl_c_in_a_finalizer_is_not_lost(secs: int) -> None:
+    """Also where the command ends at once."""
+
     class Thing:
         pass
 
@@ -18,7 +23,7 @@ def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:
         thing = Thing()
         weakref.finalize(thing, os.kill, os.getpid(), signal.SIGINT)
         del thing
-        time.sleep(60)
+        time.sleep(secs)
         return 0
 
     usual = sys.unraisablehook
