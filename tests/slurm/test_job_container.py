@@ -1,6 +1,7 @@
 """Jobs that have a /tmp and a /dev/shm of their own (job_container/tmpfs): captured ones end as
 others do, and nothing of ours is in what Slurm unmounts and removes at a job's end."""
 
+import contextlib
 import glob
 import os
 import re
@@ -113,7 +114,10 @@ def test_nothing_of_ours_is_in_it(private: PrivateCluster) -> None:
     /tmp."""
     user, job_id = waiting_job(private)
     for pid in helpers_outside(private):
-        held = [os.readlink(path) for path in glob.glob(f"/proc/{pid}/fd/*")]
+        held = []
+        for path in glob.glob(f"/proc/{pid}/fd/*"):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                held.append(os.readlink(path))
         assert not [path for path in held if path.startswith(("/tmp/", "/dev/shm/"))], pid
     (user.home / "go").touch()
     assert private.wait(job_id) == COMPLETED
