@@ -34,12 +34,12 @@ from benchmarks.grafana_scale import TimedLoki, wait_flushed
 from benchmarks.prometheus_series import Facts, Node, facts_of
 from logshipper_grafana.parts import links
 from logshipper_ingest.loki.client import LokiClient
-from logshipper_ingest.metrics.remote_write import _HEADERS
 from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder
-from logshipper_ingest.servers.loki_push import compress
 from tests.grafana.interpolation import Text
 from tests.grafana.pages import Page
 from tests.grafana.sources import PrometheusSource, Range
+from tests.grafana.two_databases import remote_write
+from tests.ingest.metrics.test_remote_write import RECEIVER
 from tests.servers.progress import Progress
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.job_views import FakeCapture
@@ -145,7 +145,7 @@ class Bench:
                 PrometheusServer(
                     scrape_interval="5s",
                     config={"storage": {"tsdb": {"out_of_order_time_window": "2d"}}},
-                    flags=("--web.enable-remote-write-receiver",),
+                    flags=RECEIVER,
                 )
             )
             self._series(nodes, prometheus)
@@ -326,9 +326,7 @@ class Bench:
         ]
         lines = [f"logshipper_job_info{{{labels}}} 1" for labels in captures]
         lines += [f'logshipper_job_state{{{labels}, state="RUNNING"}} 1' for labels in captures]
-        body = compress(b"".join(SeriesEncoder({}).encode("\n".join(lines), at_ms - 1000)))
-        answer = requests.post(f"{prometheus.url}/api/v1/write", body, headers=_HEADERS, timeout=60)
-        answer.raise_for_status()
+        remote_write(prometheus.url, SeriesEncoder({}).encode("\n".join(lines), at_ms - 1000))
 
     # ---- what is printed
 

@@ -6,34 +6,22 @@ whose end nobody told.
 """
 
 from logshipper_grafana.parts import queries
-from logshipper_grafana.parts.loki_metrics import count, events
+from logshipper_grafana.parts.loki_metrics import (
+    CAPTURE,
+    RANGE,
+    count,
+    entries,
+    events,
+    in_choice,
+    where,
+)
 from logshipper_ingest.model.key_reports import VALUE
 
-_CAPTURE = "job_id, host, attempt, step, task"
-_RANGE = "[$__range]"
-_NAMED = '{{if contains (lower (urldecode "${name:percentencode}")) (lower .name)}}yes{{end}}'
+_NAMED = 'contains (lower (urldecode "${name:percentencode}")) (lower .name)'
 _FITS = "started|closed"  # each says whose the job is
 
 
-def _where(template: str) -> str:
-    """Entries of which the template says yes."""
-    return f" | label_format lsfits=`{template}` | lsfits=`yes`"
-
-
-def _chosen(name: str) -> str:
-    """Of all, Grafana says All until 10, and $__all later."""
-    fits = " ".join(
-        (
-            f'(contains "&var-{name}=All&" $lc)',
-            f'(contains "&var-{name}=$__all&" $lc)',
-            f'(contains (print "&var-{name}=" .{name} "&") $lc)',
-        )
-    )
-    chosen = f'{{{{$lc := urldecode "&${{{name}:queryparam}}&"}}}}'
-    return _where(f"{chosen}{{{{if or {fits}}}}}yes{{{{end}}}}")
-
-
-_OF_USER = _chosen("user")
+_OF_USER = in_choice("user", "user")
 
 
 def _of_any_user(names: str, *fields: str) -> str:
@@ -48,7 +36,7 @@ def _events(names: str, *fields: str) -> str:
 
 def _reports(of: str = "") -> str:
     """Of keys with numbers."""
-    return f'{{cluster=`${{cluster:raw}}`, kind="{VALUE}"}}{of} | json key=`key`, last=`last` | last!=``'
+    return f"{entries(of, VALUE, every_node=True)} | json key=`key`, last=`last` | last!=``"
 
 
 def labels(name: str) -> str:
@@ -64,7 +52,7 @@ def all_keys() -> str:
 def _over_range(function: str, entries: str, label: str) -> str:
     """Of the numbers in a label; entries without one are left out, such as of agents of a version
     before."""
-    return f"{function}_over_time({entries} | {label}!=`` | unwrap {label} | __error__=`` {_RANGE})"
+    return f"{function}_over_time({entries} | {label}!=`` | unwrap {label} | __error__=`` {RANGE})"
 
 
 # ---- jobs
@@ -72,9 +60,9 @@ def _over_range(function: str, entries: str, label: str) -> str:
 
 def infos() -> str:
     """A series for each job that fits what is chosen, with what its columns are."""
-    entries = _events(_FITS, "name", "account", "partition")
-    entries += _where(_NAMED) + _chosen("partition")
-    return f"topk by(job_id)(1, {count(entries, 'job_id, name, user, account, partition')})"
+    fitting = _events(_FITS, "name", "account", "partition")
+    fitting += where(_NAMED) + in_choice("partition", "partition")
+    return f"topk by(job_id)(1, {count(fitting, 'job_id, name, user, account, partition')})"
 
 
 def _starts() -> str:
@@ -95,13 +83,13 @@ def starts() -> str:
 
 def _open() -> str:
     """Captures that nobody closed."""
-    began, over = count(_events("started"), _CAPTURE), count(_events("closed"), _CAPTURE)
-    return f"{began} unless on({_CAPTURE}) {over}"
+    began, over = count(_events("started"), CAPTURE), count(_events("closed"), CAPTURE)
+    return f"{began} unless on({CAPTURE}) {over}"
 
 
 def running() -> str:
     """Jobs of whose newest attempt a capture is open that isn't silent, with `state`."""
-    alive = f"({_open()}) unless on({_CAPTURE}) ({_silent()})"
+    alive = f"({_open()}) unless on({CAPTURE}) ({_silent()})"
     return _of_newest_attempt(_alive(alive, "RUNNING"))
 
 
@@ -114,7 +102,7 @@ def _silent() -> str:
     """Captures of which their node's agent said last that they are silent."""
     silence = '{{if eq .lsevent "heartbeat_lost"}}1{{else}}0{{end}}'
     said = _events("|".join(queries.HEARTBEATS)) + f" | label_format lssilent=`{silence}`"
-    return f"{_over_range('last', said, 'lssilent')} by ({_CAPTURE}) > 0"
+    return f"{_over_range('last', said, 'lssilent')} by ({CAPTURE}) > 0"
 
 
 def _alive(captures: str, state: str) -> str:
@@ -131,7 +119,7 @@ def states() -> str:
     by_state = "max by(job_id, attempt, state)"
     by_slurm = f"{by_state}({_over_range('max', told, 'ended_ns')})"
     by_capture = f"{by_state}({_over_range('max', ranked, 'lsrank')})"
-    silent = f"({_open()}) and on({_CAPTURE}) ({_silent()})"
+    silent = f"({_open()}) and on({CAPTURE}) ({_silent()})"
     series = (
         f"topk by(job_id)(1, {_of_newest_attempt(by_slurm)})",
         running(),
@@ -144,9 +132,8 @@ def states() -> str:
 def ends() -> str:
     """Of each job's newest attempt, in nanoseconds since 1970; of captures that were killed when it
     was found."""
-    end = "{{if .ended_ns}}{{.ended_ns}}{{else}}{{unixEpochNanos __timestamp__}}{{end}}"
-    entries = f"{_events('closed', 'ended_ns')} | label_format lsend=`{end}`"
-    series = f"max by(job_id, attempt)({_over_range('max', entries, 'lsend')})"
+    ended = f"{_events('closed', 'ended_ns')} | label_format lsend=`{queries.END_NS}`"
+    series = f"max by(job_id, attempt)({_over_range('max', ended, 'lsend')})"
     return f"max by(job_id)({_of_newest_attempt(series)})"
 
 
@@ -156,10 +143,9 @@ def _open_jobs() -> str:
 
 
 def durations() -> str:
-    """Seconds; of a job that runs until the end of the page's time."""
-    end = "{{min (int (unixEpoch now)) (div ${__to} 1000)}}"  # the page's time may lie ahead
-    entries = f"{_events('started')} | label_format lsuntil=`{end}`"
-    until = f"max by(job_id)({_over_range('max', entries, 'lsuntil')}) * 1e9"
+    """Seconds; of a job that runs until the end of the page's time, or now."""
+    began = f"{_events('started')} | label_format lsuntil=`{{{{{queries.PAGE_END_SECS}}}}}`"
+    until = f"max by(job_id)({_over_range('max', began, 'lsuntil')}) * 1e9"
     until_now = f"({until} and on(job_id) {_open_jobs()})"
     return f"(({until_now} or on(job_id) {ends()}) - {starts()}) / 1e9"
 
@@ -173,9 +159,9 @@ def page_times() -> tuple[str, str]:
 def node_words() -> str:
     """As queries.node_words; of a job whose scheduler says no number of nodes, `+ others`."""
     node = "{{.host}}{{if .nodes}}{{if gt (int .nodes) 1}} +{{sub (int .nodes) 1}}{{end}}{{end}}"
-    entries = f"{_events(_FITS, 'started_ns', 'nodes')} | label_format node=`{node}`"
-    begun = f"min by(job_id, attempt, node)({_over_range('min', entries, 'started_ns')})"
-    first = f"bottomk by(job_id)(1, {_of_newest_attempt(begun)})"
+    with_node = f"{_events(_FITS, 'started_ns', 'nodes')} | label_format node=`{node}`"
+    begins = f"min by(job_id, attempt, node)({_over_range('min', with_node, 'started_ns')})"
+    first = f"bottomk by(job_id)(1, {_of_newest_attempt(begins)})"
     nodes = _of_newest_attempt(count(_events(_FITS), "job_id, attempt, host"))
     several = f"count by(job_id)({nodes}) > 1"
     others = f"label_replace({first} and on(job_id) ({several}), `node`, `$1 + others`, `node`, `([^ ]+)`)"
@@ -184,14 +170,14 @@ def node_words() -> str:
 
 def lost() -> str:
     """Lines of each job."""
-    newest = f"{_over_range('last', _events('closed', 'lost'), 'lost')} by ({_CAPTURE})"
+    newest = f"{_over_range('last', _events('closed', 'lost'), 'lost')} by ({CAPTURE})"
     return f"sum by(job_id)({newest})"
 
 
 def last_values(key: str) -> str:
     """The last number of the key that the variable names, of each job's newest attempt."""
-    named = f'{{{{if eq .key (urldecode "${{{key}:percentencode}}")}}}}yes{{{{end}}}}'
-    newest = f"{_over_range('last', _reports(_OF_USER) + _where(named), 'last')} by ({_CAPTURE})"
+    named = f'eq .key (urldecode "${{{key}:percentencode}}")'
+    newest = f"{_over_range('last', _reports(_OF_USER) + where(named), 'last')} by ({CAPTURE})"
     return f"max by(job_id)({_of_newest_attempt(newest)})"
 
 
@@ -201,8 +187,8 @@ def ends_by_number() -> str:
         f'{{{{if and .signal (ne .signal "0")}}}}{{{{add {queries.SIGNALLED} (int .signal)}}}}'
         "{{else}}{{.exit_code}}{{end}}"
     )
-    entries = f"{_events('closed', 'exit_code', 'signal')} | label_format lsend=`{number}`"
-    series = f"max by(job_id, attempt)({_over_range('max', entries, 'lsend')})"
+    ended = f"{_events('closed', 'exit_code', 'signal')} | label_format lsend=`{number}`"
+    series = f"max by(job_id, attempt)({_over_range('max', ended, 'lsend')})"
     return f"max by(job_id)({_of_newest_attempt(series)})"
 
 

@@ -29,12 +29,11 @@ SOURCE_PATTERN = '/[{,]v="(?<value>[^|"]*)[|](?<text>[^"]*)"/'
 _CLUSTER = "cluster=`${cluster:raw}`"
 OF_JOB = " | job_id=`${job:percentencode}`"
 OF_JOBS = " | job_id=~`${jobs:pipe}`"
-_CAPTURE = "job_id, host, attempt, step, task"
-_RANGE = "[$__range]"
+CAPTURE = "job_id, host, attempt, step, task"
+RANGE = "[$__range]"
 _NOTHING = "vector(0) unless vector(0)"  # of a comparison VictoriaMetrics would keep the labels
 # Prometheus takes what follows, up to a single quote, for a text that nobody reads.
 _ONLY_TEXT = f"label_replace({_NOTHING}, 'z', '"
-_CHOSEN = "&${y:queryparam}&"
 _X_NAME, _CHOICE_NAME = (f'(urldecode "${{{name}:percentencode}}")' for name in ("x", "xsel"))
 
 
@@ -74,7 +73,7 @@ def known_jobs(matchers: str) -> str:
 # ---- what is read
 
 
-def _entries(jobs: str, kind: str, *, every_node: bool = False) -> str:
+def entries(jobs: str, kind: str, *, every_node: bool = False) -> str:
     nodes = "" if every_node else ", host=~`${nodes:pipe}`"
     return f"{{{_CLUSTER}, kind=~`{kind}`{nodes}}}{jobs}"
 
@@ -83,24 +82,34 @@ def events(jobs: str, names: str, *fields: str, every_node: bool = False) -> str
     """names: a regular expression; fields: NAME or LABEL=NAME, which become labels."""
     pairs = (field.partition("=") for field in fields)
     labels = "".join(f", {label}=`{name or label}`" for label, _, name in pairs)
-    entries = _entries(jobs, queries.kinds_of(names), every_node=every_node)
-    return f"{entries} | json lsevent=`event`{labels} | lsevent=~`{names}`"
+    read = entries(jobs, queries.kinds_of(names), every_node=every_node)
+    return f"{read} | json lsevent=`event`{labels} | lsevent=~`{names}`"
 
 
 def keys(jobs: str, *, numbers: str = "") -> str:
     """The reports of keys that a graph may have. numbers: a label for a number of theirs."""
     more = f", lsnumber=`{numbers}`" if numbers else ""
     fields = f"key=`key`, lsrank=`rank`, own_x=`own_x`, constant=`constant`{more}"
-    return f"{_entries(jobs, VALUE)} | json {fields} | lsrank!=``"
+    return f"{entries(jobs, VALUE)} | json {fields} | lsrank!=``"
 
 
 def count(selector: str, by: str) -> str:
-    return f"max by ({by})(count_over_time({selector} {_RANGE}))"
+    return f"max by ({by})(count_over_time({selector} {RANGE}))"
 
 
-def _where(condition: str) -> str:
+def where(condition: str) -> str:
     """Keeps what fulfils a condition of a template."""
     return f" | label_format lsfits=`{{{{if {condition}}}}}yes{{{{end}}}}` | lsfits=`yes`"
+
+
+def in_choice(variable: str, label: str) -> str:
+    """Keeps what has a label that the variable's choice has. Of all, Grafana says All until 10, and
+    $__all later."""
+    chosen = f' | label_format lschosen=`{{{{urldecode "&${{{variable}:queryparam}}&"}}}}`'
+    return chosen + where(
+        f'or (contains "&var-{variable}=All&" .lschosen) (contains "&var-{variable}=$__all&" .lschosen) '
+        f'(contains (print "&var-{variable}=" .{label} "&") .lschosen)'
+    )
 
 
 # ---- nodes, attempts, tasks
@@ -112,7 +121,7 @@ def nodes() -> list[Json]:
     node may have it. Heartbeats, most of all entries, aren't read for it. Asked once: else all
     others were asked again with each refresh; and so plainly that Loki takes it of any length of
     time."""
-    starts = _entries(_saying("started") + OF_JOB, "event", every_node=True)
+    starts = entries(_saying("started") + OF_JOB, "event", every_node=True)
     started = 'label_replace(vector(0), "started", "${started:pipe}", "", "")'
     host = f'label_replace({started}, "host", ".+", "", "")'
     return [
@@ -146,7 +155,7 @@ def _saying(event: str) -> str:
 
 
 def every_event(jobs: str) -> str:
-    return _entries(jobs, "event", every_node=True)
+    return entries(jobs, "event", every_node=True)
 
 
 def hosts() -> str:
@@ -165,7 +174,7 @@ def slurm_hosts() -> str:
 def attempt_choices() -> str:
     """As queries.attempt_choices."""
     starts = events(OF_JOB, "started", "started_ns")
-    started = f"max by (attempt)(max_over_time({starts} | unwrap started_ns {_RANGE}))"
+    started = f"max by (attempt)(max_over_time({starts} | unwrap started_ns {RANGE}))"
     single = f"label_replace({count(starts, 'attempt')}, `choice`, `$1`, `attempt`, `(.+)`)"
     last = f"label_replace(topk(1, {started}), `choice`, `last`, ``, ``)"
     return _choices(last, single, "last", "attempt")
@@ -175,7 +184,7 @@ def task_choices() -> str:
     """As queries.task_choices."""
     tasks = keys(OF_JOB) + queries.ATTEMPTS
     number = f"{tasks} | label_format lstask=`{{{{.task}}}}` | unwrap lstask"
-    lowest = f"bottomk(1, max by (task)(max_over_time({number} {_RANGE})))"
+    lowest = f"bottomk(1, max by (task)(max_over_time({number} {RANGE})))"
     lowest = f"label_replace({lowest}, `choice`, `lowest`, ``, ``)"
     single = f"label_replace({count(tasks, 'task')}, `choice`, `$1`, `task`, `(.+)`)"
     return _choices(lowest, single, "lowest", "task")
@@ -192,10 +201,10 @@ def own_time() -> tuple[str, str]:
     """As queries.own_time."""
     starts = events(OF_JOB, "started|closed", "started_ns")
     ends = events(OF_JOB, queries.ACCOUNTS, "ended_ns") + (
-        " | label_format lsend=`{{if .ended_ns}}{{.ended_ns}}{{else}}{{unixEpochNanos __timestamp__}}{{end}}`"
+        f" | label_format lsend=`{queries.END_NS}`"
     )
-    begin = f"min(min_over_time({starts} | started_ns!=`` | unwrap started_ns {_RANGE}))"
-    end = f"max(max_over_time({ends} | unwrap lsend {_RANGE}))"
+    begin = f"min(min_over_time({starts} | started_ns!=`` | unwrap started_ns {RANGE}))"
+    end = f"max(max_over_time({ends} | unwrap lsend {RANGE}))"
     return f"{begin} / 1e6 - {queries.PAD_MS}", f"{end} / 1e6 + {queries.PAD_MS}"
 
 
@@ -216,7 +225,7 @@ def ranks(jobs: str) -> str:
     )
     selector = f"{keys(jobs)} | label_format lsfits=`{fits}`"
     selector += f" | lsfits=`yes` or (lsfits=`auto` and lsrank >= {RULE_UNIT})"
-    return f"max by (key)(max_over_time({selector} | unwrap lsrank {_RANGE}))"
+    return f"max by (key)(max_over_time({selector} | unwrap lsrank {RANGE}))"
 
 
 def x_key() -> str:
@@ -230,12 +239,8 @@ def x_key() -> str:
 # ---- keys to draw
 
 _CHANGING = " | constant!=`true`"  # as queries.NO_CONSTANT
-_NOT_X = _where(f"ne .key {_X_NAME}")
-# of all, Grafana says All until 10, and $__all later
-_IN_CHOICE = f' | label_format lschosen=`{{{{urldecode "{_CHOSEN}"}}}}`' + _where(
-    'or (contains "&var-y=All&" .lschosen) (contains "&var-y=$__all&" .lschosen) '
-    '(contains (print "&var-y=" .key "&") .lschosen)'
-)
+_NOT_X = where(f"ne .key {_X_NAME}")
+_IN_CHOICE = in_choice("y", "key")
 # what keys_to_draw has of a key but for its digits and DENSE
 _PICKED = f" | label_format lspicked=`{queries.PICKED.format(key='{{.key}}', own_x='{{.own_x}}')}`"
 
@@ -245,7 +250,7 @@ def changing_numbers(jobs: str, *labels: str, stages: str = "") -> str:
     differ. labels: `key`, and what stages set."""
     selector = keys(jobs, numbers="count") + _CHANGING + _NOT_X + stages
     by = ", ".join(labels)
-    newest = f"last_over_time({selector} | unwrap lsnumber {_RANGE}) by ({_CAPTURE}, {by})"
+    newest = f"last_over_time({selector} | unwrap lsnumber {RANGE}) by ({CAPTURE}, {by})"
     return f"sum by (job_id, host, {by})({newest})"
 
 
@@ -262,7 +267,7 @@ def keys_to_draw() -> str:
     """As queries.or_no_graph of queries.keys_to_draw, of the chosen keys."""
     counts = _job_numbers(_IN_CHOICE + _PICKED, "key", "lspicked")
     largest = f"topk by (key)(1, {counts})"
-    places = f"(max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {_RANGE}))) % {RULE_UNIT}"
+    places = f"(max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {RANGE}))) % {RULE_UNIT}"
     several = f"({_job_numbers(_IN_CHOICE, 'key')} > 1)"
     first = f"bottomk({queries.MAX_GRAPHS}, {places} and on(key) {several})"
     picked = f"max by (picked)(({_by_digits(largest, _DIGITS)}) and on(key) {first})"
@@ -304,5 +309,5 @@ def more_keys_words() -> str:
 def record_count() -> str:
     """As queries.record_count."""
     accounts = events(OF_JOB, queries.ACCOUNTS, "records")
-    newest = f"last_over_time({accounts} | unwrap records {_RANGE}) by ({_CAPTURE})"
+    newest = f"last_over_time({accounts} | unwrap records {RANGE}) by ({CAPTURE})"
     return f"max(sum by (host)({newest})) or on() (vector(0) - 1)"

@@ -37,6 +37,10 @@ STATES = {
     state: rank for rank, state in enumerate((*SLURM_STATES, UNRESPONSIVE, RUNNING))
 }  # by how bad
 _ALIVE = ("UNRESPONSIVE", "RUNNING")
+# in templates: the end of the page's time, or now where that lies ahead; when an event's capture
+# ended, or was seen last, in nanoseconds since 1970
+PAGE_END_SECS = "min (int (unixEpoch now)) (div ${__to} 1000)"
+END_NS = "{{if .ended_ns}}{{.ended_ns}}{{else}}{{unixEpochNanos __timestamp__}}{{end}}"
 _SILENT_SECS = SHIPPED_UNRESPONSIVE_NS // 10**9
 _VANISHED_SECS = 120  # since a capture's last sign of life, as scraped each minute
 _PLACE = "cluster, job_id, attempt, step, task"
@@ -106,8 +110,7 @@ def newest_of(events: str, value: str, by: str = "host, attempt, step, task") ->
 def state_rank() -> str:
     """Unwraps the state that an event says, as a number, as in STATES; its field `state` is a
     label."""
-    end = "min (int (unixEpoch now)) (div ${__to} 1000)"  # of the page's time, which may lie ahead
-    silent = f"gt (sub ({end}) (int (unixEpoch __timestamp__))) {_SILENT_SECS}"
+    silent = f"gt (sub ({PAGE_END_SECS}) (int (unixEpoch __timestamp__))) {_SILENT_SECS}"
     ranks = "".join(
         f'{{{{else if eq .state "{state}"}}}}{rank}'
         for state, rank in STATES.items()
@@ -179,8 +182,7 @@ def records_with_gaps() -> str:
 
 def duration() -> str:
     """Seconds from the first start to the last sign of life, or the end."""
-    at = "{{if .ended_ns}}{{.ended_ns}}{{else}}{{unixEpochNanos __timestamp__}}{{end}}"
-    unwrapped = f" | label_format lsat=`{at}` | unwrap lsat"
+    unwrapped = f" | label_format lsat=`{END_NS}` | unwrap lsat"
     last = f"max({newest(unwrapped, ACCOUNTS, 'ended_ns')})"
     return f"({last} - min({newest(' | unwrap started_ns', 'started', 'started_ns')})) / 1e9"
 
