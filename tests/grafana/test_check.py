@@ -498,7 +498,7 @@ def test_limits_of_the_compose_file_are_well_and_only_those_for_reading_are_look
     findings = reading_limits(compose_limits())
     assert {finding.level for finding in findings} == {"ok"}
     assert {finding.about for finding in findings} == {
-        "loki schema_config", "loki allow_structured_metadata", "loki max_query_length"
+        "loki schema_config", "loki allow_structured_metadata", "loki max_query_length", "loki max_query_series"
     }  # fmt: skip
     old = compose_limits()
     old["schema_config"]["configs"][0]["schema"] = "v12"

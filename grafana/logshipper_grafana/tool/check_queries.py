@@ -43,8 +43,11 @@ _BUILT_IN = {
 _FIXES = (  # the first that is found in a server's words
     ("max entries limit", "Loki, limits_config: max_entries_limit_per_query: 5000."),
     ("query time range exceeds", "Loki, limits_config: max_query_length: 31d."),
-    ("maximum number of series", "Loki, limits_config: max_query_series: 500, or more."),
-    ("maximum of series", "Loki, limits_config: max_query_series: 500, or more."),
+    (
+        "maximum number of series",
+        "Loki, limits_config: max_query_series: 20000, or more than it is.",
+    ),
+    ("maximum of series", "Loki, limits_config: max_query_series: 20000, or more than it is."),
     ("read too many bytes", "Loki, limits_config: max_query_bytes_read: more, or 0."),
     ("query would read", "Loki, limits_config: max_query_bytes_read: more, or 0."),
     ("parse error", "Is the server as new as docs/grafana.md asks for?"),
