@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Sequence
+from operator import itemgetter
 from urllib.parse import parse_qs
 
 import pytest
@@ -186,6 +188,82 @@ def test_the_end_of_a_capture_says_whose_it_is_and_when_it_ran(jobs: Fixture) ->
         assert job.begin_ms <= event["started_ns"] / 1e6 <= event["ended_ns"] / 1e6 <= job.end_ms
 
 
+def push(fixture: Fixture, labels: Json, entries: Sequence[tuple[int, Json, Json]]) -> None:
+    """Entries with their times in ns since 1970 and their metadata, as agents write them."""
+    values = [
+        [str(time_ns), json.dumps(line, separators=(",", ":")), metadata]
+        for time_ns, line, metadata in entries
+    ]
+    stream = {"stream": {"service_name": "logshipper", **labels}, "values": values}
+    requests.post(
+        f"{fixture.loki.url}/loki/api/v1/push", json={"streams": [stream]}, timeout=30
+    ).raise_for_status()
+
+
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture(scope="module")
+def long_runs(empty: Fixture) -> str:
+    """A cluster whose jobs began two days ago, by what their node's agent tells in each hour, and what
+    they do now: one runs, of one a step ended, one ended ten minutes ago, one 40 minutes ago."""
+    cluster, now_ns = f"{CLUSTER}-long", time.time_ns()
+    began_ns = now_ns - 48 * HOUR_NS - 1800 * 10**9
+    told: list[tuple[int, Json, Json]] = []
+
+    def tell(job: str, time_ns: int, event: str, step: str = "0", **facts: object) -> None:
+        whose = {"job_id": job, "attempt": "1", "step": step, "task": "0", "user": f"{job}-user"}
+        told.append((time_ns, {"event": event, **facts}, whose))
+
+    for job, runs_secs in (("runs", 0), ("steps", 0), ("ended", 600), ("earlier", 2400)):
+        facts = {"name": job, "user": f"{job}-user", "partition": "gpu", "started_ns": began_ns}
+        end_ns = now_ns - runs_secs * 10**9
+        tell(job, began_ns, "started", **facts)
+        for hour in range(1, 49):
+            if began_ns + hour * HOUR_NS < end_ns:
+                tell(job, began_ns + hour * HOUR_NS, "still_running", **facts)
+        if runs_secs:
+            tell(job, end_ns, "closed", state="COMPLETED", exit_code=0, ended_ns=end_ns, **facts)
+    facts = {"name": "steps", "user": "steps-user", "started_ns": now_ns - 900 * 10**9}
+    ended = {"state": "FAILED", "exit_code": 1, "ended_ns": now_ns - 300 * 10**9}
+    tell("steps", now_ns - 300 * 10**9, "closed", "1", **ended, **facts)
+    push(
+        empty, {"cluster": cluster, "host": "n9", "kind": "event"}, sorted(told, key=itemgetter(0))
+    )
+    return cluster
+
+
+@pytest.mark.parametrize("mins", [15, 600, 1440])
+def test_jobs_that_began_before_the_page_s_time_are_listed(
+    mins: int, empty: Fixture, long_runs: str
+) -> None:
+    """Those that were there in it, running since they began; a step's end isn't the job's."""
+    end_ms = time.time_ns() // 10**6
+    when = Range(end_ms - mins * 60_000, end_ms)
+    page = Page(links.JOBS, empty.sources, when, cluster=long_runs)
+    rows = {row["job_id"]: row for row in page.show("Captured jobs: newest first").rows()}
+    running = dict.fromkeys(("runs", "steps"), "RUNNING")
+    ended = {"ended": "COMPLETED"} | ({} if mins == 15 else {"earlier": "COMPLETED"})
+    assert {job: row["state"] for job, row in rows.items()} == running | ended
+    for job, row in rows.items():
+        assert (row["name"], row["user"], row["node"]) == (job, f"{job}-user", "n9")
+        assert row["partition"] == "gpu" or job == "steps"
+        assert row["duration"] == pytest.approx(48.5 * 3600, abs=3000)
+        assert ("to" in row) == (job in ended)
+    assert page.show("Captured jobs running").stat() == 2
+    assert page.variables["running"].selected() == [("n9", "n9")]
+    chosen = Page(links.JOBS, empty.sources, when, cluster=long_runs, user=["steps-user"])
+    assert [row["job_id"] for row in chosen.show("Captured jobs: newest first").rows()] == ["steps"]
+
+
+def test_where_a_job_runs_is_known_without_its_start(empty: Fixture, long_runs: str) -> None:
+    end_ms = time.time_ns() // 10**6
+    page = Page(
+        links.JOB, empty.sources, Range(end_ms - 900_000, end_ms), cluster=long_runs, job="runs"
+    )
+    assert page.value("nodes") == "n9"
+
+
 def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
     """Its reports of keys have no ranks."""
     cluster, now_ns = f"{CLUSTER}-earlier", time.time_ns()
@@ -200,19 +278,11 @@ def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
     }
     place = {"job_id": "earlier", "attempt": "1", "step": "0", "task": "0", "user": "root"}
     for kind, entries in lines.items():
-        labels = {"cluster": cluster, "host": "n9", "kind": kind, "service_name": "logshipper"}
-        values = [
-            [
-                str(now_ns + number),
-                json.dumps(line, separators=(",", ":")),  # as agents write it
-                {**place, "n": str(number)},
-            ]
+        told = [
+            (now_ns + number, line, {**place, "n": str(number)})
             for number, line in enumerate(entries, start=1)
         ]
-        push = {"streams": [{"stream": labels, "values": values}]}
-        requests.post(
-            f"{empty.loki.url}/loki/api/v1/push", json=push, timeout=30
-        ).raise_for_status()
+        push(empty, {"cluster": cluster, "host": "n9", "kind": kind}, told)
     when = Range(now_ns // 10**6 - 60_000, now_ns // 10**6 + 60_000)
     page = Page(links.JOB, empty.sources, when, cluster=cluster, job="earlier")
     assert page.variables["host"].options == [("n9", "n9")]

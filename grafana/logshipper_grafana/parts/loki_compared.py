@@ -3,6 +3,7 @@
 from logshipper_grafana.parts import queries
 from logshipper_grafana.parts.loki_metrics import (
     OF_JOBS,
+    STARTS,
     changing_numbers,
     count,
     events,
@@ -11,6 +12,7 @@ from logshipper_grafana.parts.loki_metrics import (
     ranks,
 )
 from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
+from logshipper_ingest.model.job import CLOSED
 from logshipper_ingest.model.ranks import RULE_UNIT
 
 # of a job's name: what may stand in a query
@@ -33,7 +35,7 @@ def job_count() -> str:
 def jobs() -> str:
     """As `title`, the jobs of the chosen users that were there in the page's time: their names, ids
     and users. All nodes' events are read."""
-    starts = events(" | user=~`${user:pipe}`", "started|closed", "name", every_node=True)
+    starts = events(" | user=~`${user:pipe}`", f"{STARTS}|{CLOSED}", "name", every_node=True)
     title = " | label_format title=`{{.name}} · {{.job_id}} · {{.user}}`"
     return count(starts + title, "title")
 
@@ -50,7 +52,7 @@ def names() -> str:
         f"{{{{.job_id}}}}={{{{if and .name ({is_safe})}}}}{{{{.name}}}} ({{{{.job_id}}}})"
         "{{else}}{{.job_id}}{{end}}"
     )
-    starts = events(OF_JOBS, "started", "name")
+    starts = events(OF_JOBS, f"{STARTS}|{CLOSED}", "name")
     return count(f"{starts} | label_format called=`{called}`", "called")
 
 

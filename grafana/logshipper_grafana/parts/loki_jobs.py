@@ -2,31 +2,38 @@
 knows none of them; as loki_metrics, which see.
 
 Only events are read, and reports of keys; heartbeats, most of all entries, aren't: a job runs
-whose end nobody told.
+whose end nobody told. What is read begins before the page's time, as a job that ran then has said so
+shortly before (LOOK_BACK).
 """
 
 from logshipper_grafana.parts import queries
 from logshipper_grafana.parts.loki_metrics import (
     CAPTURE,
+    LOOK_BACK,
     RANGE,
-    count,
+    STARTS,
     entries,
     events,
     in_choice,
+    saying,
     where,
 )
+from logshipper_grafana.parts.loki_metrics import count as count_over
+from logshipper_ingest.model.job import CLOSED
 from logshipper_ingest.model.key_reports import VALUE
 
 _NAMED = 'contains (lower (urldecode "${name:percentencode}")) (lower .name)'
-_FITS = "started|closed"  # each says whose the job is
-
+_FITS = f"{STARTS}|{CLOSED}"  # each says whose the job is
 
 _OF_USER = in_choice("user", "user")
 
 
+def count(selector: str, by: str) -> str:
+    return count_over(selector, by, LOOK_BACK)
+
+
 def _of_any_user(names: str, *fields: str) -> str:
-    """Lines are left out before they are parsed."""
-    return events(f' |~ `"event":"({names})"`', names, *fields, every_node=True)
+    return events(saying(names), names, *fields, every_node=True)
 
 
 def _events(names: str, *fields: str) -> str:
@@ -52,17 +59,23 @@ def all_keys() -> str:
 def _over_range(function: str, entries: str, label: str) -> str:
     """Of the numbers in a label; entries without one are left out, such as of agents of a version
     before."""
-    return f"{function}_over_time({entries} | {label}!=`` | unwrap {label} | __error__=`` {RANGE})"
+    return (
+        f"{function}_over_time({entries} | {label}!=`` | unwrap {label} | __error__=`` {LOOK_BACK})"
+    )
 
 
 # ---- jobs
 
 
 def infos() -> str:
-    """A series for each job that fits what is chosen, with what its columns are."""
+    """A series for each job that fits what is chosen and was there in the page's time, with what its
+    columns are."""
     fitting = _events(_FITS, "name", "account", "partition")
     fitting += where(_NAMED) + in_choice("partition", "partition")
-    return f"topk by(job_id)(1, {count(fitting, 'job_id, name, user, account, partition')})"
+    ended = count_over(_events(CLOSED), "job_id", RANGE)
+    there = f"{ended} or on(job_id) max by(job_id)({_open()})"
+    jobs = count(fitting, "job_id, name, user, account, partition")
+    return f"topk by(job_id)(1, {jobs} and on(job_id) ({there}))"
 
 
 def _starts() -> str:
@@ -83,7 +96,7 @@ def starts() -> str:
 
 def _open() -> str:
     """Captures that nobody closed."""
-    began, over = count(_events("started"), CAPTURE), count(_events("closed"), CAPTURE)
+    began, over = count(_events(STARTS), CAPTURE), count(_events(CLOSED), CAPTURE)
     return f"{began} unless on({CAPTURE}) {over}"
 
 
@@ -114,7 +127,7 @@ def states() -> str:
     rank = "".join(
         f'{{{{if eq .state "{state}"}}}}{rank}{{{{end}}}}' for state, rank in queries.STATES.items()
     )
-    ranked = f"{_events('closed', 'state')} | state!=`` | label_format lsrank=`{rank}`"
+    ranked = f"{_events(CLOSED, 'state')} | state!=`` | label_format lsrank=`{rank}`"
     told = f"{_events(queries.JOB_ENDED, 'state', 'ended_ns')} | state!=``"
     by_state = "max by(job_id, attempt, state)"
     by_slurm = f"{by_state}({_over_range('max', told, 'ended_ns')})"
@@ -132,7 +145,7 @@ def states() -> str:
 def ends() -> str:
     """Of each job's newest attempt, in nanoseconds since 1970; of captures that were killed when it
     was found."""
-    ended = f"{_events('closed', 'ended_ns')} | label_format lsend=`{queries.END_NS}`"
+    ended = f"{_events(CLOSED, 'ended_ns')} | label_format lsend=`{queries.END_NS}`"
     series = f"max by(job_id, attempt)({_over_range('max', ended, 'lsend')})"
     return f"max by(job_id)({_of_newest_attempt(series)})"
 
@@ -144,7 +157,7 @@ def _open_jobs() -> str:
 
 def durations() -> str:
     """Seconds; of a job that runs until the end of the page's time, or now."""
-    began = f"{_events('started')} | label_format lsuntil=`{{{{{queries.PAGE_END_SECS}}}}}`"
+    began = f"{_events(STARTS)} | label_format lsuntil=`{{{{{queries.PAGE_END_SECS}}}}}`"
     until = f"max by(job_id)({_over_range('max', began, 'lsuntil')}) * 1e9"
     until_now = f"({until} and on(job_id) {_open_jobs()})"
     return f"(({until_now} or on(job_id) {ends()}) - {starts()}) / 1e9"
@@ -170,7 +183,7 @@ def node_words() -> str:
 
 def lost() -> str:
     """Lines of each job."""
-    newest = f"{_over_range('last', _events('closed', 'lost'), 'lost')} by ({CAPTURE})"
+    newest = f"{_over_range('last', _events(CLOSED, 'lost'), 'lost')} by ({CAPTURE})"
     return f"sum by(job_id)({newest})"
 
 
@@ -187,7 +200,7 @@ def ends_by_number() -> str:
         f'{{{{if and .signal (ne .signal "0")}}}}{{{{add {queries.SIGNALLED} (int .signal)}}}}'
         "{{else}}{{.exit_code}}{{end}}"
     )
-    ended = f"{_events('closed', 'exit_code', 'signal')} | label_format lsend=`{number}`"
+    ended = f"{_events(CLOSED, 'exit_code', 'signal')} | label_format lsend=`{number}`"
     series = f"max by(job_id, attempt)({_over_range('max', ended, 'lsend')})"
     return f"max by(job_id)({_of_newest_attempt(series)})"
 

@@ -21,6 +21,7 @@ from logshipper_grafana.parts.variables import (
     label_pattern,
     query_variable,
 )
+from logshipper_ingest.model.job import CLOSED, STARTED, STILL_RUNNING, STILL_RUNNING_SECS
 from logshipper_ingest.model.key_reports import VALUE
 from logshipper_ingest.model.ranks import MAX_POINTS, RULE_UNIT
 
@@ -31,6 +32,10 @@ OF_JOB = " | job_id=`${job:percentencode}`"
 OF_JOBS = " | job_id=~`${jobs:pipe}`"
 CAPTURE = "job_id, host, attempt, step, task"
 RANGE = "[$__range]"
+STARTS = f"{STARTED}|{STILL_RUNNING}"  # the events that say whose a job is, and when it began
+# Before the page's time a job that runs has said so once: with the first heartbeat after so long. With
+# 30 days it is less than Loki's default max_query_length.
+LOOK_BACK = f"[{STILL_RUNNING_SECS // 60 + 10}m${{__range_s}}s]"
 _NOTHING = "vector(0) unless vector(0)"  # of a comparison VictoriaMetrics would keep the labels
 # Prometheus takes what follows, up to a single quote, for a text that nobody reads.
 _ONLY_TEXT = f"label_replace({_NOTHING}, 'z', '"
@@ -93,8 +98,8 @@ def keys(jobs: str, *, numbers: str = "") -> str:
     return f"{entries(jobs, VALUE)} | json {fields} | lsrank!=``"
 
 
-def count(selector: str, by: str) -> str:
-    return f"max by ({by})(count_over_time({selector} {RANGE}))"
+def count(selector: str, by: str, span: str = RANGE) -> str:
+    return f"max by ({by})(count_over_time({selector} {span}))"
 
 
 def where(condition: str) -> str:
@@ -117,19 +122,20 @@ def in_choice(variable: str, label: str) -> str:
 
 def nodes() -> list[Json]:
     """The variable `nodes`, those that have anything of the job, so that no other query reads all of
-    them; and `started`, which it is made of: where the job began within the page's time. Else any
-    node may have it. Heartbeats, most of all entries, aren't read for it. Asked once: else all
-    others were asked again with each refresh; and so plainly that Loki takes it of any length of
-    time."""
-    starts = entries(_saying("started") + OF_JOB, "event", every_node=True)
+    them; and `started`, which it is made of: where the job began, or said that it still runs, within
+    the page's time or shortly before it. Else any node may have it. Heartbeats, most of all
+    entries, aren't read for it. Asked once: else all others were asked again with each refresh; and
+    so plainly that Loki takes it of any length of time.
+    """
+    starts = entries(saying(STARTS) + OF_JOB, "event", every_node=True)
     started = 'label_replace(vector(0), "started", "${started:pipe}", "", "")'
     host = f'label_replace({started}, "host", ".+", "", "")'
     return [
         query_variable(
             "started",
             "started",
-            "The nodes where the job began within the page's time, where Loki is asked for keys.",
-            either(_NOTHING, count(starts, "host")),
+            "The nodes where the job began, or said that it still runs, where Loki is asked for keys.",
+            either(_NOTHING, count(starts, "host", LOOK_BACK)),
             label_pattern("host"),
             hide=HIDDEN,
             multi=True,
@@ -149,9 +155,9 @@ def nodes() -> list[Json]:
     ]
 
 
-def _saying(event: str) -> str:
-    """Leaves lines out before they are parsed."""
-    return f' |= `"event":"{event}"`'
+def saying(names: str) -> str:
+    """Leaves lines out before they are parsed. names: a regular expression."""
+    return f' |~ `"event":"({names})"`'
 
 
 def every_event(jobs: str) -> str:
@@ -167,13 +173,13 @@ def hosts() -> str:
 
 def slurm_hosts() -> str:
     """The nodes whose agents say how Slurm ended the job."""
-    ends = events(_saying(queries.JOB_ENDED) + OF_JOB, queries.JOB_ENDED, every_node=True)
+    ends = events(saying(queries.JOB_ENDED) + OF_JOB, queries.JOB_ENDED, every_node=True)
     return queries.or_else(count(ends, "host"), "host", "-")
 
 
 def attempt_choices() -> str:
     """As queries.attempt_choices."""
-    starts = events(OF_JOB, "started", "started_ns")
+    starts = events(OF_JOB, STARTS, "started_ns")
     started = f"max by (attempt)(max_over_time({starts} | unwrap started_ns {RANGE}))"
     single = f"label_replace({count(starts, 'attempt')}, `choice`, `$1`, `attempt`, `(.+)`)"
     last = f"label_replace(topk(1, {started}), `choice`, `last`, ``, ``)"
@@ -199,7 +205,7 @@ def _choices(first: str, single: str, name: str, label: str) -> str:
 
 def own_time() -> tuple[str, str]:
     """As queries.own_time."""
-    starts = events(OF_JOB, "started|closed", "started_ns")
+    starts = events(OF_JOB, f"{STARTS}|{CLOSED}", "started_ns")
     ends = events(OF_JOB, queries.ACCOUNTS, "ended_ns") + (
         f" | label_format lsend=`{queries.END_NS}`"
     )

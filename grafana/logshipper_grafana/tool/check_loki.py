@@ -23,6 +23,7 @@ from logshipper_ingest.servers.server_units import (
 LOOK_BACK_NS = 86_400 * 10**9
 _MONTH_SECS = 30 * 86_400
 SERIES = 500  # Loki's own max_query_series
+LISTED_SERIES = 20_000  # for a list of jobs that Prometheus doesn't know
 _SERVICE = "logshipper"
 _TENANT_LIMITS = "/config/tenant/v1/limits"
 _NEEDED = (
@@ -173,9 +174,15 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
     series = size_bytes(limits.get("max_query_series"))
     if series is not None:
         words = f"{series or 'no limit'}; panels with more series than that show an error"
-        findings.append(
-            _rule("max_query_series", words, series == 0 or series >= SERIES, f"{SERIES}, or more")
-        )
+        fits = series == 0 or series >= SERIES
+        findings.append(_rule("max_query_series", words, fits, f"{LISTED_SERIES}"))
+        if SERIES <= series < LISTED_SERIES:
+            words = (
+                f"{series}: where Prometheus doesn't know the jobs (with tenants, or after its "
+                "retention), a list of more captures than that shows an error instead"
+            )
+            fix = f"limits_config: max_query_series: {LISTED_SERIES}."
+            findings[-1] = Finding("note", "loki max_query_series", words, fix)
     longest = duration_secs(limits.get("max_query_length"))
     if longest and _MONTH_SECS <= longest <= _MONTH_SECS + 3600:
         words = (

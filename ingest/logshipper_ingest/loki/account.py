@@ -18,16 +18,21 @@ from logshipper.spool.segment import Stream
 from logshipper_ingest.model.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
 from logshipper_ingest.model.capture_id import CaptureId, JobKey
 from logshipper_ingest.model.job import (
+    CLOSED,
     END_STATES,
+    ENDED,
     HEARTBEAT,
     HEARTBEAT_LOST,
     HISTORY,
     JOB_ENDED,
+    MARKS,
     MAX_NODES,
     NAME,
     RUNNING,
     SHIPPED_UNRESPONSIVE_NS,
     SLURM_STATES,
+    STARTED,
+    STILL_RUNNING,
     UNRESPONSIVE,
     UNRESPONSIVE_NS,
     Capture,
@@ -38,8 +43,6 @@ from logshipper_ingest.model.job import (
 )
 from logshipper_ingest.model.summary import CaptureFacts, summarise
 
-STARTED, ENDED, CLOSED = "started", "ended", "closed"
-MARKS = (STARTED, HEARTBEAT, ENDED, CLOSED)
 # how far an event's end may lie behind the event: where a node's clock is ahead, it does
 END_AHEAD_NS = 3600 * 10**9
 BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
@@ -51,7 +54,7 @@ MAX_CAPTURES = 100_000  # of a job, and of a list
 MAX_NESTED = 200  # objects and arrays in an event
 STREAMS = {"": Stream.NONE, "stdout": Stream.STDOUT, "stderr": Stream.STDERR}
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
-_RANKS = {STARTED: 0, HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
+_RANKS = {HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
 
 
 class LokiEntry(Protocol):
@@ -121,7 +124,7 @@ class EventAccount(CaptureFacts):
         behind_ns = 1 if name == CLOSED else UNRESPONSIVE_NS if name == HEARTBEAT_LOST else 0
         self.heartbeat_ns = max(self.heartbeat_ns, time_ns - behind_ns)
         self.first_ns = min(self.first_ns, time_ns)
-        if name == STARTED and time_ns < self.start_at_ns:
+        if name in (STARTED, STILL_RUNNING) and time_ns < self.start_at_ns:
             self._take_start(event, time_ns)
         elif self.start_at_ns == MAX_TIME_NS:
             self.started_ns = self.first_ns

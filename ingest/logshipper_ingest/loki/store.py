@@ -10,10 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from logshipper.errors import UnknownJob
 from logshipper_ingest.loki.account import (
-    CLOSED,
-    ENDED,
     MAX_CAPTURES,
-    STARTED,
     JobAccount,
     capture_id,
     is_job_id,
@@ -31,11 +28,15 @@ from logshipper_ingest.loki.reader import (
 )
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import (
+    CLOSED,
+    ENDED,
     EVENT_KINDS,
     HEARTBEAT,
     HISTORY,
     JOB_ENDED,
     SHIPPED_UNRESPONSIVE_NS,
+    STARTED,
+    STILL_RUNNING,
     Allocation,
     IngestOutcome,
     JobSummary,
@@ -117,7 +118,9 @@ class LokiStore:
         now_ns = self._now()
         jobs: dict[JobKey, JobAccount] = {}
         begin_ns = now_ns - self._since_ns
-        self._gather(jobs, with_event((STARTED, ENDED, CLOSED, JOB_ENDED, *HISTORY)), begin_ns)
+        self._gather(
+            jobs, with_event((STARTED, STILL_RUNNING, ENDED, CLOSED, JOB_ENDED, *HISTORY)), begin_ns
+        )
         self._gather(
             jobs,
             with_event((HEARTBEAT,)),

@@ -32,6 +32,7 @@ from logshipper_ingest.model.job import (
     HEARTBEAT_FOUND,
     HISTORY,
     JOB_ENDED,
+    MARKS,
     MAX_NODES,
     RUNNING,
     UNRESPONSIVE_NS,
@@ -47,7 +48,6 @@ from logshipper_ingest.model.x_axis import XAxis
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
 _NOT_RUN = (126, 127)  # exit codes, of a command that isn't there, or can't be executed
-MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
 CAPTURE_TAKEN = "capture_taken"
 # who reads a store trusts these
 NOT_A_JOBS = (

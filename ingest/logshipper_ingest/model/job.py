@@ -47,6 +47,9 @@ STATE_CHANGED = (
     "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
 )
 HEARTBEAT = "heartbeat"  # an event, and its kind in Loki: most events are, and are seldom read
+STARTED, STILL_RUNNING, ENDED, CLOSED = "started", "still_running", "ended", "closed"
+MARKS = (STARTED, HEARTBEAT, STILL_RUNNING, ENDED, CLOSED)  # events that a store makes itself
+STILL_RUNNING_SECS = 45 * 60  # from one such event of a capture to the next
 EVENT_KINDS = ("event", HEARTBEAT)
 HEARTBEAT_LOST, HEARTBEAT_FOUND = "heartbeat_lost", "heartbeat_found"
 # events that change a job's state, besides start and end

@@ -37,7 +37,13 @@ from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.model.capture_account import EventRow, ReportRow, Rows
-from logshipper_ingest.model.job import EVENT_KINDS
+from logshipper_ingest.model.job import (
+    EVENT_KINDS,
+    HEARTBEAT,
+    STARTED,
+    STILL_RUNNING,
+    STILL_RUNNING_SECS,
+)
 from logshipper_ingest.model.ranks import reported_documents
 from logshipper_ingest.shipping.attempts import Attempts, End
 from logshipper_ingest.shipping.delivery import Delivery, Stopped, StreamWaits, TenantWaits
@@ -293,8 +299,7 @@ class Shipper:
         )
         if capture.is_silent:
             account.add_heartbeat_lost(rows)
-        marks = (self._complete_mark(mark, capture) for mark in rows.marks)
-        rows.marks = [mark for mark in marks if mark is not None]
+        rows.marks = [done for mark in rows.marks for done in self._complete_marks(mark, capture)]
         if (
             capture.progress.counts.skipped and not capture.progress.counts.entries
         ):  # nothing else of it was sent yet
@@ -323,28 +328,36 @@ class Shipper:
         ]
         return _Piece(capture, chunks, learnt.done, again)
 
-    def _complete_mark(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
-        """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too
-        many."""
+    def _complete_marks(self, mark: EventRow, capture: ShippedCapture) -> list[EventRow]:
+        """A mark as it goes to Loki: with who it is, or where it ran; none for a heartbeat too many.
+        With a heartbeat every STILL_RUNNING_SECS of the capture's own comes who it is once more, so
+        that a list of jobs needs to look back no further."""
         kind, counts = mark.event["event"], capture.progress.counts
         mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
-        if kind == "started":
-            fields = {name: getattr(capture.identity, name) for name in _IDENTITY_FIELDS}
-            return EventRow(
-                mark.time_ns,
-                {
-                    **mark.event,
-                    **fields,
-                    "host": self._host(capture),
-                    "cluster": self._config.cluster,
-                },
-            )
-        if kind == "heartbeat":
+        if kind == STARTED:
+            return [self._with_identity(mark, capture)]
+        if kind == HEARTBEAT:
             if mark.time_ns - counts.heartbeat_ns < self._config.delivery.heartbeat_secs * 1e9:
-                return None
+                return []
+            started_ns = capture.progress.account.started_ns
+            newest_ns = max(counts.heartbeat_ns, started_ns)
             counts.heartbeat_ns = mark.time_ns
-            return mark
-        return EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})
+            periods = {
+                (time_ns - started_ns) // (STILL_RUNNING_SECS * 10**9)
+                for time_ns in (newest_ns, mark.time_ns)
+            }
+            if len(periods) == 1 or not started_ns:
+                return [mark]
+            facts = _set_back(capture.progress.account.start_facts(), counts.ahead_ns)
+            del facts["mode"]  # it may be that of a later frame, or not where this is sent again
+            running = EventRow(mark.time_ns, {"event": STILL_RUNNING, **facts})
+            return [mark, self._with_identity(running, capture)]
+        return [EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})]
+
+    def _with_identity(self, mark: EventRow, capture: ShippedCapture) -> EventRow:
+        fields = {name: getattr(capture.identity, name) for name in _IDENTITY_FIELDS}
+        place = {"host": self._host(capture), "cluster": self._config.cluster}
+        return EventRow(mark.time_ns, {**mark.event, **fields, **place})
 
     def _due_report(self, capture: ShippedCapture) -> ReportRow | None:
         """The newest report of its keys, where all records before it are sent: once, and no more
@@ -361,10 +374,9 @@ class Shipper:
         rest."""
         skipped = capture.progress.counts.skipped
         words = f"{skipped} lines before this were sent to others, before this Loki was added"
-        started = EventRow(time_ns, {"event": "started", **capture.progress.account.start_facts()})
-        marks = [self._complete_mark(started, capture)]
-        marks.append(EventRow(time_ns, {"event": "sink_added", "message": words, "lines": skipped}))
-        return [mark for mark in marks if mark is not None]
+        started = EventRow(time_ns, {"event": STARTED, **capture.progress.account.start_facts()})
+        added = EventRow(time_ns, {"event": "sink_added", "message": words, "lines": skipped})
+        return [*self._complete_marks(started, capture), added]
 
     def _tenant(self, capture: ShippedCapture) -> str:
         return tenant_of(

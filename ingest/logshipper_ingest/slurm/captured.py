@@ -9,9 +9,10 @@ and must not get another run's captures.
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from logshipper_ingest.loki.account import CLOSED, ENDED, STARTED, EventAccount, JobAccount, job_key
+from logshipper_ingest.loki.account import EventAccount, JobAccount, job_key
 from logshipper_ingest.loki.reader import AHEAD_NS, Entries
 from logshipper_ingest.model.end_record import MAX_NODES, SECOND_NS, EndRecord
+from logshipper_ingest.model.job import CLOSED, ENDED, STARTED
 from logshipper_ingest.servers.logql import SERVICE, any_of, quoted, with_event
 
 MAX_ENTRIES = 100_000  # of an answer

@@ -17,6 +17,7 @@ from logshipper.spool.segment import Json
 from logshipper_ingest.loki.account import END_AHEAD_NS, JobAccount
 from logshipper_ingest.loki.finding import SeriesValue
 from logshipper_ingest.model.capture_id import JobKey
+from logshipper_ingest.model.job import MARKS
 from logshipper_ingest.servers.logql import any_of, quoted
 from logshipper_ingest.servers.loki_push import Entry
 from tests.tools.loki_fake import FakeLoki
@@ -57,6 +58,22 @@ def test_jobs_are_found_by_id_name_beginning_and_last(fake: FakeLoki) -> None:
         store.resolve("aaa223")
     assert "aaa222" in error.value.suggestions
     assert [job.job_id for job in open_store(fake, since_secs=240).jobs()] == ["aaa222"]
+
+
+def test_what_began_before_the_time_that_is_looked_at_is_known_while_it_runs(
+    fake: FakeLoki,
+) -> None:
+    now_ns = time.time_ns()
+    began_ns = now_ns - 2 * 86_400 * NS
+    job = Pushing(fake, began_ns=began_ns)
+    facts = {"name": "train.py", "user": "me", "nodes": 2, "started_ns": began_ns}
+    job.event({"event": "still_running", **facts}, 47 * 3600 * NS + 600 * NS)
+    job.event({"event": "heartbeat", "mode": "enabled", "lines": 7}, 48 * 3600 * NS - 5 * NS)
+    (listed,) = open_store(fake, since_secs=3600).jobs()
+    assert (listed.name, listed.user, listed.nodes, listed.lines) == ("train.py", "me", 2, 7)
+    assert (listed.started_ns, listed.state) == (began_ns, "RUNNING")
+    with open_store(fake).open(JOB) as reader:
+        assert not list(reader.events()), "it is none of the job's own"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +194,7 @@ FIELDS = (
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["started", "heartbeat", "ended", "closed", "mode_changed", "odd"]),
+            st.sampled_from([*MARKS, "mode_changed", "odd"]),
             st.dictionaries(st.sampled_from(FIELDS), HOSTILE, max_size=12),
             st.dictionaries(
                 st.sampled_from(["attempt", "task", "step", "user"]),

@@ -18,6 +18,7 @@ from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
+from logshipper_ingest.model.job import STILL_RUNNING_SECS
 from logshipper_ingest.shipping import shares
 from logshipper_ingest.shipping.delivery import Stopped
 from logshipper_ingest.shipping.shipper import FULL_ROUND_BYTES, ship_until, wait_share
@@ -27,11 +28,10 @@ from logshipper_ingest.state.checkpoints import CaptureCheckpoint
 from tests.tools.captured_runs import wait_until
 from tests.tools.modelled_loki import HOUR_NS, unreachable
 from tests.tools.push_decoder import Pushed
-from tests.tools.segment_factory import make_ledger
+from tests.tools.segment_factory import SECOND_NS, make_ledger
 from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
 from tests.tools.waiting import scaled
 
-SECOND_NS = 10**9
 REPLAY = 'replay="'
 YEAR_2200_NS = 230 * 365 * 86400 * SECOND_NS
 
@@ -199,6 +199,35 @@ def test_heartbeats_go_out_as_often_as_is_said_across_rounds_and_restarts(tmp_pa
     gaps = [(later.time_ns - earlier.time_ns) / 1e9 for earlier, later in pairwise(heartbeats)]
     assert gaps == [10.0] * 5
     node.close()
+
+
+def test_a_capture_that_runs_for_hours_says_whose_it_is_again(tmp_path: Path) -> None:
+    """So that a list of jobs finds it without its start. A kill in between changes nothing."""
+    start_ns = time.time_ns() - 5 * HOUR_NS
+    shipped: list[list[tuple[int, bytes]]] = []
+    for number, restarts in enumerate((False, True)):
+        (tmp_path / str(number)).mkdir()
+        node = ShippingNode(tmp_path / str(number), heartbeat_secs=60.0)
+        with node.capture("job1", start_ns) as capture:
+            capture.start()
+            for beat in range(400):
+                capture.now_ns += 16 * SECOND_NS
+                capture.heartbeat()
+                if beat % 50 == 0 and restarts:
+                    node.ship()
+                    node.restart(save=False)
+            node.ship()
+        node.close()
+        shipped.append([(entry.time_ns, entry.line) for entry in node.loki.find('kind="event"')])
+    once, again = shipped
+    assert once == again
+    events = [json.loads(line) for _, line in once]
+    assert [event.pop("event") for event in events] == ["started", *["still_running"] * 2]
+    del events[0]["mode"]
+    assert events == [events[0]] * 3
+    assert events[0]["user"] == "me"
+    period_ns = STILL_RUNNING_SECS * SECOND_NS
+    assert [(time_ns - start_ns) // period_ns for time_ns, _ in once] == [0, 1, 2]
 
 
 # ---- a clock that is ahead
