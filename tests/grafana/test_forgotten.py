@@ -211,22 +211,23 @@ def long_runs(empty: Fixture) -> str:
     began_ns = now_ns - 48 * HOUR_NS - 1800 * 10**9
     told: list[tuple[int, Json, Json]] = []
 
-    def tell(job: str, time_ns: int, event: str, step: str = "0", **facts: object) -> None:
+    def tell(job: str, time_ns: int, event: str, facts: Json, step: str = "0") -> None:
         whose = {"job_id": job, "attempt": "1", "step": step, "task": "0", "user": f"{job}-user"}
         told.append((time_ns, {"event": event, **facts}, whose))
 
     for job, runs_secs in (("runs", 0), ("steps", 0), ("ended", 600), ("earlier", 2400)):
         facts = {"name": job, "user": f"{job}-user", "partition": "gpu", "started_ns": began_ns}
         end_ns = now_ns - runs_secs * 10**9
-        tell(job, began_ns, "started", **facts)
+        tell(job, began_ns, "started", facts)
         for hour in range(1, 49):
             if began_ns + hour * HOUR_NS < end_ns:
-                tell(job, began_ns + hour * HOUR_NS, "still_running", **facts)
+                tell(job, began_ns + hour * HOUR_NS, "still_running", facts)
         if runs_secs:
-            tell(job, end_ns, "closed", state="COMPLETED", exit_code=0, ended_ns=end_ns, **facts)
+            ended = {"state": "COMPLETED", "exit_code": 0, "ended_ns": end_ns}
+            tell(job, end_ns, "closed", {**ended, **facts})
     facts = {"name": "steps", "user": "steps-user", "started_ns": now_ns - 900 * 10**9}
     ended = {"state": "FAILED", "exit_code": 1, "ended_ns": now_ns - 300 * 10**9}
-    tell("steps", now_ns - 300 * 10**9, "closed", "1", **ended, **facts)
+    tell("steps", now_ns - 300 * 10**9, "closed", {**ended, **facts}, step="1")
     push(
         empty, {"cluster": cluster, "host": "n9", "kind": "event"}, sorted(told, key=itemgetter(0))
     )
