@@ -91,7 +91,7 @@ main() {
         die "the packages could not be installed (see above): is there a network, and a wheel for this Python and machine?" \
             "Behind a mirror pip's own settings count (PIP_INDEX_URL, pip.conf). Another Python: make ... PYTHON=python3.12"
     # on all cores, unlike pip's; for the demonstration what it imports is compiled as it goes
-    [ "$1" = demo ] || step "Compiling them" sh -c '.venv/bin/python -m compileall -q -j 0 .venv/lib || :'
+    [ "$1" = demo ] || step "Compiling them" sh -c '.venv/bin/python -m compileall -q -j 0 .venv/lib logshipper ingest observe grafana || :'
     # then plain path entries: setuptools' import hook would cost every start of logshipper some milliseconds
     step "Installing logshipper itself into .venv" \
         .venv/bin/python -m pip install --no-input --no-index --no-deps --no-build-isolation --editable .

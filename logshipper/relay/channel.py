@@ -32,6 +32,14 @@ PIECE_BYTES = 1024
 MOST_SECS = 1.0
 POLL_SECS = 0.005
 PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
+# a stream comes in small writes where so many reads in a row were small, and close to each other
+SMALL_READS = 10
+SMALL_BYTES = 2 << 10
+CLOSE_SECS = 0.12
+GATHER_SECS = 0.1  # how long they gather, as in handover.py
+# a terminal holds 12 KiB: after as much at once its writer may have waited, which mustn't come often
+FULL_BYTES = 8 << 10
+FULL_SECS = 60.0
 # bytes and line feeds of one stream; docs/segment-format.md has the file
 _COUNTERS = struct.Struct("<QQ")
 
@@ -64,6 +72,33 @@ class SharedLine:
         return PIECES_SECS if self.in_pieces else HOLD_SECS
 
 
+class SmallWrites:
+    """Whether a stream comes in small writes, so often that it pays to let some of them gather."""
+
+    __slots__ = ("_count", "_not_before", "_read_at")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._read_at = self._not_before = 0.0
+
+    def note(self, size: int, now: float) -> None:
+        """So many bytes were read."""
+        if size >= FULL_BYTES:
+            self._not_before = now + FULL_SECS
+        are_close = size <= SMALL_BYTES and now - self._read_at <= CLOSE_SECS
+        self._count = self._count + 1 if are_close else 0
+        self._read_at = now
+
+    @property
+    def gather(self) -> bool:
+        return self._count >= SMALL_READS and self._read_at >= self._not_before
+
+    @property
+    def due(self) -> float:
+        """When they are to be read."""
+        return self._read_at + GATHER_SECS
+
+
 class Channel:
     """One stream on its way; owns master and out. counters: the capture's shared account, or
     None."""
@@ -90,6 +125,7 @@ class Channel:
         "pending",
         "ready",
         "sibling",
+        "small_writes",
         "stream",
         "tiring",
     )  # fmt: skip
@@ -102,6 +138,7 @@ class Channel:
         self.master = master  # to read from, made non-blocking
         self.out = out  # to write to
         self.sibling: Channel | None = None  # the other stream's
+        self.small_writes = SmallWrites()
         self.pending = b""  # read, but not written yet
         self.held_since = 0.0
         self.due = 0.0  # when pending must be tried again though nothing new came; 0: it needn't

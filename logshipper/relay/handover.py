@@ -192,8 +192,17 @@ class SidecarLink:
     def data(self, stream: int, data: bytes, flags: int) -> None:
         if not self.alive:
             return
-        self._look_for_command(stream, data)
+        late = b""
+        if self._look_for_command(stream, data):
+            late = self._take_back(stream, data, flags)
         self._empty = 0  # not to be told is always right
+        self._gather(stream, data, flags)
+        if late:
+            self._gather(3 - stream, late, 0)
+        if self._waiting_bytes + self._payload_bytes >= FRAME_BYTES:
+            self.send()
+
+    def _gather(self, stream: int, data: bytes, flags: int) -> None:
         open_stream, open_flags = self._open_frame
         # one frame may say less than two, never more
         if (
@@ -205,8 +214,18 @@ class SidecarLink:
             self._open_frame = (stream, flags)
         self._payload.append(data)
         self._payload_bytes += len(data)
-        if self._waiting_bytes + self._payload_bytes >= FRAME_BYTES:
-            self.send()
+
+    def _take_back(self, stream: int, data: bytes, flags: int) -> bytes:
+        """What the other stream had when data, with a command, came to this one, and was read first:
+        some of it may have been printed after the command, which holds for all of it then."""
+        other, other_bit = 3 - stream, 1 << (2 - stream)
+        if self._open_frame[0] != other or flags & other_bit or not self._payload:
+            return b""
+        if _COMMAND not in data.upper() and len(data) >= MUCH_BYTES:
+            return b""
+        late = self._payload.pop()
+        self._payload_bytes -= len(late)
+        return late
 
     def empty(self, flags: int) -> None:
         self._empty = flags
@@ -241,14 +260,17 @@ class SidecarLink:
     def exited(self, wait_status: int, flags: int = 0) -> None:
         self._add(side_pipe.encode_exit(wait_status, flags))
 
-    def _look_for_command(self, stream: int, data: bytes) -> None:
+    def _look_for_command(self, stream: int, data: bytes) -> bool:
+        """Whether there may be one."""
         is_much = len(data) >= MUCH_BYTES
         text = data if is_much else self._ends[stream] + data
-        if is_much or (b"/" in text and _COMMAND in text.upper()):
+        may_be_one = is_much or (b"/" in text and _COMMAND in text.upper())
+        if may_be_one:
             self._say_empty()
             self._doubtful = self._open
             self._send_due = 0.0
         self._ends[stream] = text[1 - len(_COMMAND) :]
+        return may_be_one
 
     def _add(self, frame: bytes) -> None:
         """A frame that doesn't wait for others to gather."""

@@ -42,6 +42,11 @@ class JobOutput:
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
+    @property
+    def is_file(self) -> bool:
+        """Nobody waits at its other end, as behind a pipe or terminal."""
+        return self._kind == _WHOLE
+
     def write(self, data: bytes) -> bytes:
         """Writes what can be written now; returns the rest, for when poll says POLLOUT. Raises
         OutputGone.

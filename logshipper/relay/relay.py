@@ -7,6 +7,8 @@ some 64 KiB are read, written on, counted and handed over. Invariants:
   on.
 - A stream is called empty only where a poll that asked for it said so. What is deliberately not
   read isn't asked for.
+- What comes into a file in many small writes is left in its terminal for a moment, as long as
+  nothing else happens: to be woken for each costs the job more than all that is done with it.
 - Nothing here waits without a bound but `turn`, whose bound the caller sets.
 """
 
@@ -99,7 +101,7 @@ class Owner:
 
 class Relay:
     """Relays channels until they are hung up. Fds of others are watched in the same poll. unsent:
-    where the sink may look for what it didn't get."""
+    where the sink may look for what it didn't get. gathers: small writes into files wait for others."""
 
     def __init__(
         self,
@@ -107,8 +109,11 @@ class Relay:
         sink: "RelaySink",
         owner: Owner,
         unsent: "Unsent | None" = None,
+        *,
+        gathers: bool = True,
     ) -> None:
         self.channels = channels
+        self._gathers = gathers
         self._sink = sink
         self._owner = owner
         self._poll = select.poll()
@@ -164,6 +169,7 @@ class Relay:
 
     def turn(self, wait_secs: float) -> None:
         """One poll, of wait_secs at most, and what follows from it."""
+        self._let_gather(wait_secs)
         events = self._poll.poll(self._bounded(wait_secs) * 1000)
         ready = [self._by_master[fd] for fd, _ in events if fd in self._by_master]
         if len(ready) == 2 and self._arrived_last() == ready[0].master:
@@ -195,6 +201,20 @@ class Relay:
                 call = self._watched.get(fd)
                 if call is not None:
                     call(event)
+
+    def _let_gather(self, wait_secs: float) -> None:
+        """Leaves a stream of small writes alone until it is due, or anything else is ready. The
+        other stream is: or what came first wouldn't be known."""
+        if self._drains or not self._gathers:
+            return
+        for channel in self.channels:
+            if channel.listening and channel.small_writes.gather and channel.out.is_file:
+                secs = min(channel.small_writes.due - time.monotonic(), self._bounded(wait_secs))
+                if secs > 0:
+                    self._poll.unregister(channel.master)
+                    self._poll.poll(secs * 1000)
+                    self._poll.register(channel.master, select.POLLIN)
+                return
 
     def _arrived_last(self) -> int:
         """Of the streams that became readable since the last call, the one that did so last; -1:
@@ -252,6 +272,7 @@ class Relay:
                 break  # that was all; what comes now the next poll tells
         self._arrived_last()  # what came while the stream was read tells no order
         if size:
+            channel.small_writes.note(size, now)
             data = bytes(buffer[:size])
             fault_point("relay_read")
             if self._unsent is not None:
@@ -481,7 +502,7 @@ def take_over(plan: "SidecarPlan", sink: "RelaySink") -> None:
         if stream in plan.outs
     ]
     cmd = TakeOver(plan.cmd_pidfd, plan.cmd_pid)
-    relay = Relay(channels, sink, cmd)
+    relay = Relay(channels, sink, cmd, gathers=False)
     for channel in channels:
         read = (
             plan.unsent.uncounted(channel.stream, channel.byte_count)

@@ -10,6 +10,7 @@ segment. A small reserve file is given up for the records that tell of a full di
 import errno
 import os
 import threading
+import time
 
 from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
@@ -162,9 +163,13 @@ class SegmentWriter:
             self.give_up_reserve()  # there is hardly room now: the log itself needs it more
 
     def _sync_on(self) -> None:
-        while not self._closing.wait(SYNC_SECS):
-            self._dirty.wait()
+        due = time.monotonic() + SYNC_SECS
+        while True:
+            self._dirty.wait()  # first: a pause that nothing came in needn't wake us
+            self._closing.wait(max(0.0, due - time.monotonic()))
             self._dirty.clear()
+            if self._closing.is_set():  # only now: what is set to end this must not be cleared
+                return
             with self._lock:
                 try:
                     self._sync()
@@ -172,6 +177,7 @@ class SegmentWriter:
                     self._sync_error = error
                 else:
                     fault_point("frames_synced")
+            due = time.monotonic() + SYNC_SECS
 
 
 def _unlink(path: str) -> None:

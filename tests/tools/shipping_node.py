@@ -11,15 +11,18 @@ from typing import Any
 from logshipper_ingest.agent.learner import Learner
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig, parse
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.model.job import EVENT_KINDS
+from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Quarantine
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.shipping.shipper import Shipper
+from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.tools.modelled_loki import ModelledLoki
@@ -71,18 +74,27 @@ class SeenMetrics(JobMetrics):
 
 
 class ShippingNode:
-    """One agent's parts in a folder; close it. client: a ModelledLoki or a real one's (Any: `loki`
-    is used as the first only); loki: over the options of [loki]."""
+    """One agent's parts in a folder; close it. loki: the modelled one; access: to a real one in its
+    place; options: over those of [loki]."""
 
-    def __init__(self, folder: Path, client: Any = None, **loki: Any) -> None:  # Any: TOML values
+    def __init__(
+        self,
+        folder: Path,
+        loki: ModelledLoki | None = None,
+        *,
+        access: ServerAccess | None = None,
+        **options: Any,  # Any: TOML values
+    ) -> None:
         self.folder = folder
-        options = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002, "settle_secs": 0,
-                   "stream_max_bytes_per_sec": 0, "tenant_max_bytes_per_sec": 0, **loki}  # fmt: skip
+        section = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002, "settle_secs": 0,
+                   "stream_max_bytes_per_sec": 0, "tenant_max_bytes_per_sec": 0, **options}  # fmt: skip
         agent = {"cluster": CLUSTER, "host": HOST, "spool_dir": str(folder / "spool"),
                  "state_dir": str(folder / "state")}  # fmt: skip
-        self.config, problems = parse({"agent": agent, "loki": options})
+        self.config, problems = parse({"agent": agent, "loki": section})
         assert problems == []
-        self.loki: Any = client or ModelledLoki()
+        self.loki = loki or ModelledLoki()
+        self._access = access
+        self._clients: list[LokiClient] = []  # of a real one
         self.messages: list[str] = []
         self.metrics = SeenMetrics(self.config)
         for place in ("spool", "state"):
@@ -102,7 +114,7 @@ class ShippingNode:
         )
         self.delivery = Delivery(
             LokiSink(CLUSTER, HOST),
-            lambda: self.loki,
+            self._make_client,
             self.config.loki,
             self.health,
             self.stop,
@@ -121,11 +133,20 @@ class ShippingNode:
             self.checkpoints, self.metrics, self.health, 0.0, self.messages.append
         )
 
+    def _make_client(self) -> PushClient:
+        """For one thread: a connection isn't shared."""
+        if self._access is None:
+            return self.loki
+        self._clients.append(LokiClient(self._access))
+        return self._clients[-1]
+
     def end(self, *, save: bool = True) -> None:
         """save: as after a signal; False: as after SIGKILL."""
         if save:
             self.learner.save(self.captures.values(), at_once=True)
         self.shipper.close()
+        for client in self._clients:
+            client.close()
         for capture in self.captures.values():
             capture.close()
         self.captures = {}

@@ -3,7 +3,7 @@ configuration.
 
 `logshipper run` starts it (agent_start.py); one that finds another at work on the same store ends
 at once. It holds nothing of whoever started it: no descriptor, no terminal, no directory. It is
-nice to the job, ingests once a second at most, and ends when no capture is alive and nothing new
+nice to the job, ingests every two seconds at most, and ends when no capture is alive and nothing new
 has come for a while. Killing it at any time does no harm: readers ingest themselves.
 """
 
@@ -21,7 +21,7 @@ from logshipper_ingest.store.local_store import LocalStore
 
 IDLE_SECS = 10.0
 STUCK_SECS = 60.0  # as long it tries on with what can't be ingested
-INGEST_SECS = 1.0  # at least this long between two times of ingesting
+INGEST_SECS = 2.0  # at least this long between two times of ingesting: whoever reads does so, too
 DEADLINE_SECS = 10.0  # of one time of ingesting
 FIRST_PAUSE_SECS = 0.5
 LAST_PAUSE_SECS = 2.0

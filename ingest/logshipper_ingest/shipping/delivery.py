@@ -337,14 +337,16 @@ class Delivery:
             )
 
     def _backoff(self, key: StreamKey) -> Backoff:
-        """As earlier deliveries of the stream left it."""
+        """As earlier deliveries of the stream left it; or of others of its tenant, where that failed:
+        each time another one may be the first to be tried."""
         with self._lock:
-            pause = self._pauses.get(key)
-        return (
-            pause.backoff
-            if pause
-            else Backoff(self._options.retry_min_secs, self._options.retry_max_secs)
-        )
+            backoffs = [
+                pause.backoff
+                for stream, pause in self._pauses.items()
+                if stream == key or (stream.tenant == key.tenant and not pause.alone)
+            ]
+        first = Backoff(self._options.retry_min_secs, self._options.retry_max_secs)
+        return max(backoffs, key=lambda backoff: backoff.tries, default=first)
 
     def _ask_time(self) -> int | None:
         """Raises QueryError where it doesn't answer."""

@@ -113,7 +113,7 @@ class Shipper:
         }
         self._attempts = Attempts(checkpoints)
         self._resend_until = time.monotonic() + RESEND_SECS
-        self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
+        self._pool = ThreadPoolExecutor(max(1, STREAMS_AT_ONCE - 1), "ship")
         self._turn = 0
         self.round_bytes = 0  # of spooled frames, in the last round
         self.round_streams = 0  # that the last round had something for: at least as many pushes
@@ -588,9 +588,13 @@ class Shipper:
                 )
                 queues = [chunks for chunks in unblocked_queues if chunks]
             self.round_streams += len(queues)
-            tasks = [self._pool.submit(self._deliver_stream, chunks, pauses) for chunks in queues]
-            for task in tasks:
-                refusals, acknowledged_chunks = task.result()
+            # one of them here: to wake a thread costs as much as half a push
+            count = 1 if STREAMS_AT_ONCE > 1 else len(queues)
+            others = [
+                self._pool.submit(self._deliver_stream, chunks, pauses) for chunks in queues[count:]
+            ]
+            own = [self._deliver_stream(chunks, pauses) for chunks in queues[:count]]
+            for refusals, acknowledged_chunks in (*own, *(task.result() for task in others)):
                 report.refusals.extend(refusals)
                 report.acknowledged_chunks.extend(acknowledged_chunks)
         return report

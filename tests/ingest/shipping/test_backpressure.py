@@ -258,7 +258,11 @@ def tight(servers: None) -> Iterator[LokiServer]:
 
 
 def reader(server: LokiServer, tenant: str) -> LokiClient:
-    return LokiClient(ServerAccess(url=server.url, tenant=tenant))
+    return LokiClient(access_to(server, tenant))
+
+
+def access_to(server: LokiServer, tenant: str) -> ServerAccess:
+    return ServerAccess(url=server.url, tenant=tenant)
 
 
 def throttled_in(metrics: str) -> dict[str, float]:
@@ -296,7 +300,7 @@ def test_a_real_loki_s_limit_of_streams_stops_new_streams_alone(
     tight: LokiServer, tmp_path: Path
 ) -> None:
     with reader(tight, "streams") as client:
-        node = ShippingNode(tmp_path, client=client)
+        node = ShippingNode(tmp_path, access=access_to(tight, "streams"))
         whole(node, "job1", ["one"], ["oops"])
         with node.capture("job11", soon_ns()) as metadata:
             metadata.metadata({"loss": "low"})  # without a number no fifth stream

@@ -14,6 +14,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +25,16 @@ from logshipper.process import terminal
 from logshipper.relay import channel as channel_module
 from logshipper.relay import relay as relay_module
 from logshipper.relay.channel import (
+    CLOSE_SECS,
+    FULL_BYTES,
+    FULL_SECS,
     HELD_BYTES,
     HOLD_SECS,
     MOST_SECS,
     PIECES_SECS,
     POLL_SECS,
     PTY_READ_BYTES,
+    SMALL_READS,
     Channel,
     pair,
 )
@@ -88,15 +93,18 @@ class RecordingOwner(Owner):
 class Bench:
     """Two streams through a relay. writers: CMD's ends; readers: of the outputs."""
 
-    def __init__(self, *, ptys: bool = False, one_file: bool = False) -> None:
+    def __init__(
+        self, *, ptys: bool = False, one_file: bool = False, into: Path | None = None
+    ) -> None:
+        """into: a folder, for files in place of pipes."""
         pairs = [terminal.open_pty((160, 50), None) if ptys else os.pipe() for _ in range(2)]
         self.writers = {stream: slave for stream, (_, slave) in zip((OUT, ERR), pairs, strict=True)}
-        read, write = os.pipe()
+        read, write = _file_ends(into / "out") if into else os.pipe()
         self.readers = {OUT: read, ERR: read}
         outs = [write, os.dup(write)]
         if not one_file:
             os.close(outs[1])
-            self.readers[ERR], outs[1] = os.pipe()
+            self.readers[ERR], outs[1] = _file_ends(into / "err") if into else os.pipe()
         descriptions = [terminal.own_description(fd) for fd in outs]
         for fd in outs:
             os.close(fd)
@@ -134,6 +142,10 @@ class Bench:
         self.relay.release()
         for fd in {*self.writers.values(), *self.readers.values()}:
             os.close(fd)
+
+
+def _file_ends(path: Path) -> tuple[int, int]:
+    return os.open(path, os.O_RDONLY | os.O_CREAT, 0o600), os.open(path, os.O_WRONLY)
 
 
 @pytest.fixture
@@ -1015,6 +1027,108 @@ def test_small_writes_cost_one_poll_each(
     assert waits[-1] == 3600_000
 
 
+# ---- small writes into a file
+
+
+class _Steady:
+    """A program that writes a little to stdout each 10 ms, at a time that goes on here alone.
+    waits: how long each poll may wait, in ms."""
+
+    def __init__(self, bench: Bench, now: list[float], patch: pytest.MonkeyPatch) -> None:
+        self.bench = bench
+        self._now = now
+        bench.turns(3)
+        self.waits = record_waits(bench, patch)
+
+    def write(self, *texts: bytes, turns: bool = True) -> list[int]:
+        """How long the polls of all turns may have waited."""
+        self.waits.clear()
+        for text in texts:
+            self._now[0] += 0.01
+            self.bench.write(OUT, text)
+            if turns:
+                self.bench.relay.turn(3600)
+        return list(self.waits)
+
+    def pass_on(self, secs: float) -> None:
+        self._now[0] += secs
+
+
+def _steady(
+    now: list[float], patch: pytest.MonkeyPatch, into: Path | None, *, one_file: bool
+) -> Iterator[_Steady]:
+    with contextlib.closing(Bench(ptys=True, one_file=one_file, into=into)) as bench:
+        yield _Steady(bench, now, patch)
+        patch.undo()
+
+
+@pytest.fixture(params=[False, True], ids=["two files", "one file"])
+def steady(
+    still_clock: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[_Steady]:
+    yield from _steady(still_clock, monkeypatch, tmp_path, one_file=request.param)
+
+
+@pytest.fixture
+def into_pipe(still_clock: list[float], monkeypatch: pytest.MonkeyPatch) -> Iterator[_Steady]:
+    yield from _steady(still_clock, monkeypatch, None, one_file=False)
+
+
+LINES = [b"line\n"] * SMALL_READS
+GATHER_MS = round(channel_module.GATHER_SECS * 1000)
+
+
+def test_small_writes_into_a_file_gather(steady: _Steady) -> None:
+    """Once there were enough of them."""
+    steady.write(b"begin\n")
+    assert steady.write(*LINES) == [3600_000] * SMALL_READS
+    steady.write(*[b"more\n"] * 3, turns=False)
+    steady.bench.relay.turn(3600)
+    assert steady.waits == [GATHER_MS - 30, 3600_000]  # 30 ms are over already
+    assert steady.bench.sink.events[-1] == ("data", OUT, b"more\n" * 3, ERR)
+    steady.pass_on(2 * CLOSE_SECS)
+    steady.write(b"after a pause\n")
+    assert steady.write(b"no gathering\n") == [3600_000]
+
+
+def test_small_writes_into_a_pipe_never_gather(into_pipe: _Steady) -> None:
+    assert set(into_pipe.write(*LINES, *LINES)) == {3600_000}
+
+
+def test_the_other_stream_ends_gathering_and_order_is_kept(steady: _Steady) -> None:
+    steady.write(b"begin\n", *LINES)
+    steady.bench.sink.events.clear()
+    steady.write(b"first\n", turns=False)
+    steady.bench.write(ERR, b"second\n")
+    steady.bench.relay.turn(3600)
+    assert [event[:3] for event in steady.bench.sink.events] == [
+        ("data", OUT, b"first\n"),
+        ("data", ERR, b"second\n"),
+    ]
+
+
+def test_nothing_gathers_for_a_while_where_a_writer_may_have_waited(steady: _Steady) -> None:
+    steady.write(b"begin\n", *LINES)
+    assert steady.write(b"gathers\n") == [GATHER_MS - 10, 3600_000]
+    steady.bench.write(OUT, b"x" * (FULL_BYTES // 2))
+    with contextlib.suppress(BlockingIOError):
+        steady.write(b"x" * (FULL_BYTES // 2))
+    steady.bench.turns(3)
+    assert set(steady.write(*LINES, *LINES)) == {3600_000}
+    for _ in range(round(FULL_SECS / 0.01)):
+        steady.write(b".")
+    assert len(steady.write(b".")) == 2
+
+
+def test_nothing_gathers_once_the_command_is_gone(steady: _Steady) -> None:
+    steady.write(b"begin\n", *LINES)
+    steady.bench.relay.begin_drain()
+    assert len(steady.write(b"last words\n")) == 1
+
+
 def test_what_is_empty_after_a_command_is_asked_at_once(linked: Bench, pipe: Pipe) -> None:
     linked.write(OUT, b"/LOGCOMMAND\n")
     linked.relay.turn(3600)
@@ -1023,6 +1137,46 @@ def test_what_is_empty_after_a_command_is_asked_at_once(linked: Bench, pipe: Pip
         (SideType.DATA, OUT, ERR, b"/LOGCOMMAND\n"),
         (SideType.EMPTY, 0, OUT | ERR, b""),
     ]
+
+
+COMMAND = b'/LOGCOMMAND {"mode":"disabled"}\n'
+
+
+def test_what_may_be_newer_than_the_other_streams_command_comes_after_it(
+    linked: Bench, pipe: Pipe
+) -> None:
+    """Both were there when it was asked, and the command was read last."""
+    linked.write(OUT, b"earlier\n")
+    linked.relay.turn(3600)
+    linked.write(OUT, b"before or after\n")
+    linked.write(ERR, COMMAND)
+    linked.relay.turn(3600)
+    pipe.link.idle()
+    assert pipe.frames() == [
+        (SideType.DATA, OUT, ERR, b"earlier\n"),
+        (SideType.DATA, ERR, 0, COMMAND),
+        (SideType.DATA, OUT, 0, b"before or after\n"),
+    ]
+    assert linked.read(OUT) == b"first\nearlier\nbefore or after\n"
+
+
+@pytest.mark.parametrize("text", [b"no command\n", b"x" * MUCH_BYTES], ids=["a line", "much"])
+def test_other_text_stays_in_the_order_of_arrival(pipe: Pipe, text: bytes) -> None:
+    pipe.link.data(OUT, b"one\n", 0)
+    pipe.link.data(ERR, text, 0)
+    pipe.link.send()
+    assert [frame[1] for frame in pipe.frames()] == [OUT, ERR]
+
+
+@pytest.mark.parametrize("padding", [0, MUCH_BYTES])
+def test_what_is_known_to_be_older_than_a_command_comes_before_it(pipe: Pipe, padding: int) -> None:
+    """stdout was seen empty before the command came, or not."""
+    text = b"x" * padding + COMMAND
+    for flags, order in ((OUT, [OUT, ERR]), (0, [ERR, OUT])):
+        pipe.link.data(OUT, b"one\n", 0)
+        pipe.link.data(ERR, text, flags)
+        pipe.link.send()
+        assert [frame[1] for frame in pipe.frames()] == order
 
 
 class WritingPoll:

@@ -90,6 +90,28 @@ def test_a_short_capture_is_synced_once_with_its_name(
     assert syncs == ["frames", "names"]
 
 
+def test_an_end_that_comes_right_before_a_sync_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = SegmentWriter(str(tmp_path), 0)
+
+    class LateClosing(threading.Event):
+        """Set just after the wait for it was over."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if not super().wait(timeout):
+                self.set()
+                writer._dirty.set()
+                return False
+            return True
+
+    monkeypatch.setattr(writer, "_closing", LateClosing())
+    writer.write(_line(b"a"), 1)
+    writer._syncer.join(timeout=scaled(10))
+    assert not writer._syncer.is_alive()
+    writer.close(2)
+
+
 def test_names_of_later_segments_are_synced_before_the_last_one_says_that_they_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
