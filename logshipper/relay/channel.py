@@ -34,7 +34,7 @@ POLL_SECS = 0.005
 PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
 # a stream comes in small writes where so many reads in a row were small, and close to each other
 SMALL_READS = 10
-SMALL_BYTES = 2 << 10
+SMALL_BYTES = PTY_READ_BYTES - 1
 CLOSE_SECS = 0.12
 GATHER_SECS = 0.1  # how long they gather, as in handover.py
 # a terminal holds 12 KiB: after as much at once its writer may have waited, which mustn't come often
