@@ -4,6 +4,7 @@ wrong."""
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -295,11 +296,16 @@ def test_nobody_is_told_of_a_wait_that_is_over_or_where_nobody_looks(
         assert main(["ls", "--from", "loki", "--site", file]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
     notices: list[str] = []
+    now = [100.0]  # a busy machine makes no server slow
+    monkeypatch.setattr(
+        "logshipper_observe.base.waiting.time", SimpleNamespace(monotonic=lambda: now[0])
+    )
     watch = Watch(notices.append)
     for _ in range(3):
         with watch.waiting_for("a quick server"):
-            pass
+            now[0] += 0.04
     with watch.waiting_for("a slow server"):
+        now[0] += 0.06
         wait_until(lambda: bool(notices), "the slow server is told of")
     watch.close()
     assert notices == ["waiting for a slow server"]
