@@ -36,7 +36,7 @@ PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
 SMALL_READS = 10
 SMALL_BYTES = PTY_READ_BYTES - 1
 CLOSE_SECS = 0.12
-GATHER_SECS = 0.1  # how long they gather, as in handover.py
+SMALL_GATHER_SECS = 0.1  # how long they gather: as long as what waits for the sidecar (handover)
 # a terminal holds 12 KiB: after as much at once its writer may have waited, which mustn't come often
 FULL_BYTES = 8 << 10
 FULL_SECS = 60.0
@@ -96,7 +96,7 @@ class SmallWrites:
     @property
     def due(self) -> float:
         """When they are to be read."""
-        return self._read_at + GATHER_SECS
+        return self._read_at + SMALL_GATHER_SECS
 
 
 class Channel:

@@ -221,8 +221,8 @@ class SidecarLink:
         other, other_bit = 3 - stream, 1 << (2 - stream)
         if self._open_frame[0] != other or flags & other_bit or not self._payload:
             return b""
-        if _COMMAND not in data.upper() and len(data) >= MUCH_BYTES:
-            return b""
+        if len(data) >= MUCH_BYTES and _COMMAND not in data.upper():
+            return b""  # so much may only look as if it had one
         late = self._payload.pop()
         self._payload_bytes -= len(late)
         return late

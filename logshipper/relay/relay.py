@@ -203,8 +203,8 @@ class Relay:
                     call(event)
 
     def _let_gather(self, wait_secs: float) -> None:
-        """Leaves a stream of small writes alone until it is due, or anything else is ready. The
-        other stream is: or what came first wouldn't be known."""
+        """Leaves a stream of small writes alone until it is due, or anything else is ready: what the
+        other stream brings ends it, so that the order of the two is still known."""
         if self._drains or not self._gathers:
             return
         for channel in self.channels:

@@ -1078,7 +1078,7 @@ def into_pipe(still_clock: list[float], monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 LINES = [b"line\n"] * SMALL_READS
-GATHER_MS = round(channel_module.GATHER_SECS * 1000)
+GATHER_MS = round(channel_module.SMALL_GATHER_SECS * 1000)
 
 
 def test_small_writes_into_a_file_gather(steady: _Steady) -> None:
