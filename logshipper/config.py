@@ -51,6 +51,7 @@ class Config(NamedTuple):
     context: bool | None = None
     # which lines of stdout are records (logshipper/classify/text_records.py)
     metadata: tuple[str | MetadataPattern, ...] = (JSON,)
+    mask: bool = True  # mask secrets in lines (logshipper/secret_shapes.py); command lines always
 
 
 def _lines_of(content: bytes) -> list[bytes]:
@@ -222,6 +223,7 @@ _READERS: dict[str, Callable[[str, object, list[str]], object]] = {
     "snapshots": _read_interval,
     "context": _read_switch,
     "metadata": _read_metadata,
+    "mask": _read_switch,
 }
 
 

@@ -1,13 +1,16 @@
-"""Values that are called like secrets, masked in command lines and in text that has assignments.
-Pure.
+"""Masks secrets in command lines and in text that has assignments. Pure.
 
-A name counts that contains one of the words of _WORDS, in any case, whatever is joined to it:
-`PGPASSWORD`, `--dbpassword`, `apiToken`. What follows it is masked to the end of the word, or of
-the line: where a value ends, only the program that reads it knows. So `--max-tokens 512` is masked,
-too: rather one value too many than a secret.
+Three things give a secret away:
+- its name, which contains one of _WORDS in any case: `PGPASSWORD`, `--dbpassword`, `apiToken`. Only
+  the program that reads a value knows its end, so the mask reaches to the end of the word or line.
+  `--max-tokens 512` is masked, too: one value too many is better than a secret;
+- the program that takes it: `curl -u`, `mysql -p` (logshipper/password_options.py);
+- its own shape (logshipper/secret_shapes.py).
 """
 
+from logshipper import shape_mask
 from logshipper.late_pattern import late_pattern
+from logshipper.password_options import NAMES, masked_passwords
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,35 +29,61 @@ _ASSIGNED = late_pattern(  # NAME=value, "name": value, name => value, ("name", 
 )
 # --name value
 _GIVEN = late_pattern(rf"(?i)(?<![^\s\"'`=(,;:|&{{\[])-[\w.\-]{{0,200}}?{_WORDS}[\"']?\s+(?=\S)")
-_OPTION = late_pattern(rf"(?i)-[\w.\-]{{0,200}}?{_WORDS}[:=]?")  # whose value is the next word
+# an option that ends in one of these: only its value, the next word, is masked
+_KEY = r"-[\w.\-]{0,200}?(?:key|cookie|license|signature|webhook|(?<![a-z0-9])(?:pat|pin|sig|pwd?))"
+_OPTION = late_pattern(rf"(?i)(?:-[\w.\-]{{0,200}}?{_WORDS}|{_KEY})[:=]?")  # value: the next word
+_KEY_GIVEN = late_pattern(
+    rf"(?i)(?<![^\s\"'`=(,;:|&{{\[])({_KEY}(?:[:=]|\s{{1,9}}))(?:\"[^\"]*\"|'[^']*'|[^\s\"'][^\s]*)"
+)
+_WORD = late_pattern(r"(?:\"[^\"]*\"|'[^']*'|\S)+")
 _USERINFO = late_pattern(r"(?<=://)[^/\s]*@")
 _NEEDED = frozenset(":=>,-@")  # none of these patterns matches without one of them
 
 
 def masked_text(text: str) -> str:
-    """A text without what follows a secret's name, to its end, and without users and passwords in
-    addresses."""
-    if _NEEDED.isdisjoint(text):
-        return text
-    for pattern in (_ASSIGNED, _GIVEN):
-        match = pattern.search(text)
-        if match is not None:
-            text = text[: match.end()] + MASK
-    return _USERINFO.sub(f"{MASK}@", text)
+    """A text without secrets: nothing behind a secret's name, no user and password in an address,
+    no secret of a known shape."""
+    if not _NEEDED.isdisjoint(text):
+        for pattern in (_ASSIGNED, _GIVEN):
+            match = pattern.search(text)
+            if match is not None:
+                text = text[: match.end()] + MASK
+        text = _USERINFO.sub(f"{MASK}@", text)
+    return shape_mask.masked_text(text)
 
 
 def masked_lines(text: str) -> str:
-    """As masked_text, line by line."""
-    return "\n".join(map(masked_text, text.split("\n")))
+    """As masked_text, line by line; a private key has many lines."""
+    return "\n".join(map(masked_text, shape_mask.masked_text(text).split("\n")))
 
 
 def masked_words(words: "Iterable[str]") -> "Iterator[str]":
     """A command line, word by word. The word after an option that is called like a secret is
     masked, whatever it is: a password may begin with `-`."""
     hide = False
-    for word in words:
-        yield MASK if hide else masked_text(word)
-        hide = word.startswith("-") and _OPTION.fullmatch(word) is not None
+    before = ""
+    masked = []
+    for word in masked_passwords(tuple(words)):
+        masked.append(MASK if hide else _masked_argument(word))
+        names_secret = before == "set" and _NAMED.search(word) is not None  # aws configure set
+        hide = names_secret or (word.startswith("-") and _OPTION.fullmatch(word) is not None)
+        before = word
+    yield from shape_mask.masked_words(masked)
+
+
+def _masked_argument(word: str) -> str:
+    """One word, which may be a command line of its own, as in `sh -c "curl -u ..."`."""
+    word = masked_text(_KEY_GIVEN.sub(rf"\1{MASK}", word) if "-" in word else word)
+    if " " not in word or not any(name in word for name in NAMES):
+        return word
+    places = [match.span() for match in _WORD.finditer(word)]
+    words = masked_passwords([word[begin:end] for begin, end in places])
+    parts = []
+    at = 0
+    for (begin, end), masked in zip(places, words, strict=True):
+        parts += [word[at:begin], masked]
+        at = end
+    return "".join([*parts, word[at:]])
 
 
 def masked_json(value: "Any", name: str = "") -> "Any":  # Any: JSON

@@ -43,7 +43,7 @@ _IN_DOUBT = (
 
 class Classifier:
     """See the module's docstring. columns, rows: the terminal's size; collapse: repeats and blank
-    lines; first_secs: see Renderer; all else as configured."""
+    lines; first_secs: see Renderer; mask: secrets by their shape; all else as configured."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class Classifier:
         collapse: bool = True,
         metadata: Iterable[str | MetadataPattern] = (JSON,),
         first_secs: float = 0.0,
+        mask: bool = True,
     ) -> None:
         self._policies = Policies(mode)
         self._obey = obey
@@ -75,6 +76,7 @@ class Classifier:
                 collapse=collapse,
                 # R5: of stdout only
                 text_records=text_records if stream is Stream.STDOUT else None,
+                mask=mask,
             )
             for stream in (Stream.STDOUT, Stream.STDERR)
         }
@@ -144,6 +146,7 @@ class Classifier:
         state.settle()
         for capped in (self._user_events, self._refusals):
             capped.say_left_out(self._log)
+        self._log.report_masked(now, at_end=True)
 
     def release(self) -> None:
         """The command is over: what only waited for that it might be drawn again is final."""
@@ -155,11 +158,13 @@ class Classifier:
         bars."""
         for state in self._streams.values():
             state.tick(now)
+        self._log.report_masked(now)
         self._ticked_at = now
 
     def next_tick(self) -> float | None:
         """When `tick` has something to do at the earliest, or None."""
-        times = (state.next_tick(self._ticked_at) for state in self._streams.values())
+        times = [state.next_tick(self._ticked_at) for state in self._streams.values()]
+        times.append(self._log.masked_due())
         return min((time for time in times if time is not None), default=None)
 
     def live(self) -> dict[Stream, bytes]:
@@ -318,7 +323,7 @@ class Classifier:
         if (command.stop is not None or has_resumed) and not line.is_part:
             line.obey()
             before = (
-                self._log.masks.masked(line.text[: command.begin])
+                line.state.masked(line.text[: command.begin])
                 if line.state.mode == "enabled"
                 else b""
             )
@@ -348,7 +353,7 @@ class Classifier:
     def _take_user_event(self, line: "_CommandLine", user_event: commands.UserEvent) -> None:
         """In each mode: it is for the logger. Past MAX_USER_EVENTS it is a line of the log only."""
         line.obey()
-        masked = self._log.masks.masked(line.text)
+        masked = line.state.masked(line.text)
         line.state.take_command(masked)
         event = user_event if masked == line.text else commands.parse(masked)
         if not isinstance(event, commands.UserEvent):

@@ -12,6 +12,7 @@ from logshipper.classify.repeat_note import repeat_note
 from logshipper.named_tuple import NamedTuple
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
+from logshipper.shape_mask import HELD_BYTES, ShapeMask, cut
 from logshipper.spool.segment import (
     COPY,
     MAX_STATUS_BARS,
@@ -32,6 +33,7 @@ REPEAT_SECS = 10.0  # between two lines: the later one is no repeat; or between 
 MAX_INTERRUPTIONS = 64  # that are remembered; a run that is older goes on no further
 STATUS_SECS = 10.0  # between two of a stream in the segments
 LIVE_SECS = 0.5  # between two looks at what a stream shows
+MASKED_SECS = 60.0  # between two reports of masked values
 OVER_SECS = 1.0  # how long a bar that is over may be shown
 SNAPSHOT_MARK = b"[so far] "
 MAX_KEY_SETS = (
@@ -76,6 +78,8 @@ class CaptureLog:
     def __init__(self) -> None:
         self.out: list[LoggedLines | LoggedEvent] = []
         self.masks = Masks()
+        self.masked: dict[str, int] = {}  # values by shape, not yet reported
+        self._masked_due = 0.0  # when the next report of them is due at the earliest
         self.notes = self.statuses = self.parts = 0
         self._key_sets: dict[frozenset[str], int] = {}
         self._hinted: set[str] = set()
@@ -84,6 +88,25 @@ class CaptureLog:
 
     def event(self, name: str, message: str, **details: str) -> None:
         self.out.append(LoggedEvent({"event": name, "message": message, **details}))
+
+    def masked_due(self) -> float | None:
+        """When values are reported that are masked by now."""
+        return self._masked_due if self.masked else None
+
+    def report_masked(self, now: float, *, at_end: bool = False) -> None:
+        """Counts the masked values by shape, once per MASKED_SECS at most, and at the end."""
+        if not self.masked or not (at_end or now >= self._masked_due):
+            return
+        self._masked_due = now + MASKED_SECS
+        shapes = dict(sorted(self.masked.items(), key=lambda item: (-item[1], item[0])))
+        self.masked.clear()
+        values = sum(shapes.values())
+        names = ", ".join(
+            name if len(shapes) == 1 else f"{count} {name}" for name, count in shapes.items()
+        )
+        message = f"{values} value{'s' * (values > 1)} masked: {names}"
+        event = {"event": "values_masked", "message": message, "values": values, "shapes": shapes}
+        self.out.append(LoggedEvent(event))
 
     def number(self, keys: tuple[str, ...]) -> int:
         """The record's number among those with the same set of keys, from 1."""
@@ -144,8 +167,8 @@ class StreamLog:
     """One stream: what its renderer shows, by the stream's own mode. half_command: what was cut off
     by a change of it; capture: what it shares with the other; collapse: repeats and blank lines;
     snapshot_secs: between two looks at a bar that runs, 0 for none; text_records: records of lines
-    that aren't JSON, None: such lines are none. live: what isn't final, as it was LIVE_SECS ago at
-    most; b"" for nothing."""
+    that aren't JSON, None: such lines are none; mask: secrets by their shape. live: what isn't
+    final, as it was LIVE_SECS ago at most; b"" for nothing."""
 
     __slots__ = (
         "_capture",
@@ -161,6 +184,7 @@ class StreamLog:
         "_repeat",
         "_repeated",
         "_repeated_since",
+        "_shapes",
         "_snapshot",
         "_snapshot_due",
         "_snapshot_secs",
@@ -187,6 +211,7 @@ class StreamLog:
         snapshot_secs: float,
         collapse: bool,
         text_records: "TextRecords | None" = None,
+        mask: bool = True,
     ) -> None:
         self.half_command: HalfCommand | None = None
         self.stream = stream
@@ -198,6 +223,7 @@ class StreamLog:
         self._keep_colours = keep_colours
         self._collapse = collapse
         self._text_records = text_records
+        self._shapes = ShapeMask(capture.masked) if mask else None
         self.live = b""
         self._live_looked_at = 0.0
         self._live_feeds = -1  # line feeds of the stream then
@@ -237,7 +263,7 @@ class StreamLog:
 
     def take_record(self, record: bytes) -> None:
         """Takes metadata that the job didn't print but sent."""
-        record = self._capture.masks.masked(record)
+        record = self.masked(record)
         keys = metadata.keys_of(record)
         if self.mode == "disabled" or not isinstance(keys, tuple):
             self.tally.dropped += 1
@@ -340,13 +366,21 @@ class StreamLog:
 
     # ---- sorting final lines
 
-    def _sort_text(self, text: bytes, drawn_at: float) -> None:
+    def masked(self, text: bytes, *, counted: bool = True) -> bytes:
+        """Whole lines without stop tokens and secrets. Call it once for each text: a secret may go
+        on in the next one. counted: the text is logged, so its secrets count."""
+        text = self._capture.masks.masked(text)
+        return text if self._shapes is None else self._shapes.masked(text, counted=counted)
+
+    def _sort_text(self, text: bytes, drawn_at: float, *, is_masked: bool = False) -> None:
         if self._keep_colours and b"\x1b" in text:
-            self._sort_coloured(text, drawn_at)
+            self._sort_coloured(text, drawn_at, is_masked=is_masked)
             return
         mined = self.stream is Stream.STDOUT and _begins_object(text)
-        if self.mode == "enabled" or (self.mode == "metadata" and mined):
-            self._sort_block(self._capture.masks.masked(text), mined, drawn_at)
+        if self.mode == "enabled":
+            self._sort_block(text if is_masked else self.masked(text), mined, drawn_at)
+        elif self.mode == "metadata" and mined:
+            self._sort_block(text, mined, drawn_at)
         else:
             self.tally.dropped += text.count(b"\n")
             if self.mode == "metadata" and self.stream is Stream.STDOUT:
@@ -361,12 +395,14 @@ class StreamLog:
             from logshipper.render.colours import stripped
 
             plain = stripped(text)
-        records = text_records.find(self._capture.masks.masked(plain))
+        masked = self.masked(plain, counted=self.mode == "enabled")
+        text = masked if text is plain else _with_masks(text, plain, masked)
+        records = text_records.find(masked)
         for name in text_records.take_switched_off():
             self._capture.pattern_off(name)
         enabled = self.mode == "enabled"
-        if enabled and not _begins_object(plain):
-            self._sort_text(text, drawn_at)
+        if enabled and not _begins_object(masked):
+            self._sort_text(text, drawn_at, is_masked=True)
             for record in records:
                 self._write_text_record(record, {COPY: 1}, drawn_at)
             return
@@ -386,7 +422,7 @@ class StreamLog:
 
     def _sort_lines_between(self, lines: list[bytes], drawn_at: float) -> None:
         if lines:
-            self._sort_text(b"\n".join(lines) + b"\n", drawn_at)
+            self._sort_text(b"\n".join(lines) + b"\n", drawn_at, is_masked=True)
 
     def _write_text_record(self, record: "TextRecord", attrs: Json, drawn_at: float) -> None:
         if type(record.keys) is metadata.KeysWithGaps:
@@ -394,7 +430,7 @@ class StreamLog:
         numbered = {"n": self._capture.number(record.keys), ORIGIN: record.origin, **attrs}
         self._write(Kind.METADATA, record.line + b"\n", 1, numbered, drawn_at=drawn_at)
 
-    def _sort_coloured(self, text: bytes, drawn_at: float) -> None:
+    def _sort_coloured(self, text: bytes, drawn_at: float, *, is_masked: bool) -> None:
         """Lines that hold colours: what becomes of each is as if it held none."""
         from logshipper.render.colours import stripped
 
@@ -403,14 +439,8 @@ class StreamLog:
         if self.mode != "enabled" and not (self.mode == "metadata" and mined):
             self.tally.dropped += plain.count(b"\n")
             return
-        masked = self._capture.masks.masked(plain)
-        if masked != plain:  # colours may stand amid a token
-            lines = zip(text.split(b"\n"), plain.split(b"\n"), masked.split(b"\n"), strict=True)
-            text = b"\n".join(
-                line if masked_line == plain_line else masked_line
-                for line, plain_line, masked_line in lines
-            )
-        self._sort_block(masked, mined, drawn_at, text)
+        masked = plain if is_masked or self.mode != "enabled" else self.masked(plain)
+        self._sort_block(masked, mined, drawn_at, _with_masks(text, plain, masked))
 
     def _sort_odd(self, block: Block) -> None:
         """The renderer's own notes, and the parts of a line too long to be one: never metadata,
@@ -430,7 +460,8 @@ class StreamLog:
         self.end_run()
         kind = Kind.NOTE if block.note else Kind.LOG
         attrs: Json | None = {"part": block.part} if block.part else None
-        text = self._masked_part(block) if block.part and self._capture.masks else block.text
+        has_masks = self._capture.masks or self._shapes
+        text = self._masked_part(block) if block.part and has_masks else block.text
         self._write(kind, text, block.text.count(b"\n"), attrs, drawn_at=block.drawn_at)
 
     def _masked_part(self, block: Block) -> bytes:
@@ -444,10 +475,13 @@ class StreamLog:
         text = self._capture.masks.masked(text)
         self._part_end = b""
         if "/" not in block.part:
-            end = max(len(text) - self._capture.masks.longest, 0)
+            end = len(text) - max(self._capture.masks.longest, HELD_BYTES)
+            end = max(min(end, cut(text)), 0)
             while end and text[end] & 0xC0 == 0x80:
                 end -= 1
             text, self._part_end = text[:end], text[end:]
+        if self._shapes is not None:
+            text = self._shapes.masked(text)
         return text + b"\n"
 
     def _sort_block(
@@ -506,10 +540,12 @@ class StreamLog:
             if mined and line[:1] == b"{" and (keys := self._keys_of(line)) is not None:
                 self._write_plain(plain, log_lines, drawn_at)
                 self.end_run()
+                # outside `enabled` all other lines are dropped, so nothing has masked this one
+                record = line if logged else self.masked(line)
                 for _ in range(times):
                     self._write(
                         Kind.METADATA,
-                        line + b"\n",
+                        record + b"\n",
                         1,
                         {"n": self._capture.number(keys)},
                         drawn_at=drawn_at,
@@ -648,7 +684,10 @@ class StreamLog:
         command = command_prefix.find(line)
         if command >= 0:
             line = line[:command] + command_prefix.PREFIX + b" " + MASK
-        line = self._capture.masks.masked_open(line)[:MAX_STATUS_BYTES]
+        line = self._capture.masks.masked_open(line)
+        if self._shapes is not None:
+            line = self._shapes.masked_open(line)
+        line = line[:MAX_STATUS_BYTES]
         return line.decode(errors="ignore").rstrip(" ").encode()
 
     def _write_status(self, text: bytes) -> None:
@@ -692,6 +731,18 @@ class StreamLog:
 def _begins_object(text: bytes) -> bool:
     """Whether some line begins with `{`. A single byte is looked for first: that is cheaper."""
     return b"{" in text and (text[:1] == b"{" or b"\n{" in text)
+
+
+def _with_masks(text: bytes, plain: bytes, masked: bytes) -> bytes:
+    """Coloured lines; those that hold secrets are masked and lose their colours, as colours may stand
+    amid a secret. plain: the lines without colours; masked: these without secrets."""
+    if masked == plain:
+        return text
+    lines = zip(text.split(b"\n"), plain.split(b"\n"), masked.split(b"\n"), strict=True)
+    return b"\n".join(
+        line if masked_line == plain_line else masked_line
+        for line, plain_line, masked_line in lines
+    )
 
 
 def _trimmed(coloured: bytes, text: bytes) -> bytes:

@@ -91,6 +91,7 @@ class Sidecar:
             rows=plan.rows,
             metadata=config.metadata,
             first_secs=FIRST_SECS,
+            mask=config.mask,
         )
         self._frames = FrameBuilder(epoch_ns=self._wall_ns)
         self._left_out_due = 0.0  # when the measurements that were left out are reported next

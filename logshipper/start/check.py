@@ -127,6 +127,10 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         print(f"  snapshots: {_interval(settings.snapshots):<4} {_snapshots(settings.snapshots)}")
         print(f"  context: {_CONTEXT[settings.context]}")
         print(f"  metadata: {_kinds(settings)}")
+        mask_text = "become *** in the log" if settings.mask else "stay readable in the log"
+        print(
+            f"  mask: {'on' if settings.mask else 'off':<9} tokens and keys that your jobs print {mask_text}"
+        )
     root = captures.store_root()
     network = network_type(root)
     print(f"Jobs that you run by `logshipper run` are kept in {safe(root)}")

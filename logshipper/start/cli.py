@@ -185,6 +185,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="don't record how CMD was started: its command line, folder, git commit and Python",
     )
     parser.add_argument(
+        "--no-mask",
+        action="store_true",
+        help="keep tokens, keys and other secrets that CMD prints readable in the log",
+    )
+    parser.add_argument(
         "--store",
         metavar="DIR",
         help="keep the job there (default: $LOGSHIPPER_STORE, else a node's agent, else your data folder)",

@@ -11,6 +11,7 @@ from logshipper.process.run import RunOptions
 from logshipper.process.terminal import fill_standard_fds, is_inherited
 from logshipper.relay.handover import SidecarPlan
 from logshipper.safe_text import safe
+from logshipper.shape_mask import masked_text
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.spool import captures
 from logshipper.spool.place import Place
@@ -42,7 +43,7 @@ def prepare(
         settings = settings._replace(tty=False)
     if arguments.mode:
         settings = settings._replace(mode=arguments.mode)
-    name = arguments.name or captures.default_name(command)
+    name = masked_text(arguments.name or captures.default_name(command))
     takes_measurements = arguments.telegraf or arguments.telegraf_port
     telegraf = _telegraf(arguments.telegraf_port or 0) if takes_measurements else None
     place = launchers.find(os.environ)
@@ -60,6 +61,8 @@ def prepare(
     collector = _collector(telegraf, capture) if telegraf is not None else None
     if arguments.no_context:
         settings = settings._replace(context=False)
+    if arguments.no_mask:
+        settings = settings._replace(mask=False)
     by_hand = not (arguments.if_opted_in or launchers.is_scheduled(place))
     by_hand = by_hand and os.environ.get("LOGSHIPPER_CONTEXT", "on") != "off"
     sidecar_settings = Settings(

@@ -19,6 +19,7 @@ class Arguments:
         self.mode: str | None = None
         self.no_tty = False
         self.no_context = False
+        self.no_mask = False
         self.quiet = False
         self.store: str | None = None
         self.telegraf = False

@@ -19,6 +19,7 @@ import orjson
 
 from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.safe_text import without_controls
+from logshipper.shape_mask import masked_text
 from logshipper.spool.captures import COUNTERS_BYTES, PORT_FILE, Counters, read_counters
 from logshipper.spool.live_status import LIVE_FILE, MAX_LIVE_BYTES, decode_live
 from logshipper.spool.segment import Stream
@@ -174,7 +175,8 @@ class CaptureFolder:
             attempt=_whole(identity.get("attempt"), int(name_match[2]) if name_match else 1) or 1,
             step=_words(identity.get("step")),
             task=_whole(identity.get("task"), 0),
-            name=_words(identity.get("name")) or job_id,
+            # masked here, too: a scheduler's plugin writes the job's name as it is
+            name=masked_text(_words(identity.get("name"))) or job_id,
             user=_words(identity.get("user")),
             host=_words(identity.get("host")),
             cluster=_words(identity.get("cluster")) or "local",

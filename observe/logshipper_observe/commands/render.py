@@ -118,6 +118,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--no-collapse", action="store_true", help="print all repeated and blank lines"
     )
     parser.add_argument(
+        "--no-mask", action="store_true", help="print tokens, keys and other secrets as they are"
+    )
+    parser.add_argument(
         "--colors",
         choices=("strip", "keep"),
         default="strip",
@@ -143,7 +146,12 @@ def call(args: argparse.Namespace) -> int:
             sink = _Screen(*args.screen)
         else:
             screen = (args.columns or BATCH_COLUMNS, args.rows or BATCH_ROWS)
-            sink = _Log(*screen, collapse=not args.no_collapse, keep_colours=args.colors == "keep")
+            sink = _Log(
+                *screen,
+                collapse=not args.no_collapse,
+                keep_colours=args.colors == "keep",
+                mask=not args.no_mask,
+            )
         if source.is_file:
             _read_file(source, sink, Bar("Rendering", size) if _wants_bar(source, args) else None)
         else:
@@ -252,7 +260,9 @@ def _wait(poll: "select.poll", until: float | None) -> list[tuple[int, int]]:
 class _Log:
     """The lines that `run` logs of a command's standard output, written as they become final."""
 
-    def __init__(self, columns: int, rows: int, *, collapse: bool, keep_colours: bool) -> None:
+    def __init__(
+        self, columns: int, rows: int, *, collapse: bool, keep_colours: bool, mask: bool
+    ) -> None:
         self._classifier = Classifier(
             "enabled",
             columns=columns,
@@ -260,6 +270,7 @@ class _Log:
             collapse=collapse,
             keep_colours=keep_colours,
             first_secs=FIRST_SECS,
+            mask=mask,
         )
         self._out = Output()
         self._open = False  # a line whose parts go on

@@ -1,0 +1,98 @@
+"""Options by which well-known programs take passwords, such as `curl -u` and `mysql -pPASSWORD`.
+Pure."""
+
+from os.path import basename
+
+from logshipper.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MASK = "***"
+_SEPARATORS = frozenset(("|", "||", "&&", ";", "&"))  # behind these another command begins
+
+
+class _Program(NamedTuple):
+    """How a program takes a password."""
+
+    options: tuple[str, ...] = ()  # the next word is the value, or the text behind option or `=`
+    attached: tuple[str, ...] = ()  # as options, but the next word is never the value
+    subcommand: str = ""  # without this word before them, the options mean something else
+    sign: str = ""  # a value without it holds no password
+
+
+_CONTAINERS = _Program(("-p", "--creds"), subcommand="login")
+_ATTACHED = _Program(attached=("-p",))
+_PROGRAMS = {
+    "curl": _Program(("-u", "--user", "-U", "--proxy-user", "--oauth2-bearer", "-b")),
+    "docker": _CONTAINERS,
+    "helm": _CONTAINERS,
+    "podman": _CONTAINERS,
+    "skopeo": _Program(("--creds", "--src-creds", "--dest-creds")),
+    "http": _Program(("-a",)),
+    "https": _Program(("-a",)),
+    "lftp": _Program(("-u",), sign=","),
+    "ldapadd": _Program(("-w",)),
+    "ldapdelete": _Program(("-w",)),
+    "ldapmodify": _Program(("-w",)),
+    "ldapsearch": _Program(("-w",)),
+    "ldapwhoami": _Program(("-w",)),
+    "mariadb": _ATTACHED,
+    "mysql": _ATTACHED,
+    "mysqladmin": _ATTACHED,
+    "mysqldump": _ATTACHED,
+    "mysqlimport": _ATTACHED,
+    "mongo": _Program(("-p",)),
+    "mongodump": _Program(("-p",)),
+    "mongosh": _Program(("-p",)),
+    "openssl": _Program(("-passin", "-passout", "-k")),
+    "redis-cli": _Program(("-a",)),
+    "smbclient": _Program(("-U", "--user"), sign="%"),
+    "rpcclient": _Program(("-U", "--user"), sign="%"),
+    "sqlcmd": _Program(("-P",)),
+    "sshpass": _Program(("-p",)),
+    "unzip": _Program(("-P",)),
+    "zip": _Program(("-P",)),
+    "7z": _ATTACHED,
+    "7za": _ATTACHED,
+}
+NAMES = tuple(_PROGRAMS)
+
+
+def masked_passwords(words: "Sequence[str]") -> list[str]:
+    """A command line with MASK in place of the passwords of these programs."""
+    masked: list[str] = []
+    program: _Program | None = None
+    has_subcommand = hides_next = False
+    for word in words:
+        if word in _SEPARATORS:
+            program = None
+        elif program is None or basename(word) in _PROGRAMS:
+            program = _PROGRAMS.get(basename(word), program)
+            has_subcommand = program is not None and not program.subcommand
+        elif hides_next:
+            masked.append(MASK if program.sign in word else word)
+            hides_next = False
+            continue
+        elif word == program.subcommand:
+            has_subcommand = True
+        elif has_subcommand:
+            hides_next = word in program.options
+            masked.append(word if hides_next else _without_value(word, program))
+            continue
+        hides_next = False
+        masked.append(word)
+    return masked
+
+
+def _without_value(word: str, program: _Program) -> str:
+    """A word that may be an option and its value."""
+    for option in (*program.options, *program.attached):
+        is_long = option.startswith("--")
+        head = f"{option}=" if is_long else option
+        value = word[len(head) :]
+        is_single = is_long or len(option) == 2
+        if is_single and value and word.startswith(head) and program.sign in value:
+            return head + MASK
+    return word

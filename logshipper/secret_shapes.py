@@ -1,0 +1,210 @@
+"""The table of secret shapes: tokens, keys and credentials that their own text gives away. Pure data.
+
+docs/masks.md lists the shapes and their limits; logshipper/shape_mask.py finds them.
+"""
+
+from logshipper.named_tuple import NamedTuple
+
+_ALNUM = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_NAME_BYTES = _ALNUM | frozenset(b"_-")
+AWS_KEY_ID, AWS_SECRET, NETRC = "AWS key id", "AWS secret", "netrc password"
+URL_CREDENTIALS, PRIVATE_KEY = "credentials in an address", "private key"
+
+
+class Shape(NamedTuple):
+    """One kind of secret. Expressions are regular expressions of bytes."""
+
+    name: str
+    literals: tuple[bytes, ...]  # every secret of the shape holds or follows one of these
+    alphabet: bytes  # a character class: the bytes of the secret behind the literal
+    least: int  # how many of them
+    between: bytes = b""  # an expression for readable text between the literal and the secret
+    check: bytes = b""  # a condition at the secret's begin
+    apart_from: frozenset[int] = _ALNUM  # bytes that do not stand before the literal
+    keeps_literal: bool = False  # the literal is a name, and stays readable
+    shared: bytes = b""  # all literals hold it: a text without it needs no search for each
+
+
+def _named(
+    name: str,
+    literals: tuple[bytes, ...],
+    between: bytes,
+    alphabet: bytes,
+    least: int,
+    check: bytes = b"",
+) -> Shape:
+    """A secret that follows its name."""
+    return Shape(name, literals, alphabet, least, between, check, frozenset(), True)
+
+
+_WORD = rb"[A-Za-z0-9]"
+_NAME = rb"[A-Za-z0-9_-]"
+_BASE64 = rb"[A-Za-z0-9+/=]"
+_IS = rb"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?"  # between a name and its value
+_TEXT = rb"[^\"'\r\n\\]"  # to the closing quote or the end of the line
+_SCHEMES = (
+    rb"(?:AWS4-HMAC-SHA256|ApiKey|Basic|Bearer|Digest|Negotiate|Token|apikey|basic|bearer|token)"
+)
+
+SHAPES = (
+    Shape(
+        "GitHub token",
+        (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
+        rb"[A-Za-z0-9_]",
+        20,
+        apart_from=frozenset(),
+    ),
+    Shape(
+        "GitLab token",
+        (
+            b"glpat-",
+            b"gldt-",
+            b"glrt-",
+            b"glptt-",
+            b"glcbt-",
+            b"glft-",
+            b"glimt-",
+            b"glagent-",
+            b"glsoat-",
+            b"glffct-",
+        ),
+        rb"[A-Za-z0-9_.=-]",
+        16,
+        shared=b"t-",
+    ),
+    Shape("Hugging Face token", (b"hf_", b"api_org_"), _WORD, 30),
+    Shape("OpenAI key", (b"sk-",), _WORD, 20),
+    Shape(
+        "OpenAI key",
+        (b"sk-proj-", b"sk-svcacct-", b"sk-admin-", b"sk-or-v1-"),
+        _NAME,
+        20,
+        shared=b"sk-",
+    ),
+    Shape("Anthropic key", (b"sk-ant-",), _NAME, 20, shared=b"sk-"),
+    Shape(
+        AWS_KEY_ID,
+        (b"AKIA", b"ASIA", b"ABIA", b"ACCA"),
+        rb"[A-Z0-9]",
+        16,
+        check=rb"(?=[A-Z0-9]{16}(?![A-Za-z0-9]))",
+    ),
+    _named(
+        AWS_SECRET,
+        (
+            b"ecret_access_key",
+            b"ECRET_ACCESS_KEY",
+            b"ecretAccessKey",
+            b"ession_token",
+            b"ESSION_TOKEN",
+            b"essionToken",
+        ),
+        _IS,
+        _BASE64,
+        16,
+    ),
+    Shape("Google key", (b"AIza",), _NAME, 35),
+    Shape("Google token", (b"ya29.",), rb"[A-Za-z0-9_.-]", 20),
+    Shape("Google secret", (b"GOCSPX-",), _NAME, 20),
+    _named("Azure key", (b"AccountKey=", b"SharedAccessKey="), b"", _BASE64, 20),
+    Shape(
+        "Slack token",
+        (
+            b"xoxa-",
+            b"xoxb-",
+            b"xoxe-",
+            b"xoxe.xox",
+            b"xoxo-",
+            b"xoxp-",
+            b"xoxr-",
+            b"xoxs-",
+            b"xapp-",
+        ),
+        rb"[A-Za-z0-9.-]",
+        10,
+    ),
+    _named("Slack webhook", (b"hooks.slack.com",), rb"(?::443)?\\?/", rb"[A-Za-z0-9+/_\\-]", 16),
+    _named("webhook", (b"/api/webhooks/", b"/webhookb2/"), b"", rb"[A-Za-z0-9@/_-]", 20),
+    Shape(
+        "Stripe key",
+        (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_", b"whsec_"),
+        _WORD,
+        10,
+    ),
+    Shape("npm token", (b"npm_",), _WORD, 30),
+    _named("npm token", (b"_auth",), rb"(?:Token)? ?= ?[\"']?", rb"[A-Za-z0-9+/=_-]", 16),
+    Shape("PyPI token", (b"pypi-AgE",), _NAME, 10),
+    Shape("PyPI token", (b"pypi-",), _NAME, 60),
+    Shape("Docker token", (b"dckr_pat_", b"dckr_oat_"), _NAME, 16),
+    Shape("DigitalOcean token", (b"dop_v1_", b"doo_v1_", b"dor_v1_"), rb"[a-f0-9]", 32),
+    Shape(
+        "Databricks token", (b"dapi",), rb"[a-f0-9-]", 32, check=rb"(?=[a-f0-9]{32}(?![g-zA-Z]))"
+    ),
+    Shape("Weights & Biases key", (b"wandb_v1_",), _NAME, 20),
+    _named(
+        "Weights & Biases key",
+        (b"wandb", b"WANDB", b"WandB", b"login"),
+        rb"[\w.]{0,40}(?:[ \t]{1,3}login)?(?:[ \t]{1,3}--?[\w=-]{1,60}){0,3}(?:\([a-z_]{0,20})?"
+        rb"(?:[\"']?[ \t]{0,3}[:=(][ \t]{0,3}|[ \t]{1,3})[\"']?",
+        rb"[a-f0-9]",
+        40,
+        rb"(?=[a-f0-9]{40}(?![A-Za-z0-9]))",
+    ),
+    Shape(
+        "JSON web token",
+        (b"eyJ",),
+        rb"[A-Za-z0-9_.-]",
+        20,
+        check=rb"(?=[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,})",
+        apart_from=_NAME_BYTES,
+    ),
+    Shape("age key", (b"AGE-SECRET-KEY-1",), rb"[A-Z0-9]", 30),
+    _named(
+        "authorization header",
+        (b"uthorization", b"UTHORIZATION"),
+        _IS + _SCHEMES + rb"[ \t]{1,3}",
+        _TEXT,
+        4,
+    ),
+    _named("authorization header", (b"uthorization", b"UTHORIZATION"), _IS, rb"[^\s\"'\\,;]", 16),
+    _named(
+        "cookie header",
+        (b"ookie:", b"OOKIE:", b'ookie":', b"ookie':"),
+        rb"[ \t]{0,3}[\"']?(?=[^\"'\r\n\\ =]{1,200}=)",
+        _TEXT,
+        3,
+    ),
+    _named(
+        "API key header",
+        (
+            b"pi-Key",
+            b"pi-key",
+            b"PI-KEY",
+            b"PI-Key",
+            b"uth-Token",
+            b"uth-token",
+            b"ault-Token",
+            b"rivate-Token",
+            b"RIVATE-TOKEN",
+            b"ecurity-Token",
+        ),
+        rb"[\"']?[ \t]{0,3}:[ \t]{0,3}[\"']?",
+        rb"[^\s\"'\\,;]",
+        8,
+    ),
+    _named(
+        "signature in an address",
+        (b"ignature=", b"?sig=", b"&sig=", b"026sig=", b";sig=", b"ecurity-Token="),
+        b"",
+        rb"[A-Za-z0-9%+/=_~-]",
+        16,
+    ),
+    _named(
+        NETRC,
+        (b"machine ", b"machine\t"),
+        rb"\s{0,9}[A-Za-z0-9.:_-]{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}"
+        rb"(?:account\s{1,9}\S{1,200}\s{1,9})?password\s{1,9}",
+        rb"\S",
+        1,
+    ),
+)

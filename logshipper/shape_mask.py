@@ -1,0 +1,305 @@
+"""Finds and masks secrets of the shapes in logshipper/secret_shapes.py. Pure.
+
+A search for the shapes' literals passes over nearly all text. The expression of a shape is tried
+only behind its literals, so the time grows with the text and no faster.
+"""
+
+from functools import cache
+
+from logshipper.late_pattern import late_pattern
+from logshipper.named_tuple import NamedTuple
+from logshipper.secret_shapes import (
+    AWS_KEY_ID,
+    AWS_SECRET,
+    NETRC,
+    PRIVATE_KEY,
+    SHAPES,
+    URL_CREDENTIALS,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from re import Pattern
+
+MASK = b"***"
+MAX_HELD_BYTES = 32 << 10  # of a cut text's end that may be a secret's begin
+HELD_BYTES = 64  # a literal may be cut, or a name and the text behind it
+MAX_KEY_LINES = 1000  # of a private key without an end; later lines are shown again
+MAX_CONTEXT_BYTES = 1000  # of two lines that a secret's line may follow
+# CPython searches a text below 30,000 bytes three times as fast for a literal of six bytes or more
+_WINDOW_BYTES = 29_900
+_LONG_LITERAL_BYTES = 6
+_WINDOW_OVERLAP_BYTES = 32
+# from the rarest to the most frequent byte of logs: a search for one byte takes a tenth of the time,
+# and a text without a literal's rarest byte needs no search for the literal
+_BY_FREQUENCY = b"@QJXZKqzYVWGUjHBDF?&;\\OLMPNCRTSAIE_xvkw=yb/gf:-phumdc lsnrtioae.0123456789\"'\t"
+
+_BESIDE_BYTES = 300  # behind a key id, to the end of the next line at most
+_BESIDE = late_pattern(
+    rb"(?<![A-Za-z0-9+/=])(?![0-9a-f]{40}|[0-9A-F]{40})[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])"
+)
+_USERINFO = late_pattern(
+    rb"[^\s/\"'<>@:]{0,200}:[^\s/\"'<>]{1,400}(?=@)|[^\s/\"'<>@:]{20,400}(?=@)"
+)
+_KEY_LITERAL = b"PRIVATE KEY"
+_KEY_MARK = rb"-{4,5} ?%s [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
+_KEY_BEGIN = late_pattern(_KEY_MARK % b"BEGIN")
+_KEY_END = late_pattern(_KEY_MARK % b"END")
+_KEY_TEXT = late_pattern(
+    rb"\s*[A-Za-z0-9+/=]+\s*\Z|[A-Za-z0-9+/=]{16,}"
+    rb"|(?:Proc-Type|DEK-Info|Version|Comment): .*"
+)
+_WITH_CONTEXT = (AWS_KEY_ID, NETRC)  # shapes whose secrets may stand on a later line
+
+
+class Secret(NamedTuple):
+    """Where a secret stands in a text."""
+
+    begin: int
+    end: int
+    shape: str
+
+
+class _Literals:
+    """The literals of all shapes by their rarest byte, and the shapes' expressions."""
+
+    def __init__(self) -> None:
+        groups: dict[int, list[tuple[tuple[int | bytes, ...], bytes, int]]] = {}
+        for number, shape in enumerate(SHAPES):
+            for literal in shape.literals:
+                rarest, *others = sorted(set(literal), key=_BY_FREQUENCY.find)
+                parts: tuple[int | bytes, ...] = tuple(others)
+                if shape.shared:
+                    parts += (shape.shared,)
+                groups.setdefault(rarest, []).append((parts, literal, number))
+        self._groups = sorted(groups.items(), key=lambda group: _BY_FREQUENCY.find(group[0]))
+        self.whole: list[Pattern[bytes]] = []
+        self.open: list[Pattern[bytes]] = []
+        for shape in SHAPES:
+            secret = rb"(%s{%d,})" % (shape.alphabet, shape.least)
+            self.whole.append(late_pattern(shape.between + shape.check + secret))
+            self.open.append(late_pattern(rb"%s(%s*)\Z" % (shape.between, shape.alphabet)))
+
+    def inside(self, text: bytes) -> list[tuple[bytes, int]]:
+        """The literals that the text holds, and the numbers of their shapes."""
+        literals = []
+        known: dict[int | bytes, bool] = {}  # whether the text holds a part
+        for rarest, group in self._groups:
+            if rarest not in text:
+                known[rarest] = False
+                continue
+            for parts, literal, number in group:
+                for part in parts:
+                    held = known.get(part)
+                    if held is None:
+                        held = known[part] = part in text
+                    if not held:
+                        break
+                else:
+                    if _holds(text, literal):
+                        literals.append((literal, number))
+        return literals
+
+
+@cache
+def _literals() -> _Literals:
+    return _Literals()
+
+
+def _holds(text: bytes, literal: bytes) -> bool:
+    if len(literal) < _LONG_LITERAL_BYTES or len(text) <= _WINDOW_BYTES:
+        return literal in text
+    step = _WINDOW_BYTES - _WINDOW_OVERLAP_BYTES
+    return any(text.find(literal, at, at + _WINDOW_BYTES) >= 0 for at in range(0, len(text), step))
+
+
+class Findings(NamedTuple):
+    """The secrets of a text but private keys."""
+
+    secrets: list[Secret]  # in order, without overlaps
+    has_context: bool  # the next line may hold the secret of this one
+
+
+def find(text: bytes, *, may_go_on: bool = False) -> Findings:
+    """Looks for secrets. may_go_on: the text's end may be the begin of one."""
+    literals = _literals()
+    secrets: list[Secret] = []
+    has_context = False
+    for literal, number in literals.inside(text):
+        secrets += _behind(literal, number, text, literals, may_go_on)
+        has_context = has_context or SHAPES[number].name in _WITH_CONTEXT
+    if b"@" in text and b"://" in text:
+        secrets += _in_addresses(text)
+    secrets += [beside for secret in secrets for beside in _beside(secret, text)]
+    return Findings(_without_overlaps(secrets), has_context)
+
+
+def _behind(
+    literal: bytes, number: int, text: bytes, literals: _Literals, may_go_on: bool
+) -> "Iterator[Secret]":
+    shape = SHAPES[number]
+    at = text.find(literal)
+    while at >= 0:
+        end = at + len(literal)
+        if not at or text[at - 1] not in shape.apart_from:
+            match = literals.whole[number].match(text, end)
+            if match is None and may_go_on:
+                match = literals.open[number].match(text, end)
+            if match is not None:
+                end = match.end(1)
+                begin = match.start(1) if shape.keeps_literal else at
+                if text[begin:end] != MASK:
+                    yield Secret(begin, end, shape.name)
+        at = text.find(literal, end)
+
+
+def _in_addresses(text: bytes) -> "Iterator[Secret]":
+    at = text.find(b"://")
+    while at >= 0:
+        match = _USERINFO.match(text, at + 3)
+        if match is not None:
+            yield Secret(match.start(), match.end(), URL_CREDENTIALS)
+        at = text.find(b"://", at + 3)
+
+
+def _beside(secret: Secret, text: bytes) -> "Iterator[Secret]":
+    """The secret of an AWS key, on the same line as its id or on the next one."""
+    if secret.shape != AWS_KEY_ID:
+        return
+    limit = min(len(text), secret.end + _BESIDE_BYTES)
+    next_line = text.find(b"\n", secret.end, limit)
+    if next_line >= 0:
+        end = text.find(b"\n", next_line + 1, limit)
+        limit = end if end >= 0 else limit
+    match = _BESIDE.search(text, secret.end, limit)
+    if match is not None:
+        yield Secret(match.start(), match.end(), AWS_SECRET)
+
+
+def _has_key(text: bytes) -> bool:
+    return b"V" in text and _holds(text, _KEY_LITERAL)
+
+
+def _without_overlaps(secrets: list[Secret]) -> list[Secret]:
+    secrets.sort()
+    merged = secrets[:1]
+    for secret in secrets[1:]:
+        last = merged[-1]
+        if secret.begin >= last.end:
+            merged.append(secret)
+        elif secret.end > last.end:
+            merged[-1] = last._replace(end=secret.end)
+    return merged
+
+
+def replaced(text: bytes, secrets: "list[Secret]") -> bytes:
+    """The text with MASK in place of its secrets."""
+    parts = []
+    at = 0
+    for secret in secrets:
+        parts += [text[at : secret.begin], MASK]
+        at = secret.end
+    return b"".join([*parts, text[at:]])
+
+
+def masked_text(text: str) -> str:
+    """A text, of several lines perhaps, with MASK in place of its secrets."""
+    raw = text.encode("utf-8", "surrogateescape")
+    masked = ShapeMask().masked(raw)
+    return text if masked is raw else masked.decode("utf-8", "surrogateescape")
+
+
+def masked_words(words: "Iterable[str]") -> list[str]:
+    """A command line: a word may give away the next one, as in `wandb login KEY`."""
+    raw = [word.encode("utf-8", "surrogateescape") for word in words]
+    secrets = find(b" ".join(raw)).secrets
+    masked = []
+    at = 0
+    for word in raw:
+        inside = [
+            Secret(secret.begin - at, min(secret.end - at, len(word)), secret.shape)
+            for secret in secrets
+            if at <= secret.begin < at + len(word)
+        ]
+        masked.append(replaced(word, inside).decode("utf-8", "surrogateescape"))
+        at += len(word) + 1
+    return masked
+
+
+class ShapeMask:
+    """Masks the secrets in the lines of one stream. counts: masked values by shape."""
+
+    __slots__ = ("_context", "_key_lines", "counts")
+
+    def __init__(self, counts: "dict[str, int] | None" = None) -> None:
+        self.counts: dict[str, int] = {} if counts is None else counts
+        self._context = b""  # lines before the next text that it may belong to, ended by LF
+        self._key_lines = 0  # how many more lines may be a private key's
+
+    def masked(self, text: bytes, *, counted: bool = True) -> bytes:
+        """Whole lines, masked; as many lines. counted: in `counts`, too."""
+        whole = self._context + text if self._context else text
+        begin = len(whole) - len(text)
+        findings = find(whole)
+        secrets = [secret for secret in findings.secrets if secret.begin >= begin]
+        self._context = _context_of(whole) if findings.has_context else b""
+        if secrets:
+            text = replaced(whole, secrets)[begin:]
+        if self._key_lines or _has_key(text):
+            text, keys = self._without_keys(text)
+            secrets += keys
+        if counted:
+            for secret in secrets:
+                self.counts[secret.shape] = self.counts.get(secret.shape, 0) + 1
+        return text
+
+    def masked_open(self, text: bytes) -> bytes:
+        """A line that may go on, masked: what may be the begin of a secret is masked as well."""
+        if self._key_lines:
+            return _KEY_TEXT.sub(MASK, text)
+        begin = _KEY_BEGIN.search(text) if _has_key(text) else None
+        if begin is not None:
+            text = text[: begin.start()] + MASK
+        return replaced(text, find(text, may_go_on=True).secrets)
+
+    def _without_keys(self, text: bytes) -> tuple[bytes, list[Secret]]:
+        """Lines without private keys: from BEGIN to END, in this text and in later ones."""
+        lines = text.split(b"\n")
+        keys = []
+        for number, line in enumerate(lines):
+            if not line:
+                continue  # it holds nothing; the last one is no line, as the text ends with LF
+            begin = None if self._key_lines else _KEY_BEGIN.search(line)
+            if begin is not None:
+                keys.append(Secret(0, 0, PRIVATE_KEY))
+                self._key_lines = MAX_KEY_LINES
+            elif not self._key_lines:
+                continue
+            head = line[: begin.start()] + MASK if begin is not None else b""
+            rest = line[begin.end() :] if begin is not None else line
+            end = _KEY_END.search(rest)
+            self._key_lines = self._key_lines - 1 if end is None else 0
+            if end is not None:
+                lines[number] = (head or MASK) + rest[end.end() :]
+            else:
+                lines[number] = head or _KEY_TEXT.sub(MASK, line)
+        return b"\n".join(lines), keys
+
+
+def _context_of(text: bytes) -> bytes:
+    """The last two lines, if they end and are short."""
+    begin = text.rfind(b"\n", 0, max(text.rfind(b"\n", 0, len(text) - 1), 0)) + 1
+    lines = text[begin:]
+    return lines if lines.endswith(b"\n") and len(lines) <= MAX_CONTEXT_BYTES else b""
+
+
+def cut(text: bytes) -> int:
+    """Where a text that goes on can be cut, so that no secret is cut: bytes before the cut."""
+    tail = max(len(text) - MAX_HELD_BYTES, 0)
+    secrets = find(text[tail:], may_go_on=True).secrets
+    at = max(len(text) - tail - HELD_BYTES, 0)
+    for secret in reversed(secrets):
+        if secret.end == len(text) - tail or secret.begin < at < secret.end:
+            at = min(at, secret.begin)
+    return tail + at
