@@ -6,7 +6,7 @@ docs/masks.md lists the shapes and their limits; logshipper/shape_mask.py finds 
 from logshipper.named_tuple import NamedTuple
 
 _ALNUM = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-_NAME_BYTES = _ALNUM | frozenset(b"_-")
+NAME_BYTES = _ALNUM | frozenset(b"_-")
 AWS_KEY_ID, AWS_SECRET, NETRC = "AWS key id", "AWS secret", "netrc password"
 URL_CREDENTIALS, PRIVATE_KEY = "credentials in an address", "private key"
 
@@ -121,7 +121,7 @@ SHAPES = (
             b"xapp-",
         ),
         rb"[A-Za-z0-9.-]",
-        10,
+        11,
     ),
     _named("Slack webhook", (b"hooks.slack.com",), rb"(?::443)?\\?/", rb"[A-Za-z0-9+/_\\-]", 16),
     _named("webhook", (b"/api/webhooks/", b"/webhookb2/"), b"", rb"[A-Za-z0-9@/_-]", 20),
@@ -155,8 +155,8 @@ SHAPES = (
         (b"eyJ",),
         rb"[A-Za-z0-9_.-]",
         20,
-        check=rb"(?=[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,})",
-        apart_from=_NAME_BYTES,
+        check=rb"(?=[A-Za-z0-9_-]{12,}\.[A-Za-z0-9_-]{4,})",
+        apart_from=NAME_BYTES,
     ),
     Shape("age key", (b"AGE-SECRET-KEY-1",), rb"[A-Z0-9]", 30),
     _named(

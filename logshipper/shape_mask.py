@@ -11,6 +11,7 @@ from logshipper.named_tuple import NamedTuple
 from logshipper.secret_shapes import (
     AWS_KEY_ID,
     AWS_SECRET,
+    NAME_BYTES,
     NETRC,
     PRIVATE_KEY,
     SHAPES,
@@ -31,9 +32,15 @@ MAX_CONTEXT_BYTES = 1000  # of two lines that a secret's line may follow
 _WINDOW_BYTES = 29_900
 _LONG_LITERAL_BYTES = 6
 _WINDOW_OVERLAP_BYTES = 32
-# from the rarest to the most frequent byte of logs: a search for one byte takes a tenth of the time,
-# and a text without a literal's rarest byte needs no search for the literal
-_BY_FREQUENCY = b"@QJXZKqzYVWGUjHBDF?&;\\OLMPNCRTSAIE_xvkw=yb/gf:-phumdc lsnrtioae.0123456789\"'\t"
+# A search for one byte takes a tenth of the time. A text without the first of these bytes that a
+# literal holds needs no search for it: few bytes of which many texts lack some, then all others.
+_GATES = b"_JKxzAT=CWywkgphQXZqYVGUjHBDF?&;\\OLMPNRSIEvb/f:-umdc lsnrtioae.0123456789\"'\t"
+# of a text with many literals left to look for, only words as long as a token are looked at
+_MANY_LITERALS = 6
+_LONG_TEXT_BYTES = 2000
+_LONG_WORD = b"w" * 15
+_WORD_BYTES = bytes(ord("w" if byte in NAME_BYTES else " ") for byte in range(256))
+_BEFORE_WORD_BYTES = 9  # of a literal, before its word
 
 _BESIDE_BYTES = 300  # behind a key id, to the end of the next line at most
 _BESIDE = late_pattern(
@@ -62,18 +69,19 @@ class Secret(NamedTuple):
 
 
 class _Literals:
-    """The literals of all shapes by their rarest byte, and the shapes' expressions."""
+    """The literals of all shapes, and the shapes' expressions."""
 
     def __init__(self) -> None:
-        groups: dict[int, list[tuple[tuple[int | bytes, ...], bytes, int]]] = {}
+        # by a byte: the literals that hold it, the parts that each needs, and the shape's number
+        groups: dict[int, list[tuple[bytes, tuple[int | bytes, ...], int]]] = {}
         for number, shape in enumerate(SHAPES):
             for literal in shape.literals:
-                rarest, *others = sorted(set(literal), key=_BY_FREQUENCY.find)
+                gate, *others = sorted(set(literal), key=_GATES.find)
                 parts: tuple[int | bytes, ...] = tuple(others)
                 if shape.shared:
                     parts += (shape.shared,)
-                groups.setdefault(rarest, []).append((parts, literal, number))
-        self._groups = sorted(groups.items(), key=lambda group: _BY_FREQUENCY.find(group[0]))
+                groups.setdefault(gate, []).append((literal, parts, number))
+        self._groups = sorted(groups.items(), key=lambda group: _GATES.find(group[0]))
         self.whole: list[Pattern[bytes]] = []
         self.open: list[Pattern[bytes]] = []
         for shape in SHAPES:
@@ -83,13 +91,14 @@ class _Literals:
 
     def inside(self, text: bytes) -> list[tuple[bytes, int]]:
         """The literals that the text holds, and the numbers of their shapes."""
-        literals = []
+        names: list[tuple[bytes, int]] = []
+        tokens: list[tuple[bytes, int]] = []
         known: dict[int | bytes, bool] = {}  # whether the text holds a part
-        for rarest, group in self._groups:
-            if rarest not in text:
-                known[rarest] = False
+        for gate, group in self._groups:
+            if gate not in text:
+                known[gate] = False
                 continue
-            for parts, literal, number in group:
+            for literal, parts, number in group:
                 for part in parts:
                     held = known.get(part)
                     if held is None:
@@ -97,9 +106,27 @@ class _Literals:
                     if not held:
                         break
                 else:
-                    if _holds(text, literal):
-                        literals.append((literal, number))
-        return literals
+                    of_kind = names if SHAPES[number].keeps_literal else tokens
+                    of_kind.append((literal, number))
+        is_long = len(tokens) > _MANY_LITERALS and len(text) > _LONG_TEXT_BYTES
+        words = _long_words(text) if is_long else text
+        return [
+            *(entry for entry in names if _holds(text, entry[0])),
+            *(entry for entry in tokens if _holds(words, entry[0])),
+        ]
+
+
+def _long_words(text: bytes) -> bytes:
+    """The words of a text that may be tokens, and the bytes before them."""
+    words = text.translate(_WORD_BYTES)
+    parts = []
+    begin = words.find(_LONG_WORD)
+    while begin >= 0:
+        end = words.find(b" ", begin)
+        end = end if end >= 0 else len(words)
+        parts.append(text[max(begin - _BEFORE_WORD_BYTES, 0) : end])
+        begin = words.find(_LONG_WORD, end)
+    return b" ".join(parts)
 
 
 @cache
