@@ -10,10 +10,10 @@ PY := .venv/bin/python
 CODE := logshipper ingest/logshipper_ingest observe/logshipper_observe grafana/logshipper_grafana examples benchmarks tests
 VM_PACKAGES := qemu-system-x86=qemu-system-x86_64 debootstrap e2fsprogs=mke2fs
 step = @requirements/step.sh
-# `make test-all`: what is required isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets
+# `make test-all`: what it gets, or is required, isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets
 # installed what Slurm's tests need, and Debian's Chromium; LOGSHIPPER_TEST_PACKAGES=no prevents that
 ifneq ($(filter test-all,$(MAKECMDGOALS)),)
-export LOGSHIPPER_TEST_SERVERS ?= required
+export LOGSHIPPER_TEST_SERVERS ?= fetched
 ifneq ($(LOGSHIPPER_TEST_PACKAGES),no)
 ifndef LOGSHIPPER_TEST_BROWSER # asked once, not for each recipe
 export LOGSHIPPER_TEST_BROWSER := $(shell [ "$$(id -u)" -ne 0 ] || ! apt-cache show chromium >/dev/null 2>&1 || echo required)
@@ -84,7 +84,7 @@ order-stress: venv-dev ## jobs whose streams switch modes against each other; lo
 
 bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else should run)
 	@requirements/tool.sh wandb
-	@$(PY) -m tests.servers.build loki promtail
+	@$(PY) -m tests.servers.build loki
 	@$(PY) -m benchmarks.run
 	@$(PY) -m benchmarks.listing
 

@@ -1,5 +1,5 @@
-"""What the node agent costs next to Promtail, syslog-ng and rsyslog: from spooled segments, or a
-log, to a sink."""
+"""What the node agent costs next to syslog-ng and rsyslog, where they are on PATH: from spooled
+segments, or a log, to a sink."""
 
 import http.server
 import os
@@ -18,24 +18,10 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.spool.segment_reader import segment_name
-from tests.servers.build import PROMTAIL
-from tests.servers.running import free_port
 from tests.tools.node_agents import NodeAgent
 
 WAIT_SECS = 300.0
 FRAME_LINES = 700  # what a sidecar makes of a full pipe
-PROMTAIL_CONFIG = """\
-server: {{http_listen_address: 127.0.0.1, http_listen_port: {port}, grpc_listen_port: 0, log_level: warn}}
-positions: {{filename: {folder}/positions.yaml}}
-clients: [{{url: {url}/loki/api/v1/push}}]
-scrape_configs:
-  - job_name: bench
-    static_configs:
-      - targets: [localhost]
-        labels: {{cluster: bench, host: n1, stream: stdout, kind: log, __path__: {folder}/*.log}}
-    pipeline_stages:
-      - structured_metadata: {{job_id: filename, user: filename, task: filename, attempt: filename}}
-"""
 # into a file, as Debian's rsyslog has no HTTP output
 RSYSLOG_CONFIG = """\
 global(workDirectory="{folder}")
@@ -104,15 +90,9 @@ def cost(
     folder: Path, data: Path, lines: int, medians: Callable[..., dict[str, tuple[float, float]]]
 ) -> None:
     """CPU seconds from spooled segments, or a log file, to a sink that answers at once."""
-    PROMTAIL.build()
     sink = Sink()
-    peers: dict[str, Callable[[], tuple[float, float]]] = {
-        "promtail": lambda: _promtail(folder, data, lines, sink.url)
-    }
-    names = {
-        "agent": "`logshipper-agent`, start and end included",
-        "promtail": f"Promtail {PROMTAIL.version}",
-    }
+    peers: dict[str, Callable[[], tuple[float, float]]] = {}
+    names = {"agent": "`logshipper-agent`, start and end included"}
     if shutil.which("syslog-ng"):
         peers["syslog_ng"] = lambda: _syslog_ng(folder, data, lines, sink)
         names["syslog_ng"] = "syslog-ng, JSON by HTTP"
@@ -130,13 +110,13 @@ def cost(
     million = lines / 1e6
     print(f"\n### Shipping {lines:,} lines to a sink that answers at once\n")
     print(
-        "| | s | its throughput, times Promtail's | CPU s per million lines | of Promtail's |\n|---|---|---|---|---|"
+        "| | s | of the agent's | CPU s per million lines | of the agent's |\n|---|---|---|---|---|"
     )
-    peer_wall, peer_cpu = medians_of["promtail"]
+    agent_wall, agent_cpu = medians_of["agent"]
     for name, title in names.items():
         wall, cpu = medians_of[name]
         print(
-            f"| {title} | {wall:.2f} | {peer_wall / wall:.1f} | {cpu / million:.2f} | {cpu / peer_cpu:.2f} |"
+            f"| {title} | {wall:.2f} | {wall / agent_wall:.2f} | {cpu / million:.2f} | {cpu / agent_cpu:.2f} |"
         )
     print(f"\nThe agent's start and end alone: {medians_of['idle'][1]:.2f} CPU s.")
 
@@ -168,15 +148,6 @@ def spool_capture(agent: NodeAgent, data: Path, job_id: str = "4711") -> None:
                 segment.encode_lines(Stream.STDOUT, now_ns, b"".join(part), [(Kind.LOG, len(part))])
             )
         file.write(segment.encode_end(now_ns + 1_000_000, closed=True))
-
-
-def _promtail(folder: Path, data: Path, lines: int, url: str) -> tuple[float, float]:
-    place = _log_file(folder, data)
-    port = free_port()
-    config = place / "promtail.yaml"
-    config.write_text(PROMTAIL_CONFIG.format(port=port, folder=place, url=url))
-    command = [str(PROMTAIL.path()), f"-config.file={config}"]
-    return _until(command, lambda: _sent_entries(port) >= lines, "Promtail")
 
 
 def _syslog_ng(folder: Path, data: Path, lines: int, sink: Sink) -> tuple[float, float]:
@@ -218,15 +189,6 @@ def _until(command: list[str], is_done: Callable[[], bool], name: str) -> tuple[
         time.sleep(0.05)
     seconds = time.perf_counter() - begin
     return seconds, _end(process)
-
-
-def _sent_entries(port: int) -> float:
-    try:
-        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
-    except requests.RequestException:
-        return 0.0
-    lines = [line for line in text.splitlines() if line.startswith("promtail_sent_entries_total")]
-    return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 def _end(process: "subprocess.Popen[bytes] | None") -> float:

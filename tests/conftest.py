@@ -17,9 +17,10 @@ from tests.servers.fixtures import (
     influxdb_1_8,
     influxdbs,
     loki,
+    lokis,
     otel_collectors,
     prometheus,
-    servers,
+    prometheuses,
     victoria_metrics,
 )
 from tests.tiers import MARKERS, tier_of
@@ -36,11 +37,12 @@ __all__ = [
     "influxdb_1_8",
     "influxdbs",
     "loki",
+    "lokis",
     "open_folder",
     "otel_collectors",
     "prometheus",
+    "prometheuses",
     "pytest_terminal_summary",
-    "servers",
     "victoria_metrics",
 ]
 

@@ -21,8 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.servers.loki import HOW_TO_NAME  # noqa: E402
 from tests.tiers import ALL, CHECK, CORE, places  # noqa: E402
-from tests.tools.outcomes import FAILED, OPTION, SKIPPED, TIMES  # noqa: E402
+from tests.tools.outcomes import AWAITING, FAILED, OPTION, SKIPPED, TIMES  # noqa: E402
 
 OUTCOMES = ROOT / "build" / "tests"  # a folder for each tier
 RUNS = {
@@ -66,11 +67,16 @@ def main(arguments: Sequence[str]) -> int:
         status = _run_as_ordinary_user(_for_ordinary_user())
     if tier in LEFT_OUT:
         print(LEFT_OUT[tier], flush=True)
+    awaiting = _ids_with(tier, AWAITING)
+    if awaiting:
+        print(
+            f"{len(awaiting)} tests await a Loki: {HOW_TO_NAME} (docs/development.md)", flush=True
+        )
     return status
 
 
 def _run_tier(tier: str, options: Sequence[str], group: int | None) -> int:
-    for outcome in (SKIPPED, FAILED, TIMES):
+    for outcome in (SKIPPED, AWAITING, FAILED, TIMES):
         (OUTCOMES / tier / outcome).unlink(missing_ok=True)
     plugins = [
         "-p",

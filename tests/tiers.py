@@ -14,7 +14,7 @@ MARKERS = {
 }
 # a test that asks for one of them is of the last tier, wherever it stands
 FIXTURES = frozenset(
-    "servers influxdbs influxdb_1_8 otel_collectors victoria_metrics root_user program_of_others".split()
+    "lokis prometheuses influxdbs influxdb_1_8 otel_collectors victoria_metrics root_user program_of_others".split()
 )
 
 # files of tests/ without their .py, and folders; of a file's rows the longest counts.

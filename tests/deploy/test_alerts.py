@@ -35,7 +35,7 @@ def rules(kind: str) -> dict[str, Document]:
 ALERTS = rules("alert")
 
 
-@pytest.mark.usefixtures("servers")
+@pytest.mark.usefixtures("prometheuses")
 def test_promtool_passes_rules_and_their_unit_tests() -> None:
     _, promtool = prometheus_program().paths
     for verb, files in (("check", RULES), ("test", [UNIT_TESTS])):
@@ -78,7 +78,7 @@ def test_rules_name_only_what_is_exported_or_recorded() -> None:
 
 
 @pytest.fixture
-def prometheus_with_rules(servers: None) -> Iterator[PrometheusServer]:
+def prometheus_with_rules(prometheuses: None) -> Iterator[PrometheusServer]:
     settings = {
         "rule_files": list(map(str, RULES)),
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},

@@ -88,7 +88,7 @@ def started(loki: LokiServer, certificates: SiteCertificates, by: str, until: Ex
 
 @pytest.fixture(scope="session")
 def site(
-    servers: None, certificates: SiteCertificates, tmp_path_factory: pytest.TempPathFactory
+    lokis: None, certificates: SiteCertificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     begin_ns = time.time_ns() - 10**9
     folder = tmp_path_factory.mktemp("nodes")

@@ -29,7 +29,7 @@ SECRET = "g\u00e4hunter2"  # noqa: S105  nobody's
 
 
 @pytest.fixture(scope="module")
-def deleting(servers: None, certificates: SiteCertificates) -> Iterator[tuple[LokiServer, Nginx]]:
+def deleting(lokis: None, certificates: SiteCertificates) -> Iterator[tuple[LokiServer, Nginx]]:
     with ExitStack() as until:
         loki = until.enter_context(LokiServer(auth_enabled=True, deletes=True))
         yield loki, started(loki, certificates, "certificate", until)

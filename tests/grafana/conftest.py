@@ -13,7 +13,9 @@ from tests.servers.running import PrometheusServer
 
 
 @pytest.fixture(scope="session")
-def jobs(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fixture]:
+def jobs(
+    lokis: None, prometheuses: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fixture]:
     with captured_jobs(tmp_path_factory.mktemp("grafana")) as fixture:
         yield fixture
 

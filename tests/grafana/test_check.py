@@ -141,7 +141,9 @@ def test_the_command_says_it_for_people_and_programs(
     )
 
 
-def test_servers_that_nothing_was_sent_to(servers: None, token: Callable[[str], str]) -> None:
+def test_servers_that_nothing_was_sent_to(
+    lokis: None, prometheuses: None, token: Callable[[str], str]
+) -> None:
     with LokiServer() as loki, PrometheusServer() as prometheus, FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         findings = check(access(grafana, token(ADMIN)))
@@ -151,7 +153,9 @@ def test_servers_that_nothing_was_sent_to(servers: None, token: Callable[[str], 
     assert the(findings, "queries").level == "note"
 
 
-def test_limits_that_are_too_low(prometheus: PrometheusServer, token: Callable[[str], str]) -> None:
+def test_limits_that_are_too_low(
+    lokis: None, prometheus: PrometheusServer, token: Callable[[str], str]
+) -> None:
     """What Loki refuses shows twice: by its configuration, and by the queries."""
     limits = {"max_entries_limit_per_query": 100, "max_query_length": "10m"}
     with LokiServer(limits=limits) as loki, FakeGrafana() as grafana:
@@ -173,7 +177,7 @@ def test_limits_that_are_too_low(prometheus: PrometheusServer, token: Callable[[
 
 
 def test_entries_that_are_too_few_for_queries(
-    prometheus: PrometheusServer, token: Callable[[str], str]
+    lokis: None, prometheus: PrometheusServer, token: Callable[[str], str]
 ) -> None:
     with LokiServer(limits={"max_entries_limit_per_query": 100}) as loki, FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
@@ -187,7 +191,7 @@ def test_entries_that_are_too_few_for_queries(
 
 
 def test_structured_metadata_that_is_lost(
-    prometheus: PrometheusServer, token: Callable[[str], str]
+    lokis: None, prometheus: PrometheusServer, token: Callable[[str], str]
 ) -> None:
     """A pipeline that drops it, then one that makes labels of it."""
     with LokiServer() as loki, FakeGrafana() as grafana:
@@ -223,7 +227,7 @@ logshipper_job_lines{cluster="alpha",job_id="1"} 1
 
 @pytest.mark.parametrize(("honored", "level"), [(True, "ok"), (False, "wrong")])
 def test_labels_of_targets_that_clash(
-    honored: bool, level: str, loki: LokiServer, token: Callable[[str], str]
+    honored: bool, level: str, loki: LokiServer, prometheuses: None, token: Callable[[str], str]
 ) -> None:
     exporter = Said(200, METRICS, {"Content-Type": "text/plain; version=0.0.4"})
     prometheus = PrometheusServer()

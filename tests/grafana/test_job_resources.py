@@ -302,7 +302,7 @@ Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
-def page(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+def page(prometheuses: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
     t0 = (int(time.time()) - 2 * SECS) // 600 * 600
     text = tmp_path_factory.mktemp("resources") / "series.txt"
     text.write_text("\n".join(openmetrics(t0)))

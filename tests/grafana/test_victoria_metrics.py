@@ -69,7 +69,7 @@ class Both(BothSources):
 
 
 @pytest.fixture(scope="module")
-def both(servers: None, victoria_metrics: None) -> Iterator[Both]:
+def both(prometheuses: None, victoria_metrics: None) -> Iterator[Both]:
     window = {"storage": {"tsdb": {"out_of_order_time_window": "2d"}}}
     with (
         PrometheusServer(config=window, flags=RECEIVER) as prometheus,

@@ -153,9 +153,9 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
     assert (tmp_path / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_demo_with_real_servers(servers: None, tmp_path: Path) -> None:
+def test_demo_with_real_servers(lokis: None, prometheuses: None, tmp_path: Path) -> None:
     """KEEP=1 leaves them up, says how to stop them, and isn't run over by the next call."""
-    from tests.servers.places import CACHE_SETTING
+    from tests.servers.places import SETTINGS
 
     command = [
         sys.executable,
@@ -165,7 +165,7 @@ def test_demo_with_real_servers(servers: None, tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "out"),
     ]
-    environment = {**os.environ, **CACHE_SETTING, "KEEP": "1"}
+    environment = {**os.environ, **SETTINGS, "KEEP": "1"}
     options: dict[str, Any] = {
         "cwd": EXAMPLES.parent,
         "stdin": subprocess.DEVNULL,

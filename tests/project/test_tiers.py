@@ -30,7 +30,7 @@ def test_a_fixture_that_needs_more_decides(fixtures: tuple[str, ...], tier: str)
 
 
 def test_a_file_in_no_row() -> None:
-    assert tiers.tier_of(tiers.TESTS / "test_new.py", ("servers",)) is None
+    assert tiers.tier_of(tiers.TESTS / "test_new.py", ("lokis",)) is None
 
 
 @pytest.mark.parametrize("name", sorted(tiers.FIXTURES))

@@ -1,25 +1,22 @@
 """Gets the programs: `python -m tests.servers.build [loki] [prometheus] [victoria-metrics] [influxdb]
-[otelcol] [promtail]`; without names, those of the tests.
+[otelcol]`; without names, all of them, and tests go without a Loki where there is none.
 
-Loki, InfluxDB, the OpenTelemetry collector and Promtail are built from Go modules, once, which takes
-some minutes; afterwards this only says what there is. Exit code 1, with what to do, where one isn't
-available.
+InfluxDB and the OpenTelemetry collector are built from Go modules, once, which takes two minutes;
+Loki isn't (loki.py). Afterwards this only says what there is. Exit code 1, with what to do, where
+one isn't available.
 LOGSHIPPER_TEST_SERVERS=off: nothing is done.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
 from tests.servers.debian_package import PROMETHEUS, VICTORIA_METRICS
 from tests.servers.go import GoProgram
+from tests.servers.loki import fetch_loki
 from tests.servers.places import CACHE, ServerMissing
+from tests.servers.setting import ARE_OFF, MUST_LOKI, OFF, SETTING
 from tests.tools.sources import ROOT
 
-LOKI = GoProgram("loki", ROOT / "tests" / "servers" / "loki", "github.com/grafana/loki/v3/cmd/loki")
-PROMTAIL = GoProgram(
-    "promtail", ROOT / "benchmarks" / "promtail", "github.com/grafana/loki/v3/clients/cmd/promtail"
-)
 _INFLUXDB = "github.com/influxdata/influxdb"
 INFLUXDB = GoProgram(
     "influxdb",
@@ -36,32 +33,45 @@ OTELCOL = GoProgram(
     "main.version",
 )
 TESTS = ("loki", "prometheus", "victoria-metrics", "influxdb", "otelcol")
-SETTING = "LOGSHIPPER_TEST_SERVERS"  # off: tests of servers are skipped; required: they fail where there is none
 
 
 def main(names: Sequence[str]) -> int:
-    if os.environ.get(SETTING) == "off":
-        print(f"Servers for the tests are left out, as {SETTING}=off says.")
+    if ARE_OFF:
+        print(f"Servers for the tests are left out, as {SETTING}={OFF} says.")
         return 0
     try:
-        print(f"Servers: {', '.join(_get(name) for name in names or TESTS)}; {CACHE}")
+        found = [_get(name) for name in names] if names else [*map(_get_for_tests, TESTS)]
     except ServerMissing as missing:
-        print(
-            f"make: {missing}\n(tests that need servers are left out with {SETTING}=off)",
-            file=sys.stderr,
-        )
+        print(f"make: {missing}", file=sys.stderr)
+        if not names:
+            print(f"(tests that need servers are left out with {SETTING}={OFF})", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    print(f"Servers: {', '.join(found)}; {CACHE}")
     return 0
 
 
+def _get_for_tests(name: str) -> str:
+    try:
+        return _get(name)
+    except ServerMissing as missing:
+        if name != "loki" or MUST_LOKI:
+            raise
+        print(f"Going on without a Loki: {missing}", flush=True)
+        return "no Loki"
+
+
 def _get(name: str) -> str:
+    """Its name, version and origin."""
+    if name == "loki":
+        loki = fetch_loki()
+        return f"Loki {loki.version} ({loki.origin})"
     packages = {package.name: package for package in (PROMETHEUS, VICTORIA_METRICS)}
     if name in packages:
         fetched = packages[name].fetch()
         return f"{packages[name].title} {fetched.version} ({fetched.origin})"
-    program = {program.name: program for program in (LOKI, INFLUXDB, OTELCOL, PROMTAIL)}[name]
+    program = {program.name: program for program in (INFLUXDB, OTELCOL)}[name]
     program.build()
     return f"{name.capitalize()} {program.version}"
 

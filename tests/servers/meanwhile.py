@@ -1,11 +1,13 @@
 """Gets the servers while something else runs: `python -m tests.servers.meanwhile COMMAND...`. What
-is built is built at low priority (go.py). Exit code: COMMAND's, or else that of getting them."""
+is built is built at low priority (go.py). Where there must be a Loki and is none, COMMAND isn't run.
+Exit code: COMMAND's, or else that of getting them."""
 
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.servers import build, setting
 from tests.servers.progress import Progress
 from tests.tools.sources import ROOT
 
@@ -14,23 +16,25 @@ LOOK_SECS = 1.0
 
 
 def main(command: Sequence[str]) -> int:
+    if setting.MUST_LOKI and (status := build.main(["loki"])):
+        return status
     LOG.parent.mkdir(parents=True, exist_ok=True)
     with LOG.open("wb") as log, subprocess.Popen(
         [sys.executable, "-u", "-m", "tests.servers.build"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-    ) as build:  # fmt: skip
+    ) as getting:  # fmt: skip
         try:
             status = subprocess.run(command).returncode
-            return status or _wait(build)
+            return status or _wait(getting)
         finally:
-            build.terminate()
+            getting.terminate()
 
 
-def _wait(build: "subprocess.Popen[bytes]") -> int:
+def _wait(getting: "subprocess.Popen[bytes]") -> int:
     with Progress(f"Waiting for the servers of the tests ({LOG.relative_to(ROOT)})") as progress:
         while True:
             progress.doing = _last_line(LOG)
             try:
-                status = build.wait(LOOK_SECS)
+                status = getting.wait(LOOK_SECS)
                 break
             except subprocess.TimeoutExpired:
                 continue

@@ -15,6 +15,7 @@ from tests.servers.progress import Progress
 
 MACHINE = platform.machine()
 LOCK_WAIT_SECS = 3600.0
+LOKI_SETTING = "LOGSHIPPER_TEST_LOKI"
 
 
 class ServerMissing(Exception):
@@ -30,10 +31,18 @@ def _cache() -> Path:
     )
 
 
-CACHE = _cache()  # at import: tests get a home of their own later (tests/conftest.py)
-CACHE_SETTING = {
-    "XDG_CACHE_HOME": str(CACHE.parent.parent)
-}  # for a test's subprocess that starts servers
+def _given_loki() -> Path | None:
+    text = os.environ.get(LOKI_SETTING, "")
+    return Path(text).expanduser().absolute() if text else None
+
+
+# at import: tests get a home and an environment of their own later (tests/conftest.py)
+CACHE = _cache()
+GIVEN_LOKI = _given_loki()  # see loki.py
+SETTINGS = {  # for a test's subprocess that starts servers
+    "XDG_CACHE_HOME": str(CACHE.parent.parent),
+    **({LOKI_SETTING: str(GIVEN_LOKI)} if GIVEN_LOKI else {}),
+}
 
 
 @contextlib.contextmanager

@@ -22,8 +22,9 @@ from typing import Any, Self
 import requests
 import yaml
 
-from tests.servers.build import INFLUXDB, LOKI
+from tests.servers.build import INFLUXDB
 from tests.servers.debian_package import PROMETHEUS, PackageProgram
+from tests.servers.loki import find_loki
 from tests.servers.places import ServerMissing
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
@@ -285,7 +286,7 @@ class LokiServer(Server):
         folder: Path | None = None,
         stay: bool = False,
     ) -> None:
-        self.program = loki_program()
+        self.program = find_loki()
         super().__init__(folder, stay=stay)
         self.grpc_port = free_port(besides=self.port)
         config = _read(COMPOSE / "loki" / "loki.yaml")
@@ -298,7 +299,7 @@ class LokiServer(Server):
 
     @property
     def version(self) -> str:
-        return LOKI.version
+        return self.program.version
 
     def set_limits(self, limits: Mapping[str, object]) -> None:
         """Over those it has; from its next start on."""
@@ -330,7 +331,7 @@ class LokiServer(Server):
             raise self._failed(f"answered {path} by {answer.status_code}")
 
     def _command(self) -> list[str]:
-        return [str(self.program), "-config.file=loki.yaml", "-config.expand-env=true"]
+        return [str(self.program.path), "-config.file=loki.yaml", "-config.expand-env=true"]
 
     def _environment(self) -> Mapping[str, str]:
         return {
@@ -400,14 +401,6 @@ class PrometheusServer(Server):
             "--log.level=warn",
             *self._flags,
         ]
-
-
-def loki_program() -> Path:
-    """Loki as it was built. Raises ServerMissing."""
-    program = LOKI.path()
-    if program is None:
-        raise ServerMissing(NOT_BUILT.format(f"Loki {LOKI.version}"))
-    return program
 
 
 def prometheus_program() -> PackageProgram:

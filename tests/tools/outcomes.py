@@ -1,6 +1,6 @@
 """A plugin of pytest that tests/run.py gives a folder (`--outcomes`): it leaves there the ids of
-the tests that were skipped or failed, and where the time went. A test that fails is named at once,
-with the first line of why, not only at the end."""
+the tests that were skipped, failed or await a Loki, and where the time went. A test that fails is
+named at once, with the first line of why, not only at the end."""
 
 import time
 from collections import defaultdict
@@ -11,10 +11,14 @@ import pytest
 from _pytest.fixtures import FixtureDef, SubRequest
 from _pytest.terminal import TerminalReporter
 
+from tests.servers import loki
+
 OPTION = "--outcomes"
-SKIPPED, FAILED, TIMES = "skipped", "failed", "times"  # files of the folder
+SKIPPED, AWAITING, FAILED, TIMES = "skipped", "awaiting", "failed", "times"  # files of the folder
 SLOWEST = 40
 _REASON_CHARS = 200
+# where all that await a Loki are skipped: pytest folds them into one line
+_ONE_PLACE = (loki.__file__, 1, loki.AWAITS)
 _PROPERTY = "fixture"  # of a test's report: name and seconds of one that was set up for it
 
 
@@ -52,14 +56,19 @@ class _Outcomes:
     def __init__(self, folder: Path, config: pytest.Config) -> None:
         self._folder = folder
         self._plugins = config.pluginmanager
-        self._skipped: list[str] = []
+        self._skipped: list[str] = []  # but those that await a Loki
+        self._awaiting: list[str] = []
         self._failed: dict[str, None] = {}  # once, though its end may fail, too
         self._tests: dict[str, float] = defaultdict(float)
         self._fixtures: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and not hasattr(report, "wasxfail"):
-            self._skipped.append(report.nodeid)
+            if loki.AWAITS in report.longreprtext:
+                report.longrepr = _ONE_PLACE
+                self._awaiting.append(report.nodeid)
+            else:
+                self._skipped.append(report.nodeid)
         if report.failed:
             self._failed[report.nodeid] = None
             terminal: TerminalReporter | None = self._plugins.get_plugin("terminalreporter")
@@ -74,7 +83,11 @@ class _Outcomes:
 
     def pytest_sessionfinish(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        for outcome, tests in ((SKIPPED, self._skipped), (FAILED, self._failed)):
+        for outcome, tests in (
+            (SKIPPED, self._skipped),
+            (AWAITING, self._awaiting),
+            (FAILED, self._failed),
+        ):
             (self._folder / outcome).write_text("".join(f"{nodeid}\n" for nodeid in tests))
         files: dict[str, float] = defaultdict(float)
         for nodeid, secs in self._tests.items():

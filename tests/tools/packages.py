@@ -4,11 +4,11 @@ them."""
 import os
 import shutil
 
-from tests.servers.build import SETTING
+from tests.servers.setting import MUST_FETCHED
 
 # at import: tests see no setting of the caller's
 _INSTALLED = (
-    os.environ.get(SETTING) == "required"
+    MUST_FETCHED
     and os.environ.get("LOGSHIPPER_TEST_PACKAGES") != "no"
     and os.geteuid() == 0
     and shutil.which("apt-get") is not None

@@ -12,9 +12,9 @@ OBSERVE = ROOT / "observe" / "logshipper_observe"
 GRAFANA = ROOT / "grafana" / "logshipper_grafana"
 PACKAGES = (LOGSHIPPER, INGEST, OBSERVE, GRAFANA)
 SOURCES = os.pathsep.join(map(str, FOLDERS))  # for PYTHONPATH
-_MADE = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
+UNTRACKED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
 
 
 def copy_sources(place: Path, source: Path = ROOT) -> None:
     """A clone without what was made in it."""
-    shutil.copytree(source, place, ignore=shutil.ignore_patterns(*_MADE), symlinks=True)
+    shutil.copytree(source, place, ignore=shutil.ignore_patterns(*UNTRACKED), symlinks=True)

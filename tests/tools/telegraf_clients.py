@@ -1,16 +1,14 @@
 """What users' code sends to Telegraf, by the real pytelegraf (requirements/telegraf.sh)."""
 
-import os
-
 import pytest
 
-from tests.servers.build import SETTING
+from tests.servers.setting import MUST_FETCHED
 from tests.tools.sources import ROOT
 
 PLACE = ROOT / ".venv" / "telegraf"
 _IS_THERE = (PLACE / "telegraf" / "client.py").exists()
 needs_pytelegraf = pytest.mark.skipif(
-    not _IS_THERE and os.environ.get(SETTING) != "required",
+    not _IS_THERE and not MUST_FETCHED,
     reason="pytelegraf isn't there: requirements/telegraf.sh",
 )
 

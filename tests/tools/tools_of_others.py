@@ -1,16 +1,14 @@
 """Programs of others that tests run, each in an environment of its own: requirements/tool.sh."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.servers.build import SETTING
+from tests.servers.setting import MUST_FETCHED
 
 # a test that runs one asks for it, and is of `make test-all`, which installs them
 needs_program_of_others = pytest.mark.usefixtures("program_of_others")
-_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
 
 
 def python_of(program: str) -> Path:
@@ -19,7 +17,7 @@ def python_of(program: str) -> Path:
     python = Path(sys.prefix) / program / "bin" / "python"
     if not python.exists():
         words = f"{program} isn't in {python}: requirements/tool.sh {program} installs it"
-        if _WANTED == "required":
+        if MUST_FETCHED:
             pytest.fail(words)
         pytest.skip(words)
     return python

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.servers import build
+from tests.servers.loki import fetch_loki
 from tests.servers.places import ServerMissing
 from tests.servers.progress import Progress
 from tests.tools.sources import ROOT
@@ -35,7 +35,7 @@ class Prepared(NamedTuple):
 def prepared(release_name: str, mirror: str) -> Iterator[Prepared]:
     """Raises ServerMissing."""
     release = RELEASES[release_name]
-    build.LOKI.build()
+    fetch_loki()
     root = base_root(release, mirror)
     with tempfile.TemporaryDirectory(prefix="logshipper-vm-") as folder:
         image = Path(folder) / "disk"

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.servers.build import LOKI
 from tests.servers.go import run
+from tests.servers.loki import find_loki
 from tests.servers.places import CACHE, ServerMissing, locked, made_whole
 from tests.servers.progress import Progress
 from tests.tools import debootstrap
@@ -138,7 +138,7 @@ def disk(root: Path, place: Path) -> None:
             mount -t overlay -o lowerdir={root},upperdir={work}/mnt/upper,workdir={work}/mnt/work overlay $at
             mkdir $at/usr/src/logshipper
             mount --bind {source} $at/usr/src/logshipper
-            install -m 755 {LOKI.path()} $at/usr/local/bin/loki
+            install -m 755 {find_loki().path} $at/usr/local/bin/loki
             mount --bind /dev/null $at/dev/null
             mount -t proc proc $at/proc
             chroot $at /usr/src/logshipper/tests/vm/guest/packages.sh {VENV} {WHEELS}

@@ -78,7 +78,7 @@ def holding(folder: Path, secret: str = SECRET) -> list[str]:
 # ---- with a real Loki
 
 
-def test_what_is_purged_is_gone_from_loki_and_nothing_else(servers: None, tmp_path: Path) -> None:
+def test_what_is_purged_is_gone_from_loki_and_nothing_else(lokis: None, tmp_path: Path) -> None:
     """A word of one job, all of another, nothing of a third."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
     with (

@@ -58,7 +58,7 @@ def push(loki: LokiServer, job_id: str, lines: list[str], *, step: str = "") -> 
             )
 
 
-def test_a_secret_is_gone_in_every_form(servers: None, tmp_path: Path) -> None:
+def test_a_secret_is_gone_in_every_form(lokis: None, tmp_path: Path) -> None:
     job_of = {name: uuid.uuid4().hex[:12] for name in SECRETS}
     with LokiServer(deletes=True) as loki:
         agent = NodeAgent(tmp_path, loki.url, cluster=CLUSTER)
@@ -91,7 +91,7 @@ def test_a_secret_is_gone_in_every_form(servers: None, tmp_path: Path) -> None:
     assert sum(entry.metadata["job_id"] == "neighbour" for entry in entries) == 2 * 6 * len(SECRETS)
 
 
-def test_what_stands_with_every_line_is_said(servers: None, tmp_path: Path) -> None:
+def test_what_stands_with_every_line_is_said(lokis: None, tmp_path: Path) -> None:
     with LokiServer(deletes=True) as loki:
         agent = NodeAgent(tmp_path, loki.url, cluster=CLUSTER)
         agent.state.mkdir()

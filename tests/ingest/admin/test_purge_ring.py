@@ -46,7 +46,7 @@ def ring_or_skip(*, apart: bool) -> LokiRing:
 
 
 @pytest.fixture(scope="module")
-def ring(servers: None) -> Iterator[LokiRing]:
+def ring(lokis: None) -> Iterator[LokiRing]:
     with ring_or_skip(apart=True) as ring:
         yield ring
 
@@ -117,7 +117,7 @@ def test_what_is_older_than_a_tenant_keeps_goes(
         assert count(NEW_ID) == 2 * NEW_LINES
 
 
-def test_each_of_several_must_show_nothing(servers: None, cluster: str, tmp_path: Path) -> None:
+def test_each_of_several_must_show_nothing(lokis: None, cluster: str, tmp_path: Path) -> None:
     """Three processes each of which has a compactor: only the one that was asked knows of the
     request, and one answer of three has none of it."""
     with ring_or_skip(apart=False) as ring:

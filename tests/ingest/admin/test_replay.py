@@ -113,7 +113,7 @@ def kill() -> None:
 # ---- with a real Loki
 
 
-def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) -> None:
+def test_replay_delivers_just_what_was_refused(lokis: None, tmp_path: Path) -> None:
     """A limit of Loki's is in the way of some lines in a flood of two jobs; it is raised, and one
     replay is killed."""
     cluster = f"c{uuid.uuid4().hex[:12]}"

@@ -378,7 +378,7 @@ def test_retry_after_is_kept_to(loki: LokiServer, cluster: str, tmp_path: Path) 
     assert sorted(chain(*times.values()))[2] - first >= 2.0, "nor anything else"
 
 
-def test_what_loki_refuses_for_good_is_put_aside(cluster: str, tmp_path: Path) -> None:
+def test_what_loki_refuses_for_good_is_put_aside(lokis: None, cluster: str, tmp_path: Path) -> None:
     """A 400: valid entries of the same push are stored, the others go to the quarantine with Loki's
     words."""
     with LokiServer(limits={"max_line_size": "1KB"}) as strict, LokiClient(strict.url) as client:
@@ -402,7 +402,9 @@ def test_what_loki_refuses_for_good_is_put_aside(cluster: str, tmp_path: Path) -
     )
 
 
-def test_a_loki_that_takes_nothing_as_it_is_set_up(cluster: str, tmp_path: Path) -> None:
+def test_a_loki_that_takes_nothing_as_it_is_set_up(
+    lokis: None, cluster: str, tmp_path: Path
+) -> None:
     """Its setting is in the way, not the entries: everything waits, and nothing is put aside."""
     with (
         LokiServer(limits={"allow_structured_metadata": False}) as closed,

@@ -42,7 +42,7 @@ HOST = "n1"
 
 
 @pytest.fixture(scope="module")
-def national(servers: None) -> Iterator[LokiServer]:
+def national(lokis: None) -> Iterator[LokiServer]:
     """The other Loki, which takes no long lines."""
     with LokiServer(limits={"max_line_size": f"{LONGEST}B"}, deletes=True) as server:
         yield server

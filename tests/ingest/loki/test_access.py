@@ -41,7 +41,7 @@ __all__ = ["certificates", "plain_environment"]  # fixtures
 
 
 @pytest.fixture(scope="module")
-def tenants(servers: None) -> Iterator[LokiServer]:
+def tenants(lokis: None) -> Iterator[LokiServer]:
     """A Loki that wants to know whose each request is."""
     with LokiServer(auth_enabled=True) as server:
         yield server

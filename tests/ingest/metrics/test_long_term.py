@@ -169,7 +169,7 @@ def site(database: Database, folder: Path) -> Iterator[Site]:
 
 
 @pytest.fixture(params=["prometheus", "victoria-metrics"])
-def kind(request: pytest.FixtureRequest, servers: None, victoria_metrics: None) -> str:
+def kind(request: pytest.FixtureRequest, prometheuses: None, victoria_metrics: None) -> str:
     return str(request.param)
 
 

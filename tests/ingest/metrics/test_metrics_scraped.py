@@ -61,7 +61,7 @@ def types(prometheus: PrometheusServer) -> dict[str, str]:
 
 
 def test_every_series_is_as_documented_and_ends_as_documented(
-    loki: LokiServer, certificates: Certificates, tmp_path: Path
+    loki: LokiServer, prometheuses: None, certificates: Certificates, tmp_path: Path
 ) -> None:
     password_file = secret(tmp_path, "password", PASSWORD)
     access = {

@@ -392,7 +392,7 @@ def test_a_clock_that_was_set_is_compared_again() -> None:
 
 @pytest.fixture(scope="module", params=["", "10m"], ids=["in order", "out-of-order window"])
 def receiver(
-    request: pytest.FixtureRequest, servers: None
+    request: pytest.FixtureRequest, prometheuses: None
 ) -> Iterator[tuple[PrometheusServer, bool]]:
     """A Prometheus that takes remote write; whether it has an out-of-order window."""
     window = (

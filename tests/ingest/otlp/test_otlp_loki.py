@@ -98,7 +98,7 @@ def test_the_agent_is_killed_and_each_line_is_there_once(
 
 
 def test_what_it_refuses_is_put_aside_alone_and_replayed(
-    servers: None, cluster: str, tmp_path: Path
+    lokis: None, cluster: str, tmp_path: Path
 ) -> None:
     """Lines longer than its limit, while that is so low."""
     with LokiServer(limits={"max_line_size": 1000}) as loki, LokiClient(loki.url) as client:

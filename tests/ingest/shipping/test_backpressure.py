@@ -247,7 +247,7 @@ def test_a_round_is_as_small_as_the_rate(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture(scope="module")
-def tight(servers: None) -> Iterator[LokiServer]:
+def tight(lokis: None) -> Iterator[LokiServer]:
     limits = {
         "ingestion_rate_mb": 1,
         "ingestion_burst_size_mb": 1,

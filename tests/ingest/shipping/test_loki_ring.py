@@ -54,7 +54,7 @@ def disk_of_last(until: ExitStack, folder: Path) -> dict[int, Path]:
 
 
 @pytest.fixture(scope="module")
-def node(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RingNode]:
+def node(lokis: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RingNode]:
     """A ring, its gateway and an agent, for all tests here, each of which leaves them whole."""
     with ExitStack() as until:
         wals = disk_of_last(until, tmp_path_factory.mktemp("disk"))

@@ -221,7 +221,7 @@ def test_a_204_for_several_streams_hides_a_refusal(client: LokiClient, cluster: 
         client.push_body(compress(late))
 
 
-def test_loki_is_killed_and_comes_back(servers: None, cluster: str, tmp_path: Path) -> None:
+def test_loki_is_killed_and_comes_back(lokis: None, cluster: str, tmp_path: Path) -> None:
     """Jobs print on meanwhile; what Loki had acknowledged is in its log of writes."""
     line_counts: dict[Place, int] = {}
     with (
@@ -348,7 +348,7 @@ def test_the_name_service_is_gone(
 
 @pytest.mark.parametrize("sharded", [True, False])
 def test_a_backlog_of_hours_beside_a_flood(
-    sharded: bool, loki: LokiServer, cluster: str, tmp_path: Path, servers: None
+    sharded: bool, loki: LokiServer, cluster: str, tmp_path: Path, lokis: None
 ) -> None:
     """The backlog is two hours behind the flood in the same streams, with Loki's splitting of
     streams on and off."""

@@ -146,7 +146,9 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(
+    lokis: None, prometheuses: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
     with LokiServer() as loki, PrometheusServer() as prometheus:
         yield Place(tmp_path_factory.mktemp("place"), loki, prometheus)
 
