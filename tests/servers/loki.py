@@ -42,7 +42,7 @@ HOW_TO_NAME = (
 HOW_TO_GET = """\
 no Loki is here: not by ${setting}, not as `loki` on the PATH, not in {cache}{more}
 Download Loki 3.0 or later (https://grafana.com/docs/loki/latest/setup/install/local/), and set {setting}=/path/to/loki.
-Or start Docker or Podman, and say this again: it takes Loki out of the image {image}."""
+Or start Docker or Podman, and run this again: it takes Loki out of the image {image}."""
 
 
 class LokiProgram(NamedTuple):
