@@ -110,8 +110,8 @@ def test_prometheus_scrapes_its_targets(
 
 def test_a_server_that_does_not_start_says_why(lokis: None) -> None:
     with (
-        pytest.raises(ServerFailed, match=r"(?s)loki at .* ended with 1 .*no_such_limit"),
-        LokiServer(limits={"no_such_limit": 1}),
+        pytest.raises(ServerFailed, match=r"(?si)loki at .* ended with 1 .*many"),
+        LokiServer(limits={"max_line_size": "many"}),
     ):
         pass
 

@@ -4,6 +4,7 @@ top of it, in each run, packages of this clone's project, built there."""
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -138,7 +139,7 @@ def disk(root: Path, place: Path) -> None:
             mount -t overlay -o lowerdir={root},upperdir={work}/mnt/upper,workdir={work}/mnt/work overlay $at
             mkdir $at/usr/src/logshipper
             mount --bind {source} $at/usr/src/logshipper
-            install -m 755 {find_loki().path} $at/usr/local/bin/loki
+            install -m 755 {shlex.quote(str(find_loki().path))} $at/usr/local/bin/loki
             mount --bind /dev/null $at/dev/null
             mount -t proc proc $at/proc
             chroot $at /usr/src/logshipper/tests/vm/guest/packages.sh {VENV} {WHEELS}
