@@ -57,6 +57,7 @@ class LogScreen(Screen):
         self._end = -1  # column before the CRs that came last, -1 where something else came last
         self._has_note = False  # this stay on the alternate screen
         self._main_place = (0, 0, 0)  # x, y and low before it; low is -1 as long as it lasts
+        self._is_home = False  # a cursor in the first row was sent there on a screen with text
 
     # ---- what Screen reports
 
@@ -143,6 +144,7 @@ class LogScreen(Screen):
             self._mark_end()
             self._give_out(0, self._behind_last())
             self._done = self.low = 0
+        self._is_home = False
 
     # ---- control functions that mean something to finality
 
@@ -150,6 +152,11 @@ class LogScreen(Screen):
         if self._end < 0:
             self._end = self.x
         self.x = 0
+
+    def clears(self, which: int) -> bool:
+        """ED 0 in the first row clears the screen of a program that went home; a program that moved
+        up to this row, or returned to its first column, draws again."""
+        return super().clears(which) and (which == 2 or self._is_home)
 
     def erase_display(self, which: int) -> None:
         super().erase_display(which)
@@ -292,8 +299,24 @@ class LogScreen(Screen):
         super().show_main(restores_cursor=restores_cursor)
         self._done = 0
 
+    def up(self, count: int) -> None:
+        self._go_home(is_sent=count > self.y)  # beyond the top
+        super().up(count)
+
+    def reverse_index(self) -> None:
+        self._go_home(is_sent=not self.y)
+        super().reverse_index()
+
+    def restore_cursor(self, *, behind: bool = False) -> None:
+        self._go_home(is_sent=self._saved_cursor is None)
+        super().restore_cursor(behind=behind)
+
+    def _go_home(self, *, is_sent: bool) -> None:
+        self._is_home = is_sent and not all(row.is_empty() for row in self.rows)
+
     def to_row(self, row: int) -> None:
         super().to_row(row)
+        self._go_home(is_sent=self.y == 0)
         if row > 1 and not self.is_alternate:  # not for "home", which scripts begin with
             self._addressed = True
 
@@ -455,7 +478,8 @@ class LogScreen(Screen):
             return None
         return (
             (self.x, self.y, self.low, self.max_rise, self.calm, self._done, self._end),
-            (self.live, self._addressed, self._has_hidden, self._has_risen, self._lines.size()),
+            (self.live, self._addressed, self._has_hidden, self._has_risen, self._is_home),
+            self._lines.size(),
             [(row, len(row.cells), account(row)) for row in self.rows],
         )
 

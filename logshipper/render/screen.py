@@ -368,8 +368,12 @@ class Screen:
                 self.rows[self.y - 1].wrapped = False
             self.torn(row)
 
+    def clears(self, which: int) -> bool:
+        """Whether erasing the display here clears all of the screen."""
+        return which == 2 or (which == 0 and self.x == self.y == 0)
+
     def erase_display(self, which: int) -> None:
-        if which == 2 or (which == 0 and self.x == self.y == 0):
+        if self.clears(which):
             self.cleared()
             self.rows = [self.new_row() for _ in range(self.height)]
             return

@@ -94,6 +94,34 @@ def test_lines(name: str, make: type[Renderer]) -> None:
         assert _text(blocks) == output.decode()
 
 
+FRAMES = {  # text before the frames, a frame, its way back to the first row, and the log
+    "up by lines": ("", "{}\n", "\x1b[F\x1b[J", "3\n"),
+    "up and CR": ("", "{}\nb\n", "\x1b[2A\r\x1b[J", "3\nb\n"),
+    "CR in the first row": ("", "{}", "\r\x1b[J", "3\n"),
+    "reverse index": ("", "{}\n", "\x1bM\x1b[0J", "3\n"),
+    "to a saved cursor": ("\x1b7", "{}\nb\n", "\x1b8\x1b[J", "3\nb\n"),
+    "below a line": ("above\n", "{}\n", "\x1b[F\x1b[J", "above\n3\n"),
+    "on a cleared screen": ("old\n\x1b[2J\x1b[H", "{}", "\r\x1b[J", "old\n3\n"),
+    "on a screen cleared at home": ("old\n\x1b[H\x1b[J", "{}", "\r\x1b[J", "old\n3\n"),
+    "home": ("", "{}\n", "\x1b[H\x1b[J", "1\n2\n3\n"),
+    "home by row": ("", "{}\n", "\x1b[1d\x1b[J", "1\n2\n3\n"),
+    "to no saved cursor": ("", "{}\n", "\x1b8\x1b[J", "1\n2\n3\n"),
+    "beyond the top": ("", "{}\n", "\x1b[99A\x1b[J", "1\n2\n3\n"),
+    "all of the screen": ("", "{}\n", "\x1b[F\x1b[2J", "1\n2\n3\n"),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_program_that_moves_up_and_erases_redraws(name: str, make: type[Renderer]) -> None:
+    """Also in the first row, where programs that go home clear the screen."""
+    begin, frame, way_back, output = FRAMES[name]
+    data = begin + way_back.join(frame.format(number) for number in "123")
+    for pieces in ([data], list(data)):
+        renderer = make(first_secs=FIRST_SECS)
+        text = "".join(_feed(renderer, piece) for piece in pieces)
+        assert text + _text(renderer.flush()) == output
+
+
 def test_plain_chunk_comes_out_as_one_block() -> None:
     data = b"a line of text\n" * 4000 + b"half"
     assert Renderer().feed(data, 0.0).blocks == [Block(data[:-4])]
