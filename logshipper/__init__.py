@@ -5,7 +5,7 @@ For code, this one import: `emit`, `event` for a job to print records and events
 what was captured (docs/python-api.md):
 
 from logshipper import Store
-with Store.local() as store:
+with Store() as store:
     for job in store.jobs(state="completed", filter="loss<0.3"):
         print(job.job_id, job.metrics("epoch", "loss"))
 """

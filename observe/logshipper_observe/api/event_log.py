@@ -142,6 +142,10 @@ class EventQuery(LazyAnswers[StateEvent]):
             ),
         )
 
+    def all(self) -> "EventQuery":
+        """The same events, as Balsam's users ask for them."""
+        return self
+
     def order_by(self, field: str) -> "EventQuery":
         """`timestamp`: oldest first; `-timestamp`: newest first, as without it."""
         if field not in ("timestamp", "-timestamp"):
@@ -176,8 +180,8 @@ class _Objects:
 
 
 class EventLog:
-    """Queries over jobs' events: `EventLog.objects.filter(...)` of the default store,
-    `EventLog.filter(...)` likewise, `EventLog(store).filter(...)` of an open one."""
+    """Queries over jobs' events: `EventLog.objects.filter(...)` and `EventLog.objects.all()` of the
+    default store, `EventLog.filter(...)` likewise, `EventLog(store).filter(...)` of an open one."""
 
     objects: ClassVar[_Objects] = _Objects()
 

@@ -17,7 +17,7 @@ from logshipper_observe.model.overlay import Overlay
 from logshipper_observe.model.properties import field_of
 from logshipper_observe.query.conditions import parse_condition, tag_condition
 from logshipper_observe.query.listing import JobQuery, Listing
-from logshipper_observe.query.opening import open_folder, open_loki
+from logshipper_observe.query.opening import open_folder, open_loki, overlay_of
 from logshipper_observe.query.selectors import resolve_each
 
 if TYPE_CHECKING:
@@ -66,40 +66,36 @@ class Jobs(LazyAnswers[Job]):
 
 
 class Store:
-    """A store, open; close it, or use it in a `with`. `Store.local` and `Store.loki` open one.
+    """A store, open; close it, or use it in a `with`. `Store()` opens the one that commands read
+    without --from: the local store, or Loki where the site file says so. `Store.local` and
+    `Store.loki` open another one.
 
     problems: what couldn't be read and stopped nothing, a sentence each.
     """
 
     def __init__(
-        self, store: "JobStore", overlay: Overlay, problems: list[str] | None = None
+        self,
+        store: "JobStore | None" = None,
+        overlay: Overlay | None = None,
+        problems: list[str] | None = None,
     ) -> None:
         self.problems = [] if problems is None else problems
-        self._store = store
-        self._overlay = overlay
+        self._store = _default_store(self.problems) if store is None else store
+        self._overlay = (
+            overlay_of(self._store, self.problems.append) if overlay is None else overlay
+        )
         self._closed = False
 
     @classmethod
     def local(cls, path: "str | os.PathLike[str] | None" = None) -> "Store":
         """A local store. path: its folder; None for $LOGSHIPPER_STORE, else the user's own. Raises
         StoreError."""
-        root = store_root(None if path is None else os.fspath(path))
-        store = open_folder(root)
-        if store is None:
-            raise StoreError(
-                root, "there is no store here yet; `logshipper run -- COMMAND` makes one"
-            )
-        problems: list[str] = []
-        return cls(store, Overlay.of_local(store, tell=problems.append), problems)
+        return cls(_local_store(None if path is None else os.fspath(path)))
 
     @classmethod
     def default(cls) -> "Store":
-        """Where commands read without --from: the local store, or Loki where the site file says
-        so."""
-        from logshipper_ingest.config.site import default_source
-
-        is_local = os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local"
-        return cls.local() if is_local else cls.loki()
+        """The same as `Store()`."""
+        return cls()
 
     @classmethod
     def loki(
@@ -121,7 +117,7 @@ class Store:
         loki_site = find(os.environ, path=file, loki_url=url, prometheus_url=prometheus_url)
         problems: list[str] = []
         store = open_loki(loki_site, since_secs=since_secs, cluster=cluster, say=problems.append)
-        return cls(store, Overlay.of_loki(tell=problems.append), problems)
+        return cls(store, problems=problems)
 
     # ---- jobs
 
@@ -264,6 +260,23 @@ class Store:
 
 if TYPE_CHECKING:
     from logshipper_observe.api.job_ends import Waiting
+
+
+def _local_store(path: str | None) -> "JobStore":
+    root = store_root(path)
+    store = open_folder(root)
+    if store is None:
+        raise StoreError(root, "there is no store here yet; `logshipper run -- COMMAND` makes one")
+    return store
+
+
+def _default_store(problems: list[str]) -> "JobStore":
+    """Raises StoreError, ConfigError."""
+    from logshipper_ingest.config.site import default_source, find
+
+    if os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local":
+        return _local_store(None)
+    return open_loki(find(os.environ), say=problems.append)
 
 
 def _several(texts: "str | Sequence[str]") -> Sequence[str]:

@@ -123,9 +123,8 @@ def plot_several(
         print_json({"schema": SCHEMA, **first, "jobs": jobs, "graphs": [_graph(graph) for graph in done.graphs],
                     "left_out": done.left_out, "notes": done.notes})  # fmt: skip
         return
-    title = ", ".join(list(names.values())[:4]) + (
-        f" and {len(names) - 4} more" if len(names) > 4 else ""
-    )
+    drawn = list(runs.drawn_names)
+    title = ", ".join(drawn[:4]) + (f" and {len(drawn) - 4} more" if len(drawn) > 4 else "")
     notes = [*_other_axes(done.graphs), *done.notes, *_left_out_note(done.left_out)]
     if not args.png and not args.svg and (args.error_bars != NONE or args.shade != NONE):
         notes.append("error bars and shades are in pictures only: --png FILE, --svg FILE")

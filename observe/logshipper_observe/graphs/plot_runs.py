@@ -97,6 +97,7 @@ class Runs:
         self._max_graphs = max_graphs
         self._runs: dict[str, list[_Run]] = {}
         self._labels: set[str] = set()
+        self.drawn_names: dict[str, None] = {}  # of jobs with a run that is drawn
         self._left_out: dict[str, None] = {}
         self._without: list[str] = []
         self._beyond = 0
@@ -158,6 +159,7 @@ class Runs:
                     self._beyond += 1
                     continue
                 self._labels.add(run)
+                self.drawn_names[name] = None
                 label = f"{name}, {points.label}" if points.label else name
                 capture = captures.get(points.origin)
                 groups = {

@@ -212,15 +212,15 @@ def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     return ask
 
 
-def overlay_of(store: "JobStore") -> "Overlay":
+def overlay_of(store: "JobStore", tell: Callable[[str], None] = say) -> "Overlay":
     """Where the reader's tags and notes of a store's jobs are."""
     from logshipper_ingest.store.local_store import LocalStore
     from logshipper_observe.model.overlay import Overlay
 
     return (
-        Overlay.of_local(store, tell=say)
+        Overlay.of_local(store, tell=tell)
         if isinstance(store, LocalStore)
-        else Overlay.of_loki(tell=say)
+        else Overlay.of_loki(tell=tell)
     )
 
 

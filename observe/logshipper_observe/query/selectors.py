@@ -3,6 +3,7 @@
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,7 +128,13 @@ def no_single_job(error: UnknownJob, jobs: "Sequence[JobSummary]") -> UnknownJob
     words = str(error)
     if len(several) > 1:
         words = f"{name!r} stands for {len(several)} jobs; name one of them"
-    return UnknownJob(name, words, [job.name for job in several][:10])
+    return UnknownJob(name, words, _single_names(several)[:10])
+
+
+def _single_names(jobs: "Sequence[JobSummary]") -> list[str]:
+    """A name for each job: its own, or the id where several of these jobs share the name."""
+    counts = Counter(job.name for job in jobs)
+    return [job.name if counts[job.name] == 1 else job.job_id for job in jobs]
 
 
 def _numbered(name: str) -> tuple[str, int] | None:

@@ -98,6 +98,24 @@ def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
 
 
+def test_a_store_without_arguments_is_the_default_one(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with logshipper.Store() as default_store, logshipper.Store.local(store) as local_store:
+        assert [job.job_id for job in default_store.jobs()] == ["a2", "a1"]
+        default_store.job("a1").tag("good")
+        assert local_store.job("a1").tags == {"good": ""}
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(tmp_path / "nothing"))
+    with pytest.raises(logshipper.StoreError, match="no store here yet"):
+        logshipper.Store()
+    monkeypatch.delenv("LOGSHIPPER_STORE")
+    site = tmp_path / "site.toml"
+    site.write_text('[reading]\ndefault_source = "loki"\n[loki]\nurl = "http://127.0.0.1:9"\n')
+    monkeypatch.setenv("LOGSHIPPER_SITE", str(site))
+    with logshipper.Store() as loki_store, pytest.raises(logshipper.QueryError, match="Loki"):
+        list(loki_store.jobs())
+
+
 def test_waiting_ends_when_the_time_is_up(store: Path) -> None:
     with SpooledCapture(store, "runs") as job:
         job.beat()

@@ -131,6 +131,7 @@ SAYS = {
     "logshipper rm --yes 126": r"126",
     "logshipper logs 123": r"^begun\n",
     "logshipper logs 125 --grep '(?i)error'": r"\AError: no input\n\Z",
+    "EventLog.objects.all()": r"\A\[StateEvent\(id='run74/1/FAILED'",
     'EventLog.objects.filter(tags={"experiment": "foo"})': r"(?:to_state='(?:FAILED|RUNNING|COMPLETED)'.*){8}",
     "EventLog.objects.filter(job_id=[123, 124, 125])": r"job_id='125'.*job_id='124'.*job_id='123'",
     "logshipper events 123 124 125": r"\A.*\n(.* 12[345] .*\n){6}\Z",

@@ -120,6 +120,19 @@ def test_each_command(command: str, name: str, ask: Ask) -> None:
         assert {job.job_id for job in store.jobs()} == JOBS - removed
 
 
+def test_suggestions_are_distinct(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    monkeypatch.setenv("LOGSHIPPER_STORE", str(store))
+    for job_id, name in {"p1": "sweep", "p2": "sweep", "p3": "sweeper"}.items():
+        with SpooledCapture(store, job_id, name=name) as job:
+            job.end(0)
+    assert main(["show", "sweep*"]) == 1
+    suggestions = capsys.readouterr().err.partition("did you mean ")[2].rstrip("?\n")
+    assert sorted(suggestions.split(" or ")) == ["p1", "p2", "sweeper"]
+
+
 def test_the_table_has_each_command_that_takes_jobs() -> None:
     commands = set()
     for name, row in COMMANDS.items():

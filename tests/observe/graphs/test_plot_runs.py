@@ -447,6 +447,14 @@ def test_limits_are_said(plot: Plot) -> None:
     assert "the first 2 of 3 jobs: --max-runs takes more" in answer["notes"]
 
 
+def test_the_heading_names_the_jobs_that_are_drawn(plot: Plot) -> None:
+    def heading(*words: str) -> str:
+        return plot(*words, "--y", "loss")[1].partition("  X axis")[0]
+
+    assert heading("aaa", "bbb", "ccc", "--max-runs", "2") == heading("aaa", "bbb")
+    assert heading("aaa", "bbb") != heading("aaa", "bbb", "ccc")
+
+
 @pytest.fixture
 def mixed_store(tmp_path: Path) -> Path:
     """A job that prints its learning rate only, one with text only, two trainings."""
