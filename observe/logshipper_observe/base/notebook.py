@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from logshipper.safe_text import safe
+from logshipper_observe.base import words
 
 MAX_ROWS = 20  # of a table
 MAX_COLUMNS = 20
@@ -49,7 +50,7 @@ def _row(cells: Sequence[object], tag: str) -> str:
 def _text(cell: object) -> str:
     if cell is None:
         return ""
-    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    return words.number(cell) if isinstance(cell, float) else str(cell)
 
 
 def _shorten(text: str) -> str:

@@ -12,6 +12,7 @@ from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import safe
 
 NS = 1_000_000_000
+DIGITS = 6  # of a number in a table
 NOT_IN_LOKI = (
     "only jobs of the local store are removed; what is in Loki goes when its retention ends, or by `logshipper-agent "
     "purge`, which its admins can call"
@@ -184,7 +185,7 @@ def times_smaller(printed: int, logged: int) -> str:
 
 
 def number(value: float | int | None, *, integer: bool = False) -> str:
-    """A number for a table: integers whole, others to 6 significant digits; NaN, Infinity."""
+    """A number for a table: integers whole, others to DIGITS significant digits; NaN, Infinity."""
     if value is None:
         return "-"
     if isinstance(value, float) and not math.isfinite(value):
@@ -192,7 +193,7 @@ def number(value: float | int | None, *, integer: bool = False) -> str:
     if integer and abs(value) < 10**15:
         return str(int(value))
     try:
-        return f"{value:.6g}"
+        return f"{value:.{DIGITS}g}"
     except OverflowError:  # an integer that no float holds
         digits = str(value)
         return f"{digits[: 1 if digits[0] != '-' else 2]}e+{len(digits.lstrip('-')) - 1}"

@@ -107,10 +107,10 @@ def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, 
     table: list[list[Cell]] = []
     for name, changed in rows.items():
         style = "bold yellow" if changed else "dim"
-        cells = [
-            option_text(name, job_options[name]) if name in job_options else ""
-            for job_options in options
-        ]
+        texts = [job_options.get(name) for job_options in options]
+        cells = ["" if text is None else option_text(name, text, brief=True) for text in texts]
+        if changed and len(set(cells)) == 1:  # they differ in a later digit
+            cells = ["" if text is None else option_text(name, text) for text in texts]
         table.append([Styled(text, style) for text in ("!" if changed else "=", name, *cells)])
     if table:
         out.table(columns, table)

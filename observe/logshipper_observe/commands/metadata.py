@@ -54,6 +54,7 @@ from logshipper_observe.model.records import (
     rebuilt,
     record_fields,
     split,
+    table_text,
 )
 from logshipper_observe.query.asked import UnknownKey, pick_keys
 from logshipper_observe.query.opening import check_attempt, open_job
@@ -391,7 +392,7 @@ def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
         rows.append(
             [
                 *row,
-                *(display_text(values[paths[at]]) if paths[at] in values else "" for at in indexes),
+                *(table_text(values[paths[at]]) if paths[at] in values else "" for at in indexes),
             ]
         )
     out.table(columns, rows)

@@ -52,7 +52,7 @@ from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.metrics_rollup import metrics_rollup
 from logshipper_observe.model.overlay import Marks
 from logshipper_observe.model.record_hints import record_hints
-from logshipper_observe.model.records import text_of
+from logshipper_observe.model.records import table_text, text_of
 from logshipper_observe.query.opening import open_job, overlay_of, store_place
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ class _Page:
             self.out.line(Styled(note, "yellow"))
 
     def _key_row(self, key: "KeyStats") -> list[Cell]:
-        last = key.last
+        last = table_text(key.last)
         if self.out.terminal and len(last) > _VALUE_WIDE:
             last = last[: _VALUE_WIDE - 1] + "…"
         low = number(key.min, integer=key.integer) if key.numbers else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from logshipper.sidecar.context import EVENT
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import to_json
-from logshipper_observe.model.records import display_text, text_of
+from logshipper_observe.model.records import display_text, table_text, text_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobEvent
@@ -75,11 +75,11 @@ def _options(event: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
     return options
 
 
-def option_text(name: str, value: str) -> str:
+def option_text(name: str, value: str, *, brief: bool = False) -> str:
     """An option's JSON text for a table: of a diff its length and a hash, which tell whether two
-    are the same."""
+    are the same. brief: of a fraction 6 significant digits."""
     if name != GIT_DIFF:
-        return display_text(value)
+        return table_text(value) if brief else display_text(value)
     text = text_of(value)
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
     return f"{plural(text.count(chr(10)), 'line')}, sha256 {digest}" if text else "none"

@@ -12,6 +12,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # there, but 
 
 from logshipper.classify.metadata import GAPS
 from logshipper_observe.base.output import to_json
+from logshipper_observe.base.words import DIGITS, number
 
 Path = tuple[str, ...]
 
@@ -21,6 +22,7 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # a key and its value; the value is empty where it is an object or an array
 MEMBER = re.compile(rf"[{{,]\s*({_STRING})\s*:\s*({_STRING}|[^\s,\]}}{{\[\"]+|)\s*", re.DOTALL)
 _NESTING = re.compile(rf"{_STRING}?|[\[\]{{}}]", re.DOTALL)
+_EXPONENT = re.compile("[eE]")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 # one that has no end, too: no quote in it is tried again
 _STRING_OR_GAP = re.compile(rf"{_STRING}?|NaN|-?Infinity", re.DOTALL)
@@ -92,6 +94,14 @@ def display_text(value: str) -> str:
         and text not in ("", "-", "null", "true", "false", *GAPS)
     )
     return text if plain and not is_number(text) else value
+
+
+def table_text(value: str) -> str:
+    """As display_text, for a table to read: of a fraction 6 significant digits."""
+    if not is_number(value) or value.lstrip("-").isdecimal():
+        return display_text(value)
+    digits = _EXPONENT.split(value)[0].replace(".", "").lstrip("-0")
+    return value if len(digits) <= DIGITS else number(float(value))
 
 
 def cell(value: str) -> str:

@@ -131,7 +131,8 @@ class ValueCache:
 
 def cells_of(fields: Sequence[Field], row: JobRow) -> list[str]:
     """A row's texts, exact; "" for what the job doesn't have."""
-    texts = (cell_of(ColumnSpec(field, field.name, ""), row, terminal=False) for field in fields)
+    columns = (ColumnSpec(field, field.name, "") for field in fields)
+    texts = (cell_of(column, row, terminal=False, exact=True) for column in columns)
     return [text[:CELL_CHARS] for text in texts]
 
 

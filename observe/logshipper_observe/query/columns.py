@@ -116,8 +116,8 @@ def _is_format(spec: str) -> bool:
     return _FORMAT.fullmatch(spec) is not None
 
 
-def cell_of(column: ColumnSpec, row: JobRow, *, terminal: bool) -> str:
-    """A cell's text; "" for what the job doesn't have."""
+def cell_of(column: ColumnSpec, row: JobRow, *, terminal: bool, exact: bool = False) -> str:
+    """A cell's text; "" for what the job doesn't have. exact: with all digits of a number."""
     value = column.field.get(row)
     if value is MISSING or value is None:
         return "" if value is MISSING else "null"
@@ -130,7 +130,7 @@ def cell_of(column: ColumnSpec, row: JobRow, *, terminal: bool) -> str:
             return _format(value, column.format)
         if column.field.kind is PropertyKind.SPAN:
             return duration(value)
-        return number(value) if terminal and isinstance(value, float) else str(value)
+        return number(value) if isinstance(value, float) and not exact else str(value)
     return value
 
 

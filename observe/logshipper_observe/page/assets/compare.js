@@ -4,7 +4,7 @@
 import { look, path, repeat } from "./api.js";
 import { Asking } from "./asking.js";
 import { el, fill, visible } from "./dom.js";
-import { isRunning } from "./format.js";
+import { isRunning, shortText } from "./format.js";
 import { GraphControls } from "./graph_controls.js";
 import { drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { fetchGroups, groupDrawing } from "./group_data.js";
@@ -183,9 +183,14 @@ class CompareView {
     const first = this.found.first_values.filter((one) => one.differs);
     if (first.length) groups.push(["First values of keys that change", first]);
     if (this.found.context.length > 0) groups.push(["How it was started", this.found.context]);
-    const cell = (value) => el("td", {}, value === null ? el("span", { class: "dim" }, "none") : el("bdi", {}, value));
+    const cell = (value, words) => el("td", { title: words === value ? null : value },
+      value === null ? el("span", { class: "dim" }, "none") : el("bdi", {}, words));
+    const wordsOf = (values, differs) => {
+      const words = values.map((value) => (value === null ? null : shortText(value)));
+      return differs && new Set(words).size < new Set(values).size ? values : words; // they differ in a later digit
+    };
     const row = ({ name, values, differs }) => el("tr", { class: differs ? "differs" : "same" },
-      el("th", { scope: "row" }, el("bdi", {}, visible(name) || '""')), values.map(cell));
+      el("th", { scope: "row" }, el("bdi", {}, visible(name) || '""')), wordsOf(values, differs).map((words, at) => cell(values[at], words)));
     const bodies = groups.map(([title, rows]) => {
       const shown = rows.filter((one) => one.differs || !this.differing);
       return el("tbody", {},

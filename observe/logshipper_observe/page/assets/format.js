@@ -33,8 +33,12 @@ const LONG_FRACTION = /^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$/;
 /** A number to read: whole ones as they are, others with 6 significant digits at most. @param {number} value */
 export const short = (value) => (Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value) : String(Number(value.toPrecision(DIGITS))));
 
-/** A text to read: where it is a long fraction, fewer of its digits. @param {string} text */
-export const shortText = (text) => (text.length > DIGITS + 2 && /[.eE]/.test(text) && LONG_FRACTION.test(text) ? short(Number(text)) : text);
+/** A text to read: of a fraction 6 significant digits. @param {string} text */
+export function shortText(text) {
+  if (!/[.eE]/.test(text) || !LONG_FRACTION.test(text)) return text;
+  const digits = text.split(/[eE]/)[0].replace(".", "").replace(/^[-0]+/, "");
+  return digits.length > DIGITS ? short(Number(text)) : text;
+}
 
 const two = (value) => String(value).padStart(2, "0");
 

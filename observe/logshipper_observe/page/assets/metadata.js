@@ -1,10 +1,10 @@
-// The job's metadata as a table, newest first: pages of it, a column per key, every value as it was printed. Called by
+// The job's metadata as a table, newest first: pages of it, a column per key, every value. Called by
 // job.js: context has `job`, `follow`, `go`, `failed`, `answered`.
 
 import { look, path, repeat } from "./api.js";
 import { ColumnChooser } from "./column_chooser.js";
 import { el, fill, visible } from "./dom.js";
-import { grouped, isRunning, local, plural } from "./format.js";
+import { grouped, isRunning, local, plural, shortText } from "./format.js";
 import { saveFrom } from "./save.js";
 import { keepSettings } from "./settings.js";
 
@@ -168,7 +168,9 @@ class MetadataTable {
     const cells = columns.map(({ at }) => {
       const value = row.cells[at];
       if (value === null) return el("td");
-      return el("td", { class: NUMBER.test(value) ? "number" : null }, el("bdi", {}, value));
+      const words = shortText(value);
+      return el("td", { class: NUMBER.test(value) ? "number" : null, title: words === value ? null : value },
+        el("bdi", {}, words));
     });
     return [
       el("tr", {}, el("td", {}, opener), el("td", { class: "time" }, time),
