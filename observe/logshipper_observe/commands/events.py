@@ -34,6 +34,7 @@ from logshipper_observe.commands.options import (
     event_state,
     whole_number,
 )
+from logshipper_observe.commands.several_jobs import Headings
 from logshipper_observe.model.documents import Document, moment
 from logshipper_observe.model.event_words import words_of_event
 from logshipper_observe.query.conditions import time_ns
@@ -71,7 +72,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "Lists what happened to jobs, newest first: changes of their states and modes, late\n"
         "heartbeats, lost lines, and what they told themselves. JOB: ids, names, ranges\n"
-        "(a3-a9), wildcards. Several options must all hold.",
+        "(a3-a9), wildcards; several are printed under headings. Several options must all\n"
+        "hold.",
         "examples:\n"
         "  logshipper events\n"
         "  logshipper events last --kind user_event --data step=100\n"
@@ -128,7 +130,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--changes", action="store_true", help="only changes of states")
     parser.add_argument("--oldest-first", action="store_true", help="the other way round")
     parser.add_argument(
-        "--limit", type=whole_number, default=50, metavar="N", help="at most N events (default: 50)"
+        "--limit",
+        type=whole_number,
+        default=50,
+        metavar="N",
+        help="at most N events (default: 50); under headings, of each job",
     )
     parser.add_argument("--all", action="store_true", help="all events")
     parser.add_argument(
@@ -155,12 +161,22 @@ def call(args: argparse.Namespace) -> int:
                 args, reading, query, ids, FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS
             )
             return EXIT_UNKNOWN if unknown else 0
-        events = list(islice(query, None if args.all else args.limit))
+        is_several = len(ids) > 1 and not args.json
+        headings = Headings(len(ids))
+        for job_id in ids if is_several else ():
+            headings.print(reading.job(job_id).summary)
+            _print(args, _first(args, query.filter(job_id=job_id)), [])
+        events = [] if is_several else _first(args, query)
         for problem in reading.problems:
             say(safe(problem))
     say_where_else(args)
-    _print(args, events, [{"name": error.name, "reason": str(error)} for error in unknown])
+    if not is_several:
+        _print(args, events, [{"name": error.name, "reason": str(error)} for error in unknown])
     return EXIT_UNKNOWN if unknown else 0
+
+
+def _first(args: argparse.Namespace, query: EventQuery) -> list[StateEvent]:
+    return list(islice(query, None if args.all else args.limit))
 
 
 def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery:

@@ -37,7 +37,7 @@ _RETRY_SECS = 5.0
 _KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 
 
-def _pattern(text: str | None) -> "re.Pattern[str] | None":
+def pattern_of(text: str | None) -> "re.Pattern[str] | None":
     try:
         return None if text is None else re.compile(text)
     except (re.error, RecursionError) as error:
@@ -49,7 +49,7 @@ class LineSelection:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.streams = STREAMS[args.stream]
-        self.pattern = _pattern(args.grep)
+        self.pattern = pattern_of(args.grep)
         self.attempt = None if args.attempt == "all" else int(args.attempt)
         self.place: LogPlace = args.after or LogPlace()
         self.nodes = Nodes()

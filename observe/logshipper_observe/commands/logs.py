@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UsageError
+from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
@@ -13,11 +14,13 @@ from logshipper_observe.commands.log_reading import (
     Follower,
     LineSelection,
     Outage,
+    pattern_of,
     say_ended,
     stdout_poll,
 )
 from logshipper_observe.commands.options import (
-    add_job_or_last,
+    LAST,
+    add_jobs_or_last,
     add_json,
     add_source,
     describe,
@@ -25,10 +28,11 @@ from logshipper_observe.commands.options import (
     task_numbers,
     whole_number,
 )
+from logshipper_observe.commands.several_jobs import Headings, answer_each
 from logshipper_observe.follow.follow_keys import read_keys
 from logshipper_observe.follow.log_place import LogPlace
-from logshipper_observe.follow.log_writers import JsonWriter, TextWriter
-from logshipper_observe.query.opening import open_job
+from logshipper_observe.follow.log_writers import JsonWriter, TextWriter, Writer
+from logshipper_observe.query.opening import known_jobs, open_job
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
@@ -51,15 +55,17 @@ def attempt_number(text: str) -> str:
 def add_options(parser: argparse.ArgumentParser) -> None:
     describe(
         parser,
-        "Prints a job's output as its terminal showed it: both streams in order of time,\nbars in their final state.",
+        "Prints a job's output as its terminal showed it: both streams in order of time,\n"
+        "bars in their final state; of several jobs, each under a heading.",
         "examples:\n"
         "  logshipper logs --tail 20\n"
         "  logshipper logs train.py --follow\n"
+        "  logshipper logs 'sweep*' --tail 5\n"
         "  logshipper logs 4711 --follow --task 0,3 --for 10m\n"
         "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'\n"
         "  logshipper logs 4711 --from loki --follow",
     )
-    add_job_or_last(parser)
+    add_jobs_or_last(parser)
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on while the job runs, until it has ended"
     )
@@ -113,18 +119,61 @@ def call(args: argparse.Namespace, *, announce: bool | None = None) -> int:
     that runs, where that is a terminal."""
     if not args.follow and args.secs is not None:
         raise UsageError("--for", ["ends following: it needs --follow"])
+    for option, value in (("--follow", args.follow), ("--after", args.after)):
+        if value and len(args.jobs) > 1:
+            raise UsageError(option, [f"is for one job, and {len(args.jobs)} are named"])
+    args.job = (args.jobs or [LAST])[0]
+    if args.follow or args.after:
+        _print_one(args, announce=announce)
+        return 0
+    writer = _writer(args)
+
+    def choose_task(_: "JobSummary", task: int) -> None:
+        _choose_task(args, task)
+
+    with known_jobs(args, args.jobs or [LAST], part=choose_task) as (store, job_ids, unknown):
+
+        def answer(job_id: str, headings: Headings) -> None:
+            lines = LineSelection(args)
+            with store.open(job_id) as reader:
+                lines.check(reader)
+                job = reader.summary
+                if isinstance(writer, JsonWriter):
+                    writer.job_fields = headings.fields(job)
+                else:
+                    headings.print(job)
+                lines.print(reader, writer)
+            _say_lost(job, lines, headings)
+
+        return answer_each(job_ids, unknown, answer)
+
+
+def _writer(args: argparse.Namespace) -> Writer:
+    if args.json:
+        return JsonWriter()
+    return TextWriter(Output(args.color), times=args.times, pattern=pattern_of(args.grep))
+
+
+def _choose_task(args: argparse.Namespace, task: int) -> None:
+    if args.task not in (None, (task,)):
+        raise UsageError("--task", [f"{args.job} is task {task} already"])
+    args.task = (task,)
+
+
+def _say_lost(job: "JobSummary", lines: LineSelection, headings: Headings) -> None:
+    if job.lost and lines.attempt is None:
+        whose = f"{safe(job.name)} ({job.job_id})" if headings.is_several else "this job"
+        say(f"{plural(job.lost, 'line')} of {whose} couldn't be logged: see `logshipper show`")
+
+
+def _print_one(args: argparse.Namespace, *, announce: bool | None) -> None:
+    """One job's lines, and those that come while it runs. announce: see `call`."""
     lines = LineSelection(args)
-    writer = (
-        JsonWriter()
-        if args.json
-        else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
-    )
+    writer = _writer(args)
     outage = Outage(writer, stdout_poll(), patient=args.follow)
 
     def choose_task(_: "JobSummary", task: int) -> None:
-        if args.task not in (None, (task,)):
-            raise UsageError("--task", [f"{args.job} is task {task} already"])
-        args.task = (task,)  # also of the command that goes on
+        _choose_task(args, task)  # also of the command that goes on
         lines.choose_task(task)
 
     with open_job(args, outage.through, part=choose_task) as (store, job_id):
@@ -160,11 +209,7 @@ def call(args: argparse.Namespace, *, announce: bool | None = None) -> int:
             if args.follow and lines.summary is not None:
                 _say_how_to_go_on(lines.summary, lines, args)
             raise
-        if summary.lost and lines.attempt is None:
-            say(
-                f"{plural(summary.lost, 'line')} of this job couldn't be logged: see `logshipper show`"
-            )
-    return 0
+        _say_lost(summary, lines, Headings(1))
 
 
 def _say_how_to_go_on(job: "JobSummary", lines: "LineSelection", args: argparse.Namespace) -> None:

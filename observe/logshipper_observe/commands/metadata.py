@@ -8,7 +8,7 @@ from logshipper.classify.metadata import GAPS
 from logshipper_observe.commands import completers, metadata_trial
 from logshipper_observe.commands.options import (
     LAST,
-    LAST_HELP,
+    add_jobs_or_last,
     add_json,
     add_raw_cells,
     add_source,
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from logshipper.config import JSON, MAX_PATTERNS, METADATA_KINDS
+from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.metadata_keys import names_of
@@ -41,8 +42,9 @@ from logshipper_observe.base.output import (
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import local, utc
 from logshipper_observe.commands.options import describe
+from logshipper_observe.commands.several_jobs import Headings, answer_each
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
-from logshipper_observe.model.documents import record_document
+from logshipper_observe.model.documents import Document, record_document
 from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import (
@@ -57,11 +59,11 @@ from logshipper_observe.model.records import (
     table_text,
 )
 from logshipper_observe.query.asked import UnknownKey, pick_keys
-from logshipper_observe.query.opening import check_attempt, open_job
+from logshipper_observe.query.opening import check_attempt, known_jobs
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
-    from logshipper_ingest.model.stores import Reader
+    from logshipper_ingest.model.stores import JobStore, Reader
 
 TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
 _WIDE_CELL = 36  # columns that a value gets on a terminal before it is folded
@@ -75,17 +77,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Prints the lines of a job's stdout that are one JSON object, and those that\n"
         "~/.logoptin asks for. The table has the newest first; `jsonl` has the exact\n"
         "lines, and `csv` a column per key (nested ones as a.b), both in the order of\n"
-        "printing. `--try` shows what it would be of a file.",
+        "printing. Several jobs are printed under headings. `--try` shows what it would\n"
+        "be of a file.",
         "examples:\n"
         "  logshipper metadata --limit 10\n"
         "  logshipper metadata last --keys epoch,loss\n"
         "  logshipper metadata train.py --format csv > train.csv\n"
         "  logshipper metadata last --summary\n"
+        "  logshipper metadata 'sweep*' --limit 3\n"
         "  logshipper metadata train.py --by epoch\n"
         "  logshipper metadata 4711 --from loki --format jsonl\n"
         "  logshipper metadata --try slurm-4711.out",
     )
-    completed(parser.add_argument("job", metavar="JOB", nargs="?", help=LAST_HELP), completers.jobs)
+    add_jobs_or_last(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--format", choices=("table", "jsonl", "csv"), default="table", help="default: table"
@@ -150,30 +154,44 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     if args.trial is not None:
         return _try(args)
-    args.job = args.job or LAST
     if args.kinds or args.pattern:
         args.refuse("--kinds and --pattern are for --try FILE")
-    with open_job(args) as (store, job_id), store.open(job_id) as reader:
+    with known_jobs(args, args.jobs or [LAST]) as (store, job_ids, unknown):
+        if len(job_ids) > 1 and args.format != "table":
+            raise LogshipperError(
+                f"--format {args.format} has room for one job, and these are {len(job_ids)}: "
+                "--json names the job of each record, `logshipper export` writes files of several"
+            )
+        return answer_each(
+            job_ids, unknown, lambda job_id, headings: _print_job(store, job_id, args, headings)
+        )
+
+
+def _print_job(
+    store: "JobStore", job_id: str, args: argparse.Namespace, headings: Headings
+) -> None:
+    with store.open(job_id) as reader:
         check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
+        if not args.json:
+            headings.print(reader.summary)
         if args.summary or args.sets or args.by:
             from logshipper_observe.commands import metric_tables
 
             metric_tables.call(store, job_id, args)
-            return 0
+            return
         selection = _Selection(reader, args)
         if args.json:
-            _print_documents(selection)
+            _print_documents(selection, headings.fields(reader.summary))
         elif args.format == "jsonl":
             _print_jsonl(selection)
         elif args.format == "csv":
             _print_csv(selection, raw=args.raw_cells)
         else:
             _print_table(selection, args)
-    return 0
 
 
 def _try(args: argparse.Namespace) -> int:
-    if args.job is not None:
+    if args.jobs:
         args.refuse("--try looks at a file, not at a job: leave JOB out")
     if args.format != "table" or args.keys or args.summary or args.sets or args.by:
         args.refuse("--try has a table or --json, and no other form or choice of keys")
@@ -248,12 +266,12 @@ def _pick(reader: "Reader", names: str) -> list[Path]:
         return pick_keys([names], list(paths))
 
 
-def _print_documents(selection: _Selection) -> None:
+def _print_documents(selection: _Selection, job_fields: Document | None = None) -> None:
     for record in selection.oldest_first():
         line = (
             record.line if selection.paths is None else _rebuilt(selection.values_of(record.line))
         )
-        head = orjson.dumps(record_document(record)).decode()
+        head = orjson.dumps(record_document(record) | (job_fields or {})).decode()
         write_json(f"{head[:-1]},{record_fields(line)}}}\n")  # numbers keep every digit
 
 

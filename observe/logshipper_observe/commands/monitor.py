@@ -54,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
+    args.jobs = [args.job]
     for name, value in _AS_LOGS_HAS_THEM.items():
         setattr(args, name, value)
     return logs.call(args, announce=True)

@@ -11,6 +11,10 @@ MAX_WAIT_SECS = 3650 * 86_400
 JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 LAST = "last"
 LAST_HELP = f"{JOB_HELP} (default: last)"
+JOBS_HELP = (
+    "ids, names (the newest job of a name), beginnings of ids, ranges (a3-a9), wildcards "
+    "(default: last)"
+)
 
 
 def describe(
@@ -73,6 +77,14 @@ def add_job_or_last(parser: argparse.ArgumentParser) -> None:
     """For commands that change nothing: the newest job, where none is named."""
     completed(
         parser.add_argument("job", metavar="JOB", nargs="?", default=LAST, help=LAST_HELP),
+        completers.jobs,
+    )
+
+
+def add_jobs_or_last(parser: argparse.ArgumentParser) -> None:
+    """Likewise, for commands that answer on each job under a heading."""
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help=JOBS_HELP),
         completers.jobs,
     )
 

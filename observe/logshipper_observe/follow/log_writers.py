@@ -12,7 +12,7 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_observe.base.bar_width import shortened
 from logshipper_observe.base.output import Output, cells_wide
 from logshipper_observe.base.words import is_further_part, local, safe_coloured, uncoloured
-from logshipper_observe.model.documents import line_document
+from logshipper_observe.model.documents import Document, line_document
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine
@@ -63,10 +63,12 @@ class JsonWriter(Writer):
 
     def __init__(self) -> None:
         super().__init__()
+        self.job_fields: Document = {}  # of the job whose lines come, where there are several
         self._terminal = sys.stdout.isatty()
 
     def write(self, line: "LogLine", whose: str = "") -> None:
-        text = orjson.dumps(line_document(line), option=orjson.OPT_APPEND_NEWLINE).decode()
+        document = line_document(line) | self.job_fields
+        text = orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE).decode()
         self._put(safe_json(text) if self._terminal else text)
 
 

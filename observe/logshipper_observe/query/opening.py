@@ -300,11 +300,15 @@ def open_job(
 
 @contextmanager
 def known_jobs(
-    args: argparse.Namespace, names: list[str]
+    args: argparse.Namespace,
+    names: list[str],
+    *,
+    part: Callable[["JobSummary", int], None] | None = None,
 ) -> Iterator[tuple["JobStore", list[str], list[UnknownJob]]]:
     """The store, the ids of the jobs that names, ranges and wildcards stand for, each once, and an
-    error for each that stands for none; what is spooled of them is ingested. Says on stderr what
-    couldn't be ingested. Raises UnknownJob where there is no store."""
+    error for each that stands for none; what is spooled of them is ingested. part: as `open_job`
+    has it, of a single name. Says on stderr what couldn't be ingested. Raises UnknownJob where
+    there is no store."""
     with open_store(args) as store:
         if store is None:
             raise no_jobs_yet(args, names[0])
@@ -313,7 +317,12 @@ def known_jobs(
                 say(problem)
             if "last" in names:
                 say_where_else(args)
-        yield store, *resolve_several(store, names, args)
+        ids, unknown = resolve_several(store, names, args)
+        parent = parent_of(names[0], store.jobs()) if unknown and len(names) == 1 else None
+        if part is not None and parent is not None:
+            part(*parent)
+            ids, unknown = [parent[0].job_id], []
+        yield store, ids, unknown
 
 
 @contextmanager

@@ -134,7 +134,7 @@ SAYS = {
     "EventLog.objects.all()": r"\A\[StateEvent\(id='run74/1/FAILED'",
     'EventLog.objects.filter(tags={"experiment": "foo"})': r"(?:to_state='(?:FAILED|RUNNING|COMPLETED)'.*){8}",
     "EventLog.objects.filter(job_id=[123, 124, 125])": r"job_id='125'.*job_id='124'.*job_id='123'",
-    "logshipper events 123 124 125": r"\A.*\n(.* 12[345] .*\n){6}\Z",
+    "logshipper events 123 124 125": r"\A==> balsam 123 <==\n.*\n(.* 123 .*\n){2}\n==> balsam 124 <==\n",
     "EventLog.objects.filter(scheduler_id=456)": r"\A\[StateEvent\(id='456/1/COMPLETED'",
     "logshipper events --batch-job-id 123 --changes": r"\A.*\n(.* 123 .*\n){2}\Z",
     "logshipper events --to-state RUNNING": r"QUEUED +RUNNING +george74",

@@ -28,16 +28,22 @@ TABLE = {
     "show": ("JOB", r"\Asim:1  k1", ONE, ONE),
     "info": ("JOB", r"\Asim:1  k1", r"3 total, 3 finished, 1 failed", r"sim:2  k2.*sim:1  k1"),
     "status": ("JOB", r"\Ak1  FAILED  3  sim:1\n\Z", r"3 total, 3 finished, 1 failed", r"k2.*k1.*k0"),
-    "logs": ("JOB", r"\Athis is 1\n(\{.*\}\n){2}\Z", ONE, ONE),
+    "logs": (
+        "JOB", r"\Athis is 1\n(\{.*\}\n){2}\Z", r"==> sim:0 k0 <==.*==> sim:2 k2 <==",
+        r"\A==> sim:2 k2 <==\nthis is 2\n",
+    ),
     "monitor": ("JOB", r"\Athis is 1\n\{.*ended: FAILED", ONE, ONE),
-    "metadata": ("JOB --format jsonl", r'\A\{"epoch": 1, "loss": 1\}\n\{.*\}\n\Z', ONE, ONE),
+    "metadata": (
+        "JOB --keys loss", r"\A_time .* loss\n\S+ +1 +2\n\S+ +1 +1\n\Z",
+        r"==> sim:0 k0 <==.*==> sim:2 k2 <==", r"==> sim:2 k2 <==.*==> sim:0 k0 <==",
+    ),
     "export": (
         "JOB --what logs --output OUT.csv", r"OUT.csv: 3 lines\n", r"OUT.csv: 9 lines of 3 jobs",
         r"OUT.csv: 9 lines of 3 jobs",
     ),
     "plot": ("JOB", r"\Asim:1  k1", r"sim:0, sim:1, sim:2", r"sim:2, sim:1, sim:0"),
     "open": ("JOB --no-browser", r"\Aserves job/k1\n\Z", ONE, ONE),
-    "events": ("JOB", r"sim:1: exit code 3", r"k2.*k1.*k0", r"k2.*k1.*k0"),
+    "events": ("JOB", r"sim:1: exit code 3", r"==> sim:0.*==> sim:2", r"k2.*k1.*k0"),
     "allocations": ("JOB --history", r"^k1 ", r"^k2.*^k1.*^k0", r"^k2.*^k1.*^k0"),
     "analyze": (
         "throughput --to-state FAILED JOB",
@@ -171,7 +177,7 @@ def test_a_task_is_named_as_an_iteration(words: tuple[str, ...], pattern: str, a
 @pytest.mark.parametrize(
     ("words", "error"),
     {
-        ("logs", "othe*"): "no job has the id or name 'othe*'; did you mean other?",
+        ("logs", "nothing*"): "no job's id or name matches 'nothing*'",
         ("logs", "mpi:7"): "the job has no task 7; it has 0, 1",
         ("logs", "mpi:1", "--task", "0"): "mpi:1 is task 1 already",
         ("status", "mpi:7"): "no job has the id or name 'mpi:7'",
