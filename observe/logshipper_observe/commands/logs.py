@@ -60,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  logshipper logs --tail 20\n"
         "  logshipper logs train.py --follow\n"
-        "  logshipper logs 'sweep*' --tail 5\n"
+        "  logshipper logs 'train*' --tail 5\n"
         "  logshipper logs 4711 --follow --task 0,3 --for 10m\n"
         "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'\n"
         "  logshipper logs 4711 --from loki --follow",

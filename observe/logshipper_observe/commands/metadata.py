@@ -84,7 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper metadata last --keys epoch,loss\n"
         "  logshipper metadata train.py --format csv > train.csv\n"
         "  logshipper metadata last --summary\n"
-        "  logshipper metadata 'sweep*' --limit 3\n"
+        "  logshipper metadata 'train*' --limit 3\n"
         "  logshipper metadata train.py --by epoch\n"
         "  logshipper metadata 4711 --from loki --format jsonl\n"
         "  logshipper metadata --try slurm-4711.out",

@@ -1,13 +1,25 @@
 """What a command line sets, by name: `--lr 0.3`, `--lr=0.3`, `lr=0.3`. Pure."""
 
+import os
 import re
 import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
 
 MAX_ARGUMENTS = 64
 _OPTION = re.compile(r"(--?[A-Za-z][\w.-]{0,63})=(.*)", re.DOTALL)
 _SETTING = re.compile(r"(\+{0,2}[A-Za-z_][\w.@/-]{0,63})=(\S*)")
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]{0,63}")
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+_SHELL_COMMAND = re.compile("-[a-z]*c")
 FLAG_VALUE = "true"  # of an option that stands without a value
+
+
+class Arguments(NamedTuple):
+    """What a command line sets, and its other words."""
+
+    values: dict[str, str]
+    words: list[str]
 
 
 def arguments_of(command: str) -> dict[str, str]:
@@ -15,12 +27,22 @@ def arguments_of(command: str) -> dict[str, str]:
     behind an option is its value unless it looks like an option or a setting: which options take
     none isn't known."""
     try:
-        words = shlex.split(command)
+        return split_arguments(shlex.split(command)).values
     except ValueError:  # a quote without its end
         return {}
-    values: dict[str, str] = {}
+
+
+def split_arguments(words: Sequence[str]) -> Arguments:
+    """As `arguments_of`, with the words that set nothing."""
+    arguments = Arguments({}, [])
+    values = arguments.values
+    is_taken = False
     for at, word in enumerate(words):
+        if is_taken:
+            is_taken = False
+            continue
         if len(values) == MAX_ARGUMENTS:
+            arguments.words.extend(words[at:])
             break
         match = _OPTION.fullmatch(word) or _SETTING.fullmatch(word)
         if match:
@@ -28,9 +50,25 @@ def arguments_of(command: str) -> dict[str, str]:
         elif _FLAG.fullmatch(word):
             following = words[at + 1] if at + 1 < len(words) else ""
             is_next = _FLAG.match(following) or _SETTING.fullmatch(following)
-            has_value = following not in ("", "--") and not is_next
-            values[word] = following if has_value else FLAG_VALUE
-    return values
+            is_taken = following not in ("", "--") and not is_next
+            values[word] = following if is_taken else FLAG_VALUE
+        else:
+            arguments.words.append(word)
+    return arguments
+
+
+def words_of(command: str) -> list[str]:
+    """A command line's words; of a shell's `-c` those of its script."""
+    try:
+        words = shlex.split(command)
+        if len(words) > 2 and os.path.basename(words[0]) in _SHELLS:
+            at = next(
+                (at for at, word in enumerate(words[1:-1], 1) if _SHELL_COMMAND.fullmatch(word)), 0
+            )
+            return [*shlex.split(words[at + 1]), *words[at + 2 :]] if at else words
+    except ValueError:  # anybody's words
+        return command.split()
+    return words
 
 
 def bare_name(argument: str) -> str:

@@ -2,7 +2,7 @@
 change, and of those that do the first ones."""
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper_ingest.model.metadata_keys import names_of
 from logshipper_observe.model.records import Path, flat
@@ -11,21 +11,29 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
 FIRST_RECORDS = 100
+_STEPS = {(name,) for name in ("epoch", "progress", "step", "iteration")}
 
 
-def constants_of(reader: "Reader") -> dict[str, str]:
-    """The JSON texts of the job's constants, as `first_values` has them."""
-    return first_values(reader)[0]
+class FirstValues(NamedTuple):
+    """JSON texts of a job's first values by the names of their keys, in the order of printing, of
+    its first FIRST_RECORDS records. constants: the same in all of these, and the same number in all
+    others; changing: of the other keys; results: names of constants that stand in one record, which
+    comes with or after measurements."""
+
+    constants: dict[str, str]
+    changing: dict[str, str]
+    results: frozenset[str]
 
 
-def first_values(reader: "Reader") -> tuple[dict[str, str], dict[str, str]]:
-    """The JSON texts of the job's first values by the names of their keys, in the order of
-    printing, of what stands in one of the first FIRST_RECORDS records: of constants, which are the
-    same in all of these, and the same number in all others; and of the other keys."""
+def first_values(reader: "Reader") -> FirstValues:
+    """What the job's first records say."""
     values: dict[Path, str] = {}
+    places: dict[Path, list[int]] = {}  # the first two records that have the key
     changing = {key.path for key in reader.keys() if key.numbers and key.min != key.max}  # noqa: SIM118  not a dict's
-    for record in islice(reader.records(), FIRST_RECORDS):
+    for at, record in enumerate(islice(reader.records(), FIRST_RECORDS)):
         for path, value in flat(record.line).items():
+            if len(places.setdefault(path, [])) < 2:
+                places[path].append(at)
             if values.setdefault(path, value) != value:
                 changing.add(path)
     names = names_of(values)
@@ -33,4 +41,8 @@ def first_values(reader: "Reader") -> tuple[dict[str, str], dict[str, str]]:
     first: dict[str, str] = {}
     for path, value in values.items():
         (first if path in changing else constants)[names[path]] = value
-    return constants, first
+    measured = min((places[path][0] for path in values if path in changing | _STEPS), default=1)
+    results = frozenset(
+        names[path] for path in values if len(places[path]) == 1 and places[path][0] >= measured
+    )
+    return FirstValues(constants, first, results & constants.keys())

@@ -33,9 +33,9 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
         options["job.terminal"] = to_json(
             f"{newest[0].columns}x{newest[0].rows}" if newest[0].tty else "none"
         )
-    constants, changing = first_values(reader)
-    options |= {f"{FIRST}{name}": value for name, value in changing.items()}
-    options |= constants
+    first = first_values(reader)
+    options |= {f"{FIRST}{name}": value for name, value in first.changing.items()}
+    options |= first.constants
     options |= context_options(reader)
     options |= {f"tags.{name}": to_json(value) for name, value in marks.tags.items()}
     return dict(sorted(options.items()))

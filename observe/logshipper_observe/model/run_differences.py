@@ -1,14 +1,21 @@
 """What tells listed runs of one name apart, as far as it was recorded how they were started. Pure."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 
+from logshipper_observe.model.command_arguments import (
+    FLAG_VALUE,
+    Arguments,
+    split_arguments,
+    words_of,
+)
 from logshipper_observe.model.records import text_of
 
 OPTIONS = (
     "command", "cwd", "git.commit", "git.branch", "git.dirty", "python.version", "python.prefix",
 )  # fmt: skip
 _COMMIT_CHARS = 7
+_VALUE_CHARS = 20
+_NO_COMMAND = Arguments({}, [])
 Options = Mapping[str, str]  # JSON texts
 
 
@@ -30,13 +37,14 @@ def run_differences(names: Sequence[str], options: Sequence[Options]) -> list[di
 
 
 def difference_words(differences: Sequence[Mapping[str, str]], names: Sequence[str]) -> list[str]:
-    """Each job's differences in a few words: of its command line what isn't in all of that name."""
+    """Each job's differences in a few words: first the options of its command line, then other
+    words of it, folder, git and Python."""
     commands = [_command(own) for own in differences]
     words = []
     for name, own, command in zip(names, differences, commands, strict=True):
-        peers = [set(peer) for peer_name, peer in zip(names, commands, strict=True)
-                 if peer_name == name and peer]  # fmt: skip
-        parts = _own_words(command, set.intersection(*peers) if peers else set())
+        peers = [peer for peer_name, peer in zip(names, commands, strict=True)
+                 if peer_name == name and peer != _NO_COMMAND]  # fmt: skip
+        parts = _own_options(command, peers) + _own_words(command, peers)
         if "cwd" in own:
             parts.append(f"in {text_of(own['cwd'])}")
         if "git.commit" in own:
@@ -53,19 +61,40 @@ def difference_words(differences: Sequence[Mapping[str, str]], names: Sequence[s
     return words
 
 
-def _command(options: Options) -> list[str]:
-    text = text_of(options["command"]) if "command" in options else ""
-    try:
-        return shlex.split(text)
-    except ValueError:  # anybody's words
-        return text.split()
+def _command(options: Options) -> Arguments:
+    return (
+        split_arguments(words_of(text_of(options["command"])))
+        if "command" in options
+        else _NO_COMMAND
+    )
 
 
-def _own_words(command: Sequence[str], shared: set[str]) -> list[str]:
-    """The words that aren't shared, each behind the option whose value it is."""
-    words: list[str] = []
-    for before, word in zip(["", *command], command, strict=False):
-        if word not in shared:
-            is_value = before in shared and before.startswith("-") and not word.startswith("-")
-            words += [before, word] if is_value else [word]
-    return words
+def _own_options(command: Arguments, peers: Sequence[Arguments]) -> list[str]:
+    """The options whose values differ, those with most values first; of those that some jobs lack
+    only what few jobs have."""
+    value_counts = {}
+    for name, value in command.values.items():
+        texts = [peer.values[name] for peer in peers if name in peer.values]
+        if len(set(texts)) > 1 or 2 * texts.count(value) <= len(peers):
+            value_counts[name] = len(set(texts))
+    return [
+        _option(name, command.values[name])
+        for name in sorted(value_counts, key=lambda name: -value_counts[name])
+    ]
+
+
+def _option(name: str, value: str) -> str:
+    if len(value) > _VALUE_CHARS:
+        value = f"…{value[1 - _VALUE_CHARS :]}"  # paths differ at their ends
+    if not name.startswith("-"):
+        return f"{name}={value}"
+    return name if value == FLAG_VALUE else f"{name} {value}"
+
+
+def _own_words(command: Arguments, peers: Sequence[Arguments]) -> list[str]:
+    """Words that most of the jobs don't have."""
+    return [
+        word
+        for word in command.words
+        if 2 * sum(word in peer.words for peer in peers) <= len(peers)
+    ]

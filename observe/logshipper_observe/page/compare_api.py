@@ -43,9 +43,9 @@ class _Job:
         self.document = job_document(reader.summary, now_ns)
         self.keys: dict[str, KeyStats] = numeric_keys(reader)
         self.x: XChoice = reader.x_axis()
-        constants, changing = first_values(reader)
-        self.constants = _shown(constants)
-        self.first_values = _shown(changing)
+        first = first_values(reader)
+        self.constants = _shown(first.constants)
+        self.first_values = _shown(first.changing)
         options = context_options(reader).items()
         self.context = {name: option_text(name, value)[:_SHOWN_CHARS] for name, value in options}
         self.arguments = {

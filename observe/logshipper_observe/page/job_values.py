@@ -8,7 +8,7 @@ A column is named as in `ls --columns`: a property, a tag, a key of the metadata
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import LogshipperError
@@ -16,7 +16,7 @@ from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.output import to_json
 from logshipper_observe.model.command_arguments import arguments_of, bare_name
-from logshipper_observe.model.constants import constants_of
+from logshipper_observe.model.constants import FirstValues, first_values
 from logshipper_observe.model.job_context import context_options, option_text
 from logshipper_observe.model.properties import (
     METADATA,
@@ -47,20 +47,23 @@ _KEPT_JOBS = 2_000
 # between two looks at a running job in a server, which sends all its records for each
 _SERVER_SECS = 30.0
 # what differs between all jobs, and says little at a glance
-_UNOFFERED_FIRST = ("start.command", "start.cwd", "start.env.", "start.scheduler.", "start.git.")
+_UNOFFERED_FIRST = (
+    "start.command", "start.cwd", "start.env.", "start.scheduler.", "start.git.", "start.python.",
+)  # fmt: skip
 
 
 class JobValues(NamedTuple):
     """What is known of a job. keys: of its metadata; options: JSON texts of the keys that never
-    change, and with START of how it was started."""
+    change, and with START of how it was started; results: those that are no configuration."""
 
     keys: "Mapping[str, KeyValues]"
     options: Mapping[str, str]
+    results: frozenset[str] = frozenset()
 
 
 class Offer(NamedTuple):
-    """What columns there may be. differing: options that are told apart by their values, those of
-    most jobs first."""
+    """What columns there may be. differing: arguments and configuration that are told apart by
+    their values, those of most jobs first."""
 
     options: list[str]
     metrics: list[str]
@@ -155,6 +158,7 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
         for name, text in job.options.items():
             texts_by_option.setdefault(name, set()).add(text)
         metrics |= {field_name(name) for name, key in job.keys.items() if key.min != key.max}
+    results = metrics.union(*(job.results for job in values))
     metrics -= jobs_by_option.keys()
     differing = [
         name
@@ -162,7 +166,8 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
         if count > 1
         and (len(texts_by_option[name]) > 1 or count < len(values))
         and not name.startswith(_UNOFFERED_FIRST)
-        and not _is_said_twice(name, texts_by_option)
+        and name not in results
+        and not _is_said_twice(name, texts_by_option.keys() - results)
     ]
     return Offer(
         list(texts_by_option)[:MAX_OFFERED],
@@ -171,9 +176,9 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
     )
 
 
-def _is_said_twice(name: str, texts_by_option: Mapping[str, object]) -> bool:
+def _is_said_twice(name: str, options: Collection[str]) -> bool:
     """Whether an argument is a key of the metadata as well: `--batch-size` and `batch_size`."""
-    return name.startswith(START) and bare_name(name.removeprefix(START)) in texts_by_option
+    return name.startswith(START) and bare_name(name.removeprefix(START)) in options
 
 
 def _state(job: "JobSummary") -> object:
@@ -186,14 +191,18 @@ def _values_of(job: "JobSummary", store: "JobStore") -> JobValues:
     try:
         keys = store.key_values(job) if job.records else {}
         with store.reader_of(job) as reader:
-            constants = constants_of(reader) if job.records else {}
+            first = first_values(reader) if job.records else FirstValues({}, {}, frozenset())
             context = context_options(reader)
     except LogshipperError:
         return NOTHING_KNOWN
     constants = {
-        field_name(name): value for name, value in constants.items() if len(value) <= CELL_CHARS
+        field_name(name): value
+        for name, value in first.constants.items()
+        if len(value) <= CELL_CHARS
     }
-    return JobValues(keys, {**constants, **_start_options(context)})
+    return JobValues(
+        keys, {**constants, **_start_options(context)}, frozenset(map(field_name, first.results))
+    )
 
 
 def field_name(key: str) -> str:

@@ -58,7 +58,9 @@ def test_differences_of_configuration(comparison: Page) -> None:
     )
     assert options["name"] == ["train.py", "train.py"]
     assert "epoch" not in options
-    assert options["loss"] == [str(curves_of(lr)[0]["loss"]) for lr in (0.1, 0.2)], "first values"
+    losses = [curves_of(lr)[0]["loss"] for lr in (0.1, 0.2)]
+    assert options["loss"] == [f"{loss:.6g}" for loss in losses], "first values"
+    assert comparison.get_by_title(str(losses[0]), exact=True).count() == 1, "all digits"
     expect(comparison.get_by_text("First values of keys that change")).to_be_visible()
     differences = comparison.locator(".differences tr.differs th").all_inner_texts()
     assert differences[:2] == ["lr", "batch"]

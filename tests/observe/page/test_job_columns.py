@@ -67,6 +67,30 @@ def test_unasked_those_in_which_jobs_differ(
     assert {"lr", "start.--lr", "start.command"} <= set(document["offer"]["options"])
 
 
+def test_unasked_no_results_and_no_python(
+    serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    """A metric that is printed once, as by a run of one epoch, is no option."""
+    store = tmp_path / "store"
+    for number in range(3):
+        with SpooledCapture(store, f"r{number}", started_ns=10**18 + number) as job:
+            job.event(
+                "context",
+                "",
+                command=["train", "--lr", f"0.{number}"],
+                python={"prefix": f"/home/me/venv{number}", "version": f"3.1{number}.1"},
+            )
+            job.metadata({"size": number, "seed": 3})
+            job.metadata({"epoch": 1, "loss": 0.1 * number})
+            if number:
+                job.metadata({"epoch": 2, "loss": 0.3})
+            job.metadata({"test/acc": 0.9 + number / 100, "lr": number / 10})
+            job.end()
+    document = complete_answer(Client(serve(store)))
+    assert [column["name"] for column in document["columns"]] == ["size", "start.--lr"]
+    assert {"test/acc", "start.python.prefix"} <= set(document["offer"]["options"])
+
+
 def test_columns_and_order_of_the_readers_own(
     serve: Callable[[Path], PageServer], root: Path
 ) -> None:
