@@ -24,6 +24,10 @@ class Trend(NamedTuple):
         """R25's, 3 to 7; 0 while nothing has moved."""
         return 0 if self.shape == _UNKNOWN else _RULES.get((self.shape, self.integer), 7)
 
+    def ranked(self, *, first: bool) -> "Trend":
+        """The same with the shape of the best X, or of the worst."""
+        return self._replace(shape=_RISING if first else _ANY)
+
     def merge(self, trend: "Trend") -> "Trend":
         """The worst of both, as `Course.absorb`: neither side's rule is worse. The capture with the
         most records says which X the key has of its own."""

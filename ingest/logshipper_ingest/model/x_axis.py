@@ -46,6 +46,9 @@ MAX_PLANNED_KEYS = 16_384  # of remembered sets of keys, together; forgotten all
 PROGRESS: Path = ("progress",)
 EPOCH: Path = ("epoch",)
 _NAMED = (PROGRESS, EPOCH)
+CLOCK: Path = ("time",)  # where it is nanoseconds since 1970, as a measurement's own time
+LEAST_CLOCK_NS = 10**17  # in 1973
+CLOCK_WORDS = "time: when each record was measured"
 
 _WORDS = {
     3: "integers that never fall",
@@ -63,7 +66,7 @@ class XChoice:
     key: str | None  # its name, None for time
     rule: int  # R25's, 1 to 7, 0 for time
     words: str  # the rule in words
-    path: Path = ()
+    path: Path = ()  # CLOCK, with key None, for the time in the record
     by_number: bool = False  # the record's number, from 1, in the place of a key
 
 
@@ -176,6 +179,7 @@ class XAxis:
         for courses in (group.courses for group in self._groups):
             named = [path for path in _NAMED if path in courses]
             possible.update(named)
+            possible.update(courses.keys() & {CLOCK})
             if not named:
                 possible.add(min(courses, key=order))
                 possible.update(path for path in courses if courses[path].best_rule() < 7)
@@ -342,15 +346,27 @@ class XAxis:
         )
 
     def _best(self, courses: dict[Path, Course]) -> tuple[int, Path] | None:
+        """Rule and key; rule 0 for CLOCK: it comes before rule 4, and before an only other key."""
         for rule, path in enumerate(_NAMED, start=1):
             if path in courses:
                 return rule, path
-        if not courses:
-            return None
-        path = min(courses, key=lambda path: (courses[path].rule(), order(path)))
-        return courses[path].rule(), path
+        has_clock = CLOCK in courses and self._has_clock()
+        others = [path for path in courses if not (has_clock and path == CLOCK)]
+        if not others:
+            return (0, CLOCK) if has_clock else None
+        path = min(others, key=lambda path: (courses[path].rule(), order(path)))
+        rule = courses[path].rule()
+        return (0, CLOCK) if has_clock and (rule > 3 or len(others) == 1) else (rule, path)
+
+    def _has_clock(self) -> bool:
+        """Whether `time` is nanoseconds since 1970 wherever it is a number."""
+        tally = self._numbers.get(CLOCK)
+        least = None if tally is None else tally.min
+        return least is not None and least >= LEAST_CLOCK_NS and self._course_of(CLOCK).integer
 
     def _choice(self, rule: int, path: Path) -> XChoice:
+        if not rule:
+            return XChoice(None, 0, CLOCK_WORDS, CLOCK)
         name = self._names()[path]
         return XChoice(name, rule, f"{name}: {_WORDS.get(rule, f'the key {name}')}", path)
 
@@ -358,10 +374,13 @@ class XAxis:
         """How each key's numbers run, so that it only ever gets worse while records are added: a
         key that has not moved yet has shape 0 until its capture is over."""
         groups, own_x = self._group_of, self._own_x()
-        return {
+        trends = {
             path: groups[path].courses[path].trend(over, tally.record_count, own_x.get(path, ()))
             for path, tally in self._numbers.items()
         }
+        if len(trends) == 2 and self._has_clock():  # no rule puts the other key before it
+            trends = {path: trend.ranked(first=path == CLOCK) for path, trend in trends.items()}
+        return trends
 
     def _own_x(self) -> dict[Path, Path]:
         """Of each key that one of the other keys in its records that is their X, as in `x_for`; of

@@ -8,7 +8,7 @@ from logshipper.classify.metadata import GAPS
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.words import number
 from logshipper_observe.graphs.points import Gap, Points
-from logshipper_observe.graphs.series import Graph, is_constant
+from logshipper_observe.graphs.series import Graph, is_clock, is_constant
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.x_axis import KeyStats
@@ -35,7 +35,7 @@ def left_out_of(graph: Graph) -> Iterator[str]:
 
 def key_notes(keys: "Iterable[KeyStats]") -> Iterator[str]:
     """Keys that have no graph though there are numbers, or might have been, a sentence each."""
-    constants = [key for key in keys if key.numbers and is_constant(key)]
+    constants = [key for key in keys if key.numbers and is_constant(key) and not is_clock(key)]
     if constants:
         values = ", ".join(f"{key.key} {key.last}" for key in constants[:_NAMED])
         more = f" and {len(constants) - _NAMED} more" if len(constants) > _NAMED else ""

@@ -24,6 +24,7 @@ from logshipper_observe.graphs.series import (
     captures_by_label,
     graphs,
     is_constant,
+    is_drawn,
     numeric_keys,
 )
 from logshipper_observe.model.job_context import option_text
@@ -353,11 +354,13 @@ class CommonAxes:
         changing = [
             name
             for name in names
-            if any(name in job_keys and not is_constant(job_keys[name]) for job_keys in keys)
+            if any(name in job_keys and is_drawn(job_keys[name]) for job_keys in keys)
         ]
         over_x = [name for name in changing if not self.x_of(name).by_number]
         self._default = over_x or changing
-        self.constants = [name for name in names if name not in changing]
+        self.constants = [
+            name for name in names if all(is_constant(job[name]) for job in keys if name in job)
+        ]
 
     def drawn(self, keys: "Mapping[str, KeyStats]") -> list[str]:
         """Those of a job's keys that are asked for, or by themselves have a graph."""
@@ -404,7 +407,7 @@ class CommonAxes:
         fitting = [choice for choice in choices if choice.key in shared and choice.key != key]
         if not fitting and all(choice.key == key for choice in choices):
             return _own_number(key)
-        return fitting[0] if fitting else BY_TIME
+        return fitting[0] if fitting else next((c for c in choices if c.key is None), BY_TIME)
 
 
 def _own_number(key: str) -> XChoice:

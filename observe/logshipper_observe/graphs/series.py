@@ -11,7 +11,14 @@ import orjson
 
 from logshipper.classify.metadata import GAPS
 from logshipper_ingest.model.capture_id import Source
-from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, KeyStats, XChoice
+from logshipper_ingest.model.x_axis import (
+    CLOCK,
+    EPOCH,
+    LEAST_CLOCK_NS,
+    PROGRESS,
+    KeyStats,
+    XChoice,
+)
 from logshipper_observe.base.words import NS
 from logshipper_observe.graphs.points import Points
 from logshipper_observe.model.records import Path, at_path, is_number
@@ -100,7 +107,7 @@ def over_number(key: str, keys: "dict[str, KeyStats]") -> XChoice:
     """The X of a key's graph that is X itself: over itself it would be nothing but a diagonal."""
     if len(keys) == 1:
         reason = f"{key} is the only key with numbers"
-    elif all(is_constant(peer) for name, peer in keys.items() if name != key):
+    elif not any(is_drawn(peer) for name, peer in keys.items() if name != key):
         reason = f"{key} is the only key whose numbers change"
     else:
         reason = f"{key} itself is the X of the others"
@@ -111,6 +118,16 @@ def is_constant(key: "KeyStats") -> bool:
     """Whether a key has had one value, and no other: configuration, of which a graph would be a dot
     or a flat line."""
     return key.min == key.max and key.count == key.numbers
+
+
+def is_clock(key: "KeyStats") -> bool:
+    """Whether a key is the time in the records."""
+    return key.path == CLOCK and key.integer and (key.min or 0) >= LEAST_CLOCK_NS
+
+
+def is_drawn(key: "KeyStats") -> bool:
+    """Whether a key has a graph unasked: it changes, and isn't the time."""
+    return not (is_clock(key) or is_constant(key))
 
 
 def _x_choice(reader: "Reader", request: GraphRequest, keys: "dict[str, KeyStats]") -> XChoice:
@@ -134,7 +151,7 @@ def _resolve_key(name: str, keys: "dict[str, KeyStats]") -> str:
 def _default_y(reader: "Reader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
     """Every numeric key that changes but X in alphabetical order; last come those that are X of
     others (whose records lack the chosen X). X itself where it is the only one."""
-    changing = sorted(name for name, key in keys.items() if not is_constant(key))
+    changing = sorted(name for name, key in keys.items() if is_drawn(key))
     names = [name for name in changing if name != choice.key]
     others_x = {reader.x_for(name).key for name in names} if choice.key is not None else set()
     return sorted(names, key=others_x.__contains__) or changing
@@ -214,6 +231,8 @@ class Filling:
             for name in (graph.key, graph.x.key)
             if name is not None
         }
+        if any(graph.x.path == CLOCK for graph in graphs):
+            self._paths[TIME] = CLOCK
         self._captures = {capture.capture: capture.source for capture in reader.captures}
         self._began_ns = beginning_ns(reader)
         self._series: list[dict[_Origin, Points]] = [
@@ -238,7 +257,8 @@ class Filling:
             elif graph.x.by_number:
                 x = self._counts[at][source] = self._counts[at].get(source, 0) + 1
             else:
-                x = (record.time_ns - self._began_ns) / NS
+                own_ns = values.get(TIME) if graph.x.path == CLOCK else None
+                x = ((record.time_ns if own_ns is None else own_ns) - self._began_ns) / NS
             is_gap = type(y) is _NoNumber
             if x is None or type(x) is _NoNumber:
                 graph.without_x += not is_gap

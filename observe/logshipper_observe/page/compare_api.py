@@ -12,7 +12,7 @@ import orjson
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.words import duration, exit_words
 from logshipper_observe.graphs.plot_runs import EXPERIMENT, PLACES, differing_options
-from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_constant, numeric_keys, tags_of
+from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_drawn, numeric_keys, tags_of
 from logshipper_observe.model.command_arguments import arguments_of, bare_name
 from logshipper_observe.model.constants import first_values
 from logshipper_observe.model.documents import job_document
@@ -99,9 +99,7 @@ def compare(ask: Ask) -> PageAnswer:
         for name, key in job.keys.items():
             stats_by_name.setdefault(name, []).append(key)
     shared = [name for name, keys in stats_by_name.items() if len(keys) > 1 or len(jobs) == 1]
-    changing = sorted(
-        name for name in shared if not all(is_constant(key) for key in stats_by_name[name])
-    )
+    changing = sorted(name for name in shared if any(is_drawn(key) for key in stats_by_name[name]))
     axes = {name: _shared_x(name, jobs) for name in changing}
     x = _most_common(axes)
     document = {

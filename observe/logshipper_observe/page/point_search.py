@@ -76,8 +76,9 @@ class PointSearch:
         return self._sink.record
 
     def _begin_ns(self, reader: "Reader", graph: Graph) -> int:
-        """The time before which the record can't be: over the clock X says it."""
-        if graph.x.key is not None or graph.x.by_number:
+        """The time before which the record can't be: over the clock X says it, unless it is the
+        records' own."""
+        if graph.x.key is not None or graph.x.by_number or graph.x.path:
             return 0
         return max(beginning_ns(reader) + int(self._query.at[0] * NS) - _NEAR_NS, 0)
 

@@ -39,6 +39,55 @@ def numbers(*values: object, key: str = "k") -> list[Json]:
     return [{key: value} for value in values]
 
 
+# ---- R24: a time that records bring with them
+
+NS = 1_700_000_000 * 10**9
+
+
+def measured(*values: dict[str, float], at: int = NS) -> list[Json]:
+    return [
+        {**value, "tags": {"host": "a"}, "time": at + n * 10**9} for n, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "key"),
+    [
+        (measured({"loss": 0.5}, {"loss": 0.25}), None),
+        (measured({"done": 1}, {"done": 2}), None),
+        ([*measured({"loss": 0.5}, {"loss": 0.2}), *measured({"loss": 0.4})], None),
+        (measured({"acc": 0.1, "loss": 0.5}, {"acc": 0.2, "loss": 0.25}), None),
+        (measured({"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}), "step"),
+        (measured({"wall": 1, "loss": 0.5}, {"wall": 2, "loss": 0.25}), "wall"),
+        (measured({"epoch": 3}, {"epoch": 1}), "epoch"),
+        (measured({"loss": 0.5}, {"loss": 0.25}, at=1_700_000_000), "time"),
+        ([*measured({"loss": 0.5}, {"loss": 0.25}), {"time": 3}], "loss"),
+        ([{"time": 16520, "flops": 2.5}, {"time": 16530, "flops": 1.5}], "time"),
+    ],
+)
+def test_r24_the_time_of_measurements(records: list[Json], key: str | None) -> None:
+    axis = axis_of(*records)
+    choice = axis.choose()
+    assert choice.key == key
+    assert (choice.path == ("time",)) is (key in (None, "time"))
+    assert XAxis.from_json(axis.to_json()).choose() == choice
+    assert axis.merge(axis_of(*records)).choose() == choice
+
+
+def test_r24_a_measurement_between_records_of_another_x() -> None:
+    printed = [{"epoch": n, "loss": 1 / n} for n in (1, 2)]
+    axis = axis_of(*printed, *measured({"gpu": 5}, {"gpu": 7}))
+    assert axis.choose().key == "epoch"
+    own_x = axis.x_for("gpu")
+    assert (own_x.key, own_x.path) == (None, ("time",))
+
+
+def test_r24_prometheus_ranks_the_time_before_an_only_key() -> None:
+    trends = axis_of(*measured({"done": 1}, {"done": 2})).trends(over=True)
+    assert (trends[("time",)].rule(), trends[("done",)].rule()) == (3, 7)
+    assert trends[("done",)].own_x[1] == ("time",)
+
+
 # ---- R25, one rule after the other
 
 

@@ -57,6 +57,24 @@ def test_r25_a_key_without_the_chosen_x_has_its_own_and_says_so() -> None:
     assert points(by_key["lr"]) == [[(10, 0.1 / 10), (20, 0.1 / 20), (30, 0.1 / 30)]]
 
 
+def test_r24_measurements_with_a_time_of_their_own() -> None:
+    """A curve for each set of tags, over when it was measured; the time itself isn't drawn."""
+    second = 10**9
+    records = [
+        {"done": n, "tags": {"host": host}, "time": 10**18 + n * second}
+        for n in range(3)
+        for host in "ab"
+    ]
+    job_graphs, _ = graphs_of(FakeReader(lines(*records)))
+    assert [graph.key for graph in job_graphs] == ["done"]
+    assert [curve.label for curve in job_graphs[0].series] == ["host a", "host b"]
+    (first, _) = points(job_graphs[0])
+    assert [y for _, y in first] == [0, 1, 2]
+    assert first[1][0] - first[0][0] == pytest.approx(1)
+    notes = list(key_notes(FakeReader(lines(*records[:2])).keys()))
+    assert notes == ["One value each, so no graph: done 0"]
+
+
 def test_r24_by_time_on_request() -> None:
     job_graphs, _ = graphs_of(
         FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="time", y=["loss"]
