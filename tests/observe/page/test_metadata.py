@@ -213,3 +213,14 @@ def test_the_table_fits(browse: Browsing, graph_server: PageServer, width: int, 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width
     browse.picture(page)
+
+
+def test_fractions_have_six_digits_and_all_where_one_points(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    with SpooledCapture(tmp_path / "store", "long") as job:
+        job.metadata('{"loss": 0.12345678901234567, "big": 12345678901234567890, "lr": 0.10}')
+        job.end()
+    page = open_metadata(browse, serve(tmp_path / "store"), "long")
+    assert rows(page) == [["0.123457", "12345678901234567890", "0.10"]]
+    expect(page.get_by_title("0.12345678901234567", exact=True)).to_have_text("0.123457")
