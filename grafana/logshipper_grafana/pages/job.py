@@ -626,7 +626,7 @@ def _ledger() -> Json:
 
 def _events() -> Json:
     names = "mode_changed|mode_inherited|command_refused|commands_fenced|commands_resumed|json_hint|config_refused"
-    names += "|metadata_pattern_off"
+    names += "|metadata_pattern_off|values_masked"
     names += f"|config_differs|output_slowed|output_slowed_no_longer|{queries.JOB_ENDED}|user_event|{_DROPS}|"
     names += "|".join(queries.HEARTBEATS)
     labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", *_CAPTURE))

@@ -49,6 +49,7 @@ from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.line_trial import metadata_hint
+from logshipper_observe.model.masked_values import masked_values, masked_words
 from logshipper_observe.model.metrics_rollup import metrics_rollup
 from logshipper_observe.model.overlay import Marks
 from logshipper_observe.model.record_hints import record_hints
@@ -135,6 +136,7 @@ def _document(
         "keys": [key_document(key) for key in keys],
         "key_notes": reader.notes(),
         "hints": record_hints(reader),
+        "masked": masked_values(reader),
         "events": [_event_document(event) for event in reader.events()],
         "captures": [capture_document(capture) for capture in reader.captures],
         "last_lines": [
@@ -258,6 +260,8 @@ class _Page:
         yield from self._start()
         yield "Mode", [job.mode]
         yield "Output", [self._output()]
+        if masked := masked_words(masked_values(self.reader)):
+            yield "Masked", [safe(masked)]
         if job.records:
             choice = self.reader.x_axis()
             rule = f"rule {choice.rule} of 7" if choice.rule else "no key fits"

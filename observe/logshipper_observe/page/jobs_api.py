@@ -28,6 +28,7 @@ from logshipper_observe.model.documents import (
     moment,
 )
 from logshipper_observe.model.ledger import ledger_of
+from logshipper_observe.model.masked_values import masked_values, masked_words
 from logshipper_observe.model.overlay import NO_MARKS, Marks
 from logshipper_observe.model.records import flat
 from logshipper_observe.page.answers import (
@@ -346,6 +347,7 @@ def job(ask: Ask) -> PageAnswer:
             **_document(summary, now_ns, marks),
             "is_over": reader.is_over,
             "ledger": ledger_of(reader),
+            "masked": masked_words(masked_values(reader)),
             "captures": [capture_document(capture) for capture in reader.captures],
             "live_status": {
                 STREAM_NAMES[stream]: {**moment("time", time_ns), "text": text}
@@ -356,6 +358,7 @@ def job(ask: Ask) -> PageAnswer:
             facts_of(summary),
             reader.is_over,
             document["captures"],
+            document["masked"],
             sorted(status.items()),
             marks.changed_ns,
         ]

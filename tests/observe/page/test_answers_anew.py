@@ -77,3 +77,22 @@ def test_all_that_is_told_of_a_job_counts() -> None:
         ("signal", 9),
     ):
         assert facts_of(JobSummary(**{**vars(job), name: value})) != of_job
+
+
+def test_masked_values_are_another_answer(
+    serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    with SpooledCapture(store, JOB) as job:
+        job.beat()
+        client = Client(serve(store))
+        without = client.ask(f"api/jobs/{JOB}")
+        assert json.loads(without.body)["masked"] == ""
+        job.event("values_masked", "1 value masked: npm", values=1, shapes={"npm": 1})
+        job.beat()
+        masked = ""
+        while not masked:  # ingested at most every so often
+            answer = client.ask(f"api/jobs/{JOB}")
+            masked = json.loads(answer.body)["masked"]
+        assert masked == "1 value: npm"
+        assert answer.headers["ETag"] != without.headers["ETag"]

@@ -36,6 +36,7 @@ def event_jobs(root: Path) -> None:
         job.event("user_event", XSS, data={"name": XSS})
         job.event("lines_lost", "3 lines lost here: no space left", lines=3, reason="no space left")
         job.event("json_hint", "NaN is no JSON", reason="nan")
+        job.event("values_masked", "3 values masked: npm", values=3, shapes={"npm": 3})
         job.sleep(10)
         job.metadata({"step": 4, "loss": 0.05})
         job.end(1)
@@ -56,18 +57,21 @@ def rows(page: Page) -> list[list[str]]:
 
 def test_events_are_listed_newest_first(browse: Browsing, events: PageServer) -> None:
     page = browse.open(f"job/{JOB}/events", server=events)
-    expect(page.locator(".events tbody tr")).to_have_count(8)
+    expect(page.locator(".events tbody tr")).to_have_count(9)
     assert [row[1:4] for row in rows(page)] == [
-        ["state", "RUNNING", "FAILED"], ["json hint", "", ""], ["lines lost", "", ""], ["user event", "", ""],
+        ["state", "RUNNING", "FAILED"], ["values masked", "", ""],
+        ["json hint", "", ""], ["lines lost", "", ""], ["user event", "", ""],
         ["heartbeat found", "UNRESPONSIVE", "RUNNING"], ["heartbeat lost", "RUNNING", "UNRESPONSIVE"],
         ["user event", "", ""], ["state", "QUEUED", "RUNNING"],
     ]  # fmt: skip
     assert rows(page)[0][4] == "exit code 1"
-    assert json.loads(rows(page)[6][5]) == {"name": "checkpoint", "step": 2, "big": 2**70}, (
+    assert json.loads(rows(page)[7][5]) == {"name": "checkpoint", "step": 2, "big": 2**70}, (
         "every digit"
     )
-    assert "\x1b" not in rows(page)[3][4]
-    assert rows(page)[3][4].startswith("<img src=x"), "text is text"
+    assert "\x1b" not in rows(page)[4][4]
+    assert rows(page)[4][4].startswith("<img src=x"), "text is text"
+    assert rows(page)[1][4] == "3 values masked: npm"
+    expect(page.locator("dl")).to_contain_text("3 values: npm")
     page.get_by_label("Kind").select_option("user_event")
     expect(page.locator(".events tbody tr")).to_have_count(2)
     expect(page.locator("p[role=status]")).to_contain_text("2 events")
@@ -88,7 +92,7 @@ def test_of_very_many_events_the_newest_are_counted(
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(browse: Browsing, events: PageServer, dark: bool) -> None:
     page = browse.open(f"job/{JOB}/events", server=events, dark=dark, width=PHONE, bypass_csp=True)
-    expect(page.locator(".events tbody tr")).to_have_count(8)
+    expect(page.locator(".events tbody tr")).to_have_count(9)
     assert axe_violations(page) == []
 
 

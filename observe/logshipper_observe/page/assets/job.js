@@ -2,7 +2,7 @@
 
 import { look, repeat } from "./api.js";
 import * as consoleTab from "./console.js";
-import { el, fill } from "./dom.js";
+import { el, fill, visible } from "./dom.js";
 import { duration, grouped, isRunning, local, size, when } from "./format.js";
 
 // a tab is a module with `show(root, context)`; context has `job`, the newest document of `api/jobs/ID`, as well, and
@@ -161,6 +161,7 @@ function factsOf(job, now) {
     ["Lines", grouped(job.lines) + (job.lost ? `, ${grouped(job.lost)} lost` : "")],
     ["Records", grouped(job.records)],
     job.bytes_printed ? ["Printed", `${size(job.bytes_printed)}, logged ${size(job.bytes_logged)}`] : null,
+    job.masked ? ["Masked", visible(job.masked)] : null,
     job.attempts > 1 ? ["Attempts", grouped(job.attempts)] : null,
   ].filter(Boolean);
 }
