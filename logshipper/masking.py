@@ -62,13 +62,11 @@ def masked_words(words: "Iterable[str]") -> "Iterator[str]":
     masked, whatever it is: a password may begin with `-`."""
     hide = False
     before = ""
-    masked = []
-    for word in masked_passwords(tuple(words)):
-        masked.append(MASK if hide else _masked_argument(word))
+    for word in masked_passwords(shape_mask.masked_words(words)):
+        yield MASK if hide else _masked_argument(word)
         names_secret = before == "set" and _NAMED.search(word) is not None  # aws configure set
         hide = names_secret or (word.startswith("-") and _OPTION.fullmatch(word) is not None)
         before = word
-    yield from shape_mask.masked_words(masked)
 
 
 def _masked_argument(word: str) -> str:

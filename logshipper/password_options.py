@@ -20,12 +20,17 @@ class _Program(NamedTuple):
     attached: tuple[str, ...] = ()  # as options, but the next word is never the value
     subcommand: str = ""  # without this word before them, the options mean something else
     sign: str = ""  # a value without it holds no password
+    flags: str = ""  # letters that may stand before an option's in one word, as in `curl -su`
 
 
 _CONTAINERS = _Program(("-p", "--creds"), subcommand="login")
 _ATTACHED = _Program(attached=("-p",))
 _PROGRAMS = {
-    "curl": _Program(("-u", "--user", "-U", "--proxy-user", "--oauth2-bearer", "-b")),
+    "az": _Program(("-p",), subcommand="login"),
+    "curl": _Program(
+        ("-u", "--user", "-U", "--proxy-user", "--oauth2-bearer", "-b"),
+        flags="#0123456BGIJLMNORSVZafgijklnpqsv",
+    ),
     "docker": _CONTAINERS,
     "helm": _CONTAINERS,
     "podman": _CONTAINERS,
@@ -78,7 +83,7 @@ def masked_passwords(words: "Sequence[str]") -> list[str]:
         elif word == program.subcommand:
             has_subcommand = True
         elif has_subcommand:
-            hides_next = word in program.options
+            hides_next = _without_flags(word, program) in program.options
             masked.append(word if hides_next else _without_value(word, program))
             continue
         hides_next = False
@@ -88,6 +93,10 @@ def masked_passwords(words: "Sequence[str]") -> list[str]:
 
 def _without_value(word: str, program: _Program) -> str:
     """A word that may be an option and its value."""
+    single = _without_flags(word, program)
+    if single != word:
+        head = word[: len(word) - len(single) + 1]
+        return head + _without_value(single, program)[1:]
     for option in (*program.options, *program.attached):
         is_long = option.startswith("--")
         head = f"{option}=" if is_long else option
@@ -96,3 +105,10 @@ def _without_value(word: str, program: _Program) -> str:
         if is_single and value and word.startswith(head) and program.sign in value:
             return head + MASK
     return word
+
+
+def _without_flags(word: str, program: _Program) -> str:
+    """`-u` for `-su`, where `-s` takes no value."""
+    if not program.flags or not word.startswith("-") or word.startswith("--"):
+        return word
+    return "-" + word[1:].lstrip(program.flags)

@@ -40,7 +40,8 @@ def _named(
 _WORD = rb"[A-Za-z0-9]"
 _NAME = rb"[A-Za-z0-9_-]"
 _BASE64 = rb"[A-Za-z0-9+/=]"
-_IS = rb"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?"  # between a name and its value
+_QUOTE = rb"\\?[\"']?"  # JSON in JSON escapes it
+_IS = _QUOTE + rb"[ \t]{0,3}[:=][ \t]{0,3}" + _QUOTE  # between a name and its value
 _TEXT = rb"[^\"'\r\n\\]"  # to the closing quote or the end of the line
 _SCHEMES = (
     rb"(?:AWS4-HMAC-SHA256|ApiKey|Basic|Bearer|Digest|Negotiate|Token|apikey|basic|bearer|token)"
@@ -105,6 +106,7 @@ SHAPES = (
     ),
     Shape("Google key", (b"AIza",), _NAME, 35),
     Shape("Google token", (b"ya29.",), rb"[A-Za-z0-9_.-]", 20),
+    Shape("Google token", (b"1//0",), _NAME, 40),
     Shape("Google secret", (b"GOCSPX-",), _NAME, 20),
     _named("Azure key", (b"AccountKey=", b"SharedAccessKey="), b"", _BASE64, 20),
     Shape(
@@ -132,6 +134,7 @@ SHAPES = (
         10,
     ),
     Shape("npm token", (b"npm_",), _WORD, 30),
+    _named("Docker login", (b'"auth',), _IS, _BASE64, 12),
     _named("npm token", (b"_auth",), rb"(?:Token)? ?= ?[\"']?", rb"[A-Za-z0-9+/=_-]", 16),
     Shape("PyPI token", (b"pypi-AgE",), _NAME, 10),
     Shape("PyPI token", (b"pypi-",), _NAME, 60),
@@ -169,8 +172,8 @@ SHAPES = (
     _named("authorization header", (b"uthorization", b"UTHORIZATION"), _IS, rb"[^\s\"'\\,;]", 16),
     _named(
         "cookie header",
-        (b"ookie:", b"OOKIE:", b'ookie":', b"ookie':"),
-        rb"[ \t]{0,3}[\"']?(?=[^\"'\r\n\\ =]{1,200}=)",
+        (b"ookie:", b"OOKIE:", b'ookie":', b"ookie':", b'ookie\\":'),
+        rb"[ \t]{0,3}" + _QUOTE + rb"(?=[^\"'\r\n\\ =]{1,200}=)",
         _TEXT,
         3,
     ),
@@ -188,7 +191,7 @@ SHAPES = (
             b"RIVATE-TOKEN",
             b"ecurity-Token",
         ),
-        rb"[\"']?[ \t]{0,3}:[ \t]{0,3}[\"']?",
+        _QUOTE + rb"[ \t]{0,3}:[ \t]{0,3}" + _QUOTE,
         rb"[^\s\"'\\,;]",
         8,
     ),
@@ -203,8 +206,8 @@ SHAPES = (
         NETRC,
         (b"machine ", b"machine\t"),
         rb"\s{0,9}[A-Za-z0-9.:_-]{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}"
-        rb"(?:account\s{1,9}\S{1,200}\s{1,9})?password\s{1,9}",
-        rb"\S",
+        rb"(?:account\s{1,9}\S{1,200}\s{1,9})?password\s{1,9}[\"']?",
+        rb"[^\s\"'\\]",
         1,
     ),
 )

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 MASK = b"***"
 MAX_HELD_BYTES = 32 << 10  # of a cut text's end that may be a secret's begin
 HELD_BYTES = 64  # a literal may be cut, or a name and the text behind it
+HELD_NAME_BYTES = 256  # before a secret that goes on: its name, and the text between
 MAX_KEY_LINES = 1000  # of a private key without an end; later lines are shown again
+MAX_OTHER_LINES = 8  # in a row amid a private key, as of other threads; after them it has ended
 MAX_CONTEXT_BYTES = 1000  # of two lines that a secret's line may follow
 # CPython searches a text below 30,000 bytes three times as fast for a literal of six bytes or more
 _WINDOW_BYTES = 29_900
@@ -49,14 +51,18 @@ _BESIDE = late_pattern(
 _USERINFO = late_pattern(
     rb"[^\s/\"'<>@:]{0,200}:[^\s/\"'<>]{1,400}(?=@)|[^\s/\"'<>@:]{20,400}(?=@)"
 )
+# of an address that may go on; digits behind a colon are a port
+_OPEN_USERINFO = late_pattern(
+    rb"[^\s/\"'<>@:]{0,200}:(?![0-9]{0,5}\Z)[^\s/\"'<>]{1,400}\Z|[^\s/\"'<>@:.]{12,400}\Z"
+)
+_OPEN_BESIDE = late_pattern(rb"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{8,40}\Z")
 _KEY_LITERAL = b"PRIVATE KEY"
 _KEY_MARK = rb"-{4,5} ?%s [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
 _KEY_BEGIN = late_pattern(_KEY_MARK % b"BEGIN")
 _KEY_END = late_pattern(_KEY_MARK % b"END")
-_KEY_TEXT = late_pattern(
-    rb"\s*[A-Za-z0-9+/=]+\s*\Z|[A-Za-z0-9+/=]{16,}"
-    rb"|(?:Proc-Type|DEK-Info|Version|Comment): .*"
-)
+_KEY_TEXT = late_pattern(rb"[A-Za-z0-9+/=]{16,}|(?:Proc-Type|DEK-Info|Version|Comment): .*")
+_KEY_TAIL = late_pattern(rb"(?<!\S)[A-Za-z0-9+/=]+\s*\Z")  # of a key's last line
+_SCHEME_ENDS = (b"://", b":\\/\\/", rb":\\/\\/")  # JSON, and JSON in JSON, escape slashes
 _WITH_CONTEXT = (AWS_KEY_ID, NETRC)  # shapes whose secrets may stand on a later line
 
 
@@ -156,9 +162,10 @@ def find(text: bytes, *, may_go_on: bool = False) -> Findings:
     for literal, number in literals.inside(text):
         secrets += _behind(literal, number, text, literals, may_go_on)
         has_context = has_context or SHAPES[number].name in _WITH_CONTEXT
-    if b"@" in text and b"://" in text:
-        secrets += _in_addresses(text)
-    secrets += [beside for secret in secrets for beside in _beside(secret, text)]
+    if may_go_on or b"@" in text:
+        for scheme_end in _SCHEME_ENDS:
+            secrets += _in_addresses(text, scheme_end, may_go_on)
+    secrets += [beside for secret in secrets for beside in _beside(secret, text, may_go_on)]
     return Findings(_without_overlaps(secrets), has_context)
 
 
@@ -181,16 +188,18 @@ def _behind(
         at = text.find(literal, end)
 
 
-def _in_addresses(text: bytes) -> "Iterator[Secret]":
-    at = text.find(b"://")
+def _in_addresses(text: bytes, scheme_end: bytes, may_go_on: bool) -> "Iterator[Secret]":
+    at = text.find(scheme_end)
     while at >= 0:
-        match = _USERINFO.match(text, at + 3)
+        at += len(scheme_end)
+        match = _OPEN_USERINFO.match(text, at) if may_go_on else None
+        match = match or _USERINFO.match(text, at)
         if match is not None:
             yield Secret(match.start(), match.end(), URL_CREDENTIALS)
-        at = text.find(b"://", at + 3)
+        at = text.find(scheme_end, at)
 
 
-def _beside(secret: Secret, text: bytes) -> "Iterator[Secret]":
+def _beside(secret: Secret, text: bytes, may_go_on: bool) -> "Iterator[Secret]":
     """The secret of an AWS key, on the same line as its id or on the next one."""
     if secret.shape != AWS_KEY_ID:
         return
@@ -200,6 +209,8 @@ def _beside(secret: Secret, text: bytes) -> "Iterator[Secret]":
         end = text.find(b"\n", next_line + 1, limit)
         limit = end if end >= 0 else limit
     match = _BESIDE.search(text, secret.end, limit)
+    if match is None and may_go_on and limit == len(text):
+        match = _OPEN_BESIDE.search(text, secret.end)
     if match is not None:
         yield Secret(match.start(), match.end(), AWS_SECRET)
 
@@ -257,15 +268,17 @@ def masked_words(words: "Iterable[str]") -> list[str]:
 class ShapeMask:
     """Masks the secrets in the lines of one stream. counts: masked values by shape."""
 
-    __slots__ = ("_context", "_key_lines", "counts")
+    __slots__ = ("_context", "_key_lines", "_other_lines", "counts")
 
     def __init__(self, counts: "dict[str, int] | None" = None) -> None:
         self.counts: dict[str, int] = {} if counts is None else counts
         self._context = b""  # lines before the next text that it may belong to, ended by LF
         self._key_lines = 0  # how many more lines may be a private key's
+        self._other_lines = 0  # lines since its last one
 
-    def masked(self, text: bytes, *, counted: bool = True) -> bytes:
-        """Whole lines, masked; as many lines. counted: in `counts`, too."""
+    def masked(self, text: bytes, *, counted: bool = True, goes_on: bool = False) -> bytes:
+        """Lines, masked; as many lines. counted: in `counts`, too; goes_on: the last line's other
+        part comes next."""
         whole = self._context + text if self._context else text
         begin = len(whole) - len(text)
         findings = find(whole)
@@ -274,7 +287,7 @@ class ShapeMask:
         if secrets:
             text = replaced(whole, secrets)[begin:]
         if self._key_lines or _has_key(text):
-            text, keys = self._without_keys(text)
+            text, keys = self._without_keys(text, goes_on=goes_on)
             secrets += keys
         if counted:
             for secret in secrets:
@@ -284,34 +297,64 @@ class ShapeMask:
     def masked_open(self, text: bytes) -> bytes:
         """A line that may go on, masked: what may be the begin of a secret is masked as well."""
         if self._key_lines:
-            return _KEY_TEXT.sub(MASK, text)
-        begin = _KEY_BEGIN.search(text) if _has_key(text) else None
-        if begin is not None:
-            text = text[: begin.start()] + MASK
-        return replaced(text, find(text, may_go_on=True).secrets)
+            return _KEY_TAIL.sub(MASK, _KEY_TEXT.sub(MASK, text))
+        if _has_key(text):
+            text, _ = ShapeMask()._without_keys(text, goes_on=True)
+        whole = self._context + text
+        begin = len(whole) - len(text)
+        secrets = find(whole, may_go_on=True).secrets
+        return replaced(whole, [secret for secret in secrets if secret.begin >= begin])[begin:]
 
-    def _without_keys(self, text: bytes) -> tuple[bytes, list[Secret]]:
+    def _without_keys(self, text: bytes, *, goes_on: bool) -> tuple[bytes, list[Secret]]:
         """Lines without private keys: from BEGIN to END, in this text and in later ones."""
         lines = text.split(b"\n")
-        keys = []
+        keys: list[Secret] = []
         for number, line in enumerate(lines):
-            if not line:
-                continue  # it holds nothing; the last one is no line, as the text ends with LF
-            begin = None if self._key_lines else _KEY_BEGIN.search(line)
-            if begin is not None:
-                keys.append(Secret(0, 0, PRIVATE_KEY))
-                self._key_lines = MAX_KEY_LINES
-            elif not self._key_lines:
-                continue
-            head = line[: begin.start()] + MASK if begin is not None else b""
-            rest = line[begin.end() :] if begin is not None else line
-            end = _KEY_END.search(rest)
-            self._key_lines = self._key_lines - 1 if end is None else 0
-            if end is not None:
-                lines[number] = (head or MASK) + rest[end.end() :]
-            else:
-                lines[number] = head or _KEY_TEXT.sub(MASK, line)
+            if line and (self._key_lines or _has_key(line)):
+                is_whole = not goes_on or number < len(lines) - 1
+                lines[number] = self._without_key(line, keys, is_whole=is_whole)
         return b"\n".join(lines), keys
+
+    def _without_key(self, line: bytes, keys: list[Secret], *, is_whole: bool) -> bytes:
+        """A line without the keys that stand in it, begin or end there. keys: of those that begin
+        there; is_whole: else it goes on."""
+        parts = []
+        at = 0
+        while True:
+            if not self._key_lines:
+                begin = _KEY_BEGIN.search(line, at)
+                if begin is None:
+                    parts.append(line[at:])
+                    break
+                parts += [line[at : begin.start()], MASK]
+                keys.append(Secret(0, 0, PRIVATE_KEY))
+                self._key_lines, self._other_lines = MAX_KEY_LINES, 0
+                at = begin.end()
+            end = _KEY_END.search(line, at)
+            if end is None:
+                if not at:
+                    parts.append(self._masked_key_line(line))
+                elif is_whole and _KEY_TEXT.search(line, at):
+                    self._key_lines = 0  # all of the key stands in this line, as in JSON
+                break
+            if not at:
+                parts.append(MASK)
+            self._key_lines = 0
+            at = end.end()
+        return b"".join(parts)
+
+    def _masked_key_line(self, line: bytes) -> bytes:
+        self._key_lines -= 1
+        masked = _KEY_TEXT.sub(MASK, line)
+        if masked != line:
+            self._other_lines = 0
+            return masked
+        if not self._other_lines:
+            masked = _KEY_TAIL.sub(MASK, line)
+        self._other_lines += 1
+        if self._other_lines >= MAX_OTHER_LINES:
+            self._key_lines = 0
+        return masked
 
 
 def _context_of(text: bytes) -> bytes:
@@ -328,5 +371,5 @@ def cut(text: bytes) -> int:
     at = max(len(text) - tail - HELD_BYTES, 0)
     for secret in reversed(secrets):
         if secret.end == len(text) - tail or secret.begin < at < secret.end:
-            at = min(at, secret.begin)
+            at = min(at, max(secret.begin - HELD_NAME_BYTES, 0))
     return tail + at

@@ -481,7 +481,7 @@ class StreamLog:
                 end -= 1
             text, self._part_end = text[:end], text[end:]
         if self._shapes is not None:
-            text = self._shapes.masked(text)
+            text = self._shapes.masked(text, goes_on="/" not in block.part)
         return text + b"\n"
 
     def _sort_block(

@@ -25,6 +25,7 @@ from logshipper.relay import relay, side_pipe
 from logshipper.relay.handover import SidecarPlan
 from logshipper.relay.side_pipe import Empty, Ending, SideType
 from logshipper.render.renderer import FIRST_SECS
+from logshipper.shape_mask import masked_text
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.sidecar.memory_kills import MemoryKills
 from logshipper.sidecar.settings import Settings
@@ -144,7 +145,7 @@ class Sidecar:
             }
         )
         if self._settings.problems:
-            problems = list(self._settings.problems)
+            problems = list(map(masked_text, self._settings.problems))
             message = f"~/.logoptin is refused, so nothing is logged until a /LOGCOMMAND says so: {'; '.join(problems)}"
             self._write_event({"event": "config_refused", "message": message, "problems": problems})
         # begun disabled, nothing of before is ever recorded (R11); of a run by hand, text is recorded

@@ -8,6 +8,7 @@ import pytest
 from logshipper.secret_shapes import SHAPES
 from logshipper.shape_mask import (
     MAX_KEY_LINES,
+    MAX_OTHER_LINES,
     ShapeMask,
     _literals,
     cut,
@@ -132,8 +133,27 @@ def test_a_private_key_over_many_texts() -> None:
 def test_a_private_key_without_an_end_ends() -> None:
     mask = ShapeMask()
     mask.masked(b"-----BEGIN " + b"PRIVATE KEY-----\n")
-    assert mask.masked(b"word\n" * (MAX_KEY_LINES - 1)).endswith(b"***\n")
-    assert mask.masked(b"word\n") == b"word\n"
+    line = f"{LETTERS}\n".encode()
+    assert mask.masked(line * (MAX_KEY_LINES - 1)).endswith(b"***\n")
+    assert mask.masked(line * 2) == b"***\n" + line
+
+
+def test_lines_of_others_end_a_private_key() -> None:
+    """A few of them may stand amid it."""
+    mask = ShapeMask()
+    mask.masked(b"-----BEGIN " + b"PRIVATE KEY-----\n")
+    line = f"{LETTERS}\n".encode()
+    few = b"epoch 1, loss 0.25.\n" * (MAX_OTHER_LINES - 1)
+    assert mask.masked(few + line) == few + b"***\n"
+    assert mask.masked(few) == few
+    assert mask.masked(b"one more\n" + line) == b"one more\n" + line
+
+
+def test_several_private_keys_of_a_line() -> None:
+    kind = "PRIVATE " + "KEY-----"
+    key = f"-----BEGIN {kind}\\n{LETTERS}\\n-----END {kind}"
+    assert masked(f"a {key} b {key} c\n") == "a *** b *** c\n"
+    assert ShapeMask().masked_open(f"a {key} b {key[:40]}".encode()) == b"a *** b ***"
 
 
 def test_the_next_line_may_hold_the_secret() -> None:

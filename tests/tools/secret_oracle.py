@@ -64,15 +64,33 @@ def holding(secret: str, *folders: Path) -> list[str]:
     return list(places)
 
 
+def stored_texts(*folders: Path) -> Iterator[str]:
+    """All that lies there: names, bytes, values of databases, and without their colours."""
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            yield str(path.relative_to(folder))
+            if path.is_file() and not path.is_symlink():
+                for _, content in _contents(path):
+                    text = content if isinstance(content, str) else content.decode(errors="replace")
+                    yield text
+                    yield _COLOUR.sub("", text)
+
+
 def _in_file(secret: str, path: Path) -> Iterator[str]:
+    for place, content in _contents(path):
+        if has(secret, content):
+            yield place
+
+
+def _contents(path: Path) -> Iterator[tuple[str, str | bytes]]:
+    """What a file has, and where."""
     content = path.read_bytes()
-    if has(secret, content):
-        yield "its bytes"
+    yield "its bytes", content
     if content.startswith(_SQLITE):
         for place, value in _values(path):
-            texts = [value] if isinstance(value, str) else [value, *_decompressed(value)]
-            if any(has(secret, text) for text in texts):
-                yield place
+            yield place, value
+            if isinstance(value, bytes):
+                yield from ((place, text) for text in _decompressed(value))
 
 
 def _values(path: Path) -> Iterator[tuple[str, str | bytes]]:
