@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import agent_load, job_cost, page, rendering, shipping, training
+from benchmarks import agent_load, job_cost, masks, page, rendering, shipping, training
 from benchmarks.rendering import LINE
 
 if TYPE_CHECKING:
@@ -28,7 +28,17 @@ BIN = Path(sys.executable).parent
 LOGSHIPPER = str(BIN / "logshipper")
 AGENT = str(BIN / "logshipper-agent")
 MEASUREMENTS = (
-    *("throughput", "start_up", "the_end", "rendering", "beside_pyte", "floods", "training", "job"),
+    *(
+        "throughput",
+        "start_up",
+        "the_end",
+        "rendering",
+        "masks",
+        "beside_pyte",
+        "floods",
+        "training",
+        "job",
+    ),
     *("memory", "ingesting", "page", "shipping", "delay", "catch_up", "tasks"),
 )
 MEMORY_LINES = 10_000_000
@@ -130,6 +140,9 @@ class Bench:
         cpu = usage.ru_utime + usage.ru_stime + agents.ru_utime + agents.ru_stime + _reap_orphans()
         shutil.rmtree(self.folder / "store", ignore_errors=True)
         return seconds, cpu
+
+    def masks(self) -> None:
+        masks.cost()
 
     def beside_pyte(self) -> None:
         rendering.beside_pyte(self.medians)

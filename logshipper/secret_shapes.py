@@ -22,7 +22,7 @@ class Shape(NamedTuple):
     check: bytes = b""  # a condition at the secret's begin
     apart_from: frozenset[int] = _ALNUM  # bytes that do not stand before the literal
     keeps_literal: bool = False  # the literal is a name, and stays readable
-    shared: bytes = b""  # all literals hold it: a text without it needs no search for each
+    shared: bytes = b""  # each secret's text holds it: without it no literal is searched for
 
 
 def _named(
@@ -32,9 +32,10 @@ def _named(
     alphabet: bytes,
     least: int,
     check: bytes = b"",
+    shared: bytes = b"",
 ) -> Shape:
     """A secret that follows its name."""
-    return Shape(name, literals, alphabet, least, between, check, frozenset(), True)
+    return Shape(name, literals, alphabet, least, between, check, frozenset(), True, shared)
 
 
 _WORD = rb"[A-Za-z0-9]"
@@ -106,7 +107,6 @@ SHAPES = (
     ),
     Shape("Google key", (b"AIza",), _NAME, 35),
     Shape("Google token", (b"ya29.",), rb"[A-Za-z0-9_.-]", 20),
-    Shape("Google token", (b"1//0",), _NAME, 40),
     Shape("Google secret", (b"GOCSPX-",), _NAME, 20),
     _named("Azure key", (b"AccountKey=", b"SharedAccessKey="), b"", _BASE64, 20),
     Shape(
@@ -125,7 +125,17 @@ SHAPES = (
         rb"[A-Za-z0-9.-]",
         11,
     ),
-    _named("Slack webhook", (b"hooks.slack.com",), rb"(?::443)?\\?/", rb"[A-Za-z0-9+/_\\-]", 16),
+    *(
+        _named(
+            "Slack webhook",
+            (b"hooks.slack.com",),
+            rb"(?::443)?\\?/",
+            rb"[A-Za-z0-9+/_\\-]",
+            16,
+            shared=workspace,
+        )
+        for workspace in (b"T", b"E")  # begins the id in each path
+    ),
     _named("webhook", (b"/api/webhooks/", b"/webhookb2/"), b"", rb"[A-Za-z0-9@/_-]", 20),
     Shape(
         "Stripe key",
@@ -176,6 +186,7 @@ SHAPES = (
         rb"[ \t]{0,3}" + _QUOTE + rb"(?=[^\"'\r\n\\ =]{1,200}=)",
         _TEXT,
         3,
+        shared=b"=",
     ),
     _named(
         "API key header",

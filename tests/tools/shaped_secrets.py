@@ -251,7 +251,6 @@ def _own() -> Iterator[Printed]:
         size=64,
     )
     yield _plain("Google OAuth secret", "client GOCSPX-{}", alphabet=_URL64, size=28)
-    yield _plain("Google refresh token", "refresh with 1//0{}", alphabet=_URL64, size=60)
     yield _plain("private-token header", "> PRIVATE-TOKEN: {}", size=26)
     yield _plain("header in Python", "headers={{'Cookie': 'sid={}'}}", size=32)
     yield _plain("header in JSON", '{{"headers": {{"X-API-KEY": "{}"}}}}', size=32)
