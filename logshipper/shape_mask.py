@@ -41,6 +41,7 @@ _GATES = b"_JKxzAT=CWywkgphQXZqYVGUjHBDF?&;\\OLMPNRSIEvb/f:-umdc lsnrtioae.01234
 _MANY_LITERALS = 6
 _LONG_TEXT_BYTES = 2000
 _LONG_WORD = b"w" * 15
+_HEX_WORD_BYTES = 40  # secrets that long are hex digits
 _WORD_BYTES = bytes(ord("w" if byte in NAME_BYTES else " ") for byte in range(256))
 _BEFORE_WORD_BYTES = 9  # of a literal, before its word
 
@@ -160,13 +161,22 @@ def find(text: bytes, *, may_go_on: bool = False) -> Findings:
     secrets: list[Secret] = []
     has_context = False
     for literal, number in literals.inside(text):
-        secrets += _behind(literal, number, text, literals, may_go_on)
+        if may_go_on or _may_hold_word(text, SHAPES[number].least):
+            secrets += _behind(literal, number, text, literals, may_go_on)
         has_context = has_context or SHAPES[number].name in _WITH_CONTEXT
     if may_go_on or b"@" in text:
         for scheme_end in _SCHEME_ENDS:
             secrets += _in_addresses(text, scheme_end, may_go_on)
     secrets += [beside for secret in secrets for beside in _beside(secret, text, may_go_on)]
     return Findings(_without_overlaps(secrets), has_context)
+
+
+def _may_hold_word(text: bytes, size: int) -> bool:
+    """Whether a name such as `login`, which many lines hold, may have a secret of so many hex digits
+    behind it."""
+    if size < _HEX_WORD_BYTES or len(text) <= _LONG_TEXT_BYTES:
+        return True
+    return b"w" * size in text.translate(_WORD_BYTES)
 
 
 def _behind(

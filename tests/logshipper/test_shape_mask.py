@@ -149,6 +149,15 @@ def test_lines_of_others_end_a_private_key() -> None:
     assert mask.masked(b"one more\n" + line) == b"one more\n" + line
 
 
+@pytest.mark.parametrize("at", [0, 150, 299])
+def test_a_key_among_many_lines_with_its_name(at: int) -> None:
+    lines = ["login ok"] * 300
+    lines[at] = f"wandb login {HEX[:40]}"
+    shown = masked("\n".join(lines) + "\n").split("\n")
+    assert shown[at] == "wandb login ***"
+    assert shown.count("login ok") == 299
+
+
 def test_several_private_keys_of_a_line() -> None:
     kind = "PRIVATE " + "KEY-----"
     key = f"-----BEGIN {kind}\\n{LETTERS}\\n-----END {kind}"
