@@ -16,7 +16,6 @@ from logshipper.classify.metadata import Hint, keys_of
 from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
-from logshipper.shape_mask import ShapeMask, masked_text
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool.segment import Stream, decode_frame
 from logshipper_ingest.model.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
@@ -28,6 +27,7 @@ from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow
 from logshipper_ingest.store.child_rows import OWN_DETAILS
 from logshipper_ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
 from logshipper_ingest.store.imported_db import ImportedJobWriter, key_of
+from logshipper_ingest.store.imported_masks import without_secrets
 from logshipper_ingest.store.job_db import CaptureRow
 from logshipper_ingest.store.new_databases import NewDatabases
 
@@ -95,13 +95,12 @@ class JobImports:
 
     def _write(self, job: ImportedJob, job_id: str, path: str, *, is_new: bool) -> bool:
         """Whether the log is another one."""
+        job = without_secrets(job)
         with (
             closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer,
             writer.writing(),
         ):
-            row = writer.enter(
-                job.key, CaptureAccount(name=masked_text(job.name), origin=job.origin)
-            )
+            row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
             marks = _changed_marks(job_id, job, _import_facts(row.account))
             log_differs = not _put(writer, row, job)
             if marks is not None:
@@ -183,7 +182,7 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
 
 
 def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
-    account.name, account.origin = masked_text(job.name) or account.name, job.origin
+    account.name, account.origin = job.name or account.name, job.origin
     for name in (
         "user",
         "host",
@@ -295,7 +294,6 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
     """Records keep their order where their times are equal."""
     account = row.account
     numbers: dict[str, int] = _import_facts(account).setdefault("numbers", {})
-    mask = ShapeMask()
     for record in job.records:
         keys = keys_of(record.line)
         if keys is None or isinstance(keys, Hint):
@@ -304,8 +302,7 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
         if name not in numbers and len(numbers) >= MAX_KEY_SETS:
             name = ""
         numbers[name] = numbers.get(name, 0) + 1
-        line = mask.masked(record.line)
-        rows.records.append(RecordRow(Stream.STDOUT, record.time_ns, numbers[name], line))
+        rows.records.append(RecordRow(Stream.STDOUT, record.time_ns, numbers[name], record.line))
         account.records += 1
         account.newest_ns = max(account.newest_ns, record.time_ns)
         parsed = parse_record(record.line)
