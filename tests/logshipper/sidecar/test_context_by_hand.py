@@ -93,7 +93,7 @@ def test_nobody_waits_for_git(
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     for name in ("GATHER_SECS", "_GIT_SECS", "BRIEF_SECS"):
         monkeypatch.setattr(context, name, scaled(60.0))
-    start = context.JobStart(["train", "--pin=1"], str(repository), by_default=True)
+    start = context.JobStart(["train", "--pan=1"], str(repository), by_default=True)
     gathering = context.Gathering(start)
     try:
         event = gathering.wait()
@@ -101,7 +101,7 @@ def test_nobody_waits_for_git(
     finally:
         hold.unlink()
         gathering.close()
-    assert event["command"] == ["train", "--pin=1"]
+    assert event["command"] == ["train", "--pan=1"]
     assert event["git"] == {"commit": commit, "branch": "lr/warm"}
 
 
