@@ -4,7 +4,8 @@ reports.
 The sidecar is forked, never waited for, and nothing of it can hurt the job: a full side pipe slows
 the job (R28), but who takes nothing for STALL_SECS is given up. Small writes gather for GATHER_SECS:
 to be woken costs the sidecar more than a line does. What others may be waiting for doesn't gather:
-commands, a stream's end, CMD's. Reports are lines from sidecar to relay: `ready`; `degraded REASON`
+commands, a stream's end, CMD's. Bytes that may be newer than what the other stream has (`flags` of
+`data`) wait for that: a command in it goes first. Reports are lines from sidecar to relay: `ready`; `degraded REASON`
 (a person should know); `failed REASON` (last words); `done` (all is synced, the relay may return).
 Any is a sign of life.
 """
@@ -142,6 +143,7 @@ class SidecarLink:
         self._open_frame = (0, 0)  # stream and flags of the DATA frame that still grows
         self._payload: list[bytes] = []
         self._payload_bytes = 0
+        self._held: tuple[int, int, bytes] = (0, 0, b"")  # waits for the other stream's commands
         self._empty = 0  # streams that were seen empty after all of it; sent with it
         # streams that may still bring what was printed before a command: what is seen empty then is
         # sent at once
@@ -192,15 +194,35 @@ class SidecarLink:
     def data(self, stream: int, data: bytes, flags: int) -> None:
         if not self.alive:
             return
-        late = b""
-        if self._look_for_command(stream, data):
-            late = self._take_back(stream, data, flags)
+        own = 1 << (stream - 1)
+        held_stream = self._held[0]
+        commands = self._look_for_command(stream, data)
         self._empty = 0  # not to be told is always right
-        self._gather(stream, data, flags)
-        if late:
-            self._gather(3 - stream, late, 0)
         if self._waiting_bytes + self._payload_bytes >= FRAME_BYTES:
             self.send()
+        if commands and held_stream == 3 - stream:
+            # what was seen empty once says nothing in this order
+            self._gather(stream, data[:commands], 0)
+            data, flags = data[commands:], flags & own
+            self._held = (held_stream, 0, self._held[2])
+        if held_stream and (held_stream != stream or not flags & own):
+            self._settle()
+        if data and flags & own:
+            _, held_flags, held = self._held
+            if len(held) + len(data) > FRAME_BYTES:
+                self._settle()
+                held = b""
+            held_flags = flags if not held else held_flags & flags
+            self._held = (stream, held_flags, held + data)
+        elif data:
+            self._gather(stream, data, flags)
+
+    def _settle(self) -> None:
+        """Nothing of the other stream is waited for any more."""
+        stream, flags, data = self._held
+        self._held = (0, 0, b"")
+        if data and self.alive:
+            self._gather(stream, data, flags & ~(1 << (stream - 1)))
 
     def _gather(self, stream: int, data: bytes, flags: int) -> None:
         open_stream, open_flags = self._open_frame
@@ -215,19 +237,8 @@ class SidecarLink:
         self._payload.append(data)
         self._payload_bytes += len(data)
 
-    def _take_back(self, stream: int, data: bytes, flags: int) -> bytes:
-        """What the other stream had when data, with a command, came to this one, and was read first:
-        some of it may have been printed after the command, which holds for all of it then."""
-        other, other_bit = 3 - stream, 1 << (2 - stream)
-        if self._open_frame[0] != other or flags & other_bit or not self._payload:
-            return b""
-        if len(data) >= MUCH_BYTES and _COMMAND not in data.upper():
-            return b""  # so much may only look as if it had one
-        late = self._payload.pop()
-        self._payload_bytes -= len(late)
-        return late
-
     def empty(self, flags: int) -> None:
+        self._settle()
         self._empty = flags
         if self._doubtful:
             self._doubtful &= ~flags
@@ -250,7 +261,7 @@ class SidecarLink:
             return None
         if untold and self._doubtful:
             return 0.0
-        if untold or self._waiting_bytes or self._payload or self._empty:
+        if untold or not self.is_flushed:
             return max(0.0, self._send_due - time.monotonic())
         return None
 
@@ -260,21 +271,24 @@ class SidecarLink:
     def exited(self, wait_status: int, flags: int = 0) -> None:
         self._add(side_pipe.encode_exit(wait_status, flags))
 
-    def _look_for_command(self, stream: int, data: bytes) -> bool:
-        """Whether there may be one."""
+    def _look_for_command(self, stream: int, data: bytes) -> int:
+        """How many bytes go up to the end of the last command's line; 0 where there is no command.
+        Much text at once doesn't wait, either: a command may be in it."""
         is_much = len(data) >= MUCH_BYTES
-        text = data if is_much else self._ends[stream] + data
-        may_be_one = is_much or (b"/" in text and _COMMAND in text.upper())
-        if may_be_one:
+        before = self._ends[stream]
+        text = before + data
+        at = text.upper().rfind(_COMMAND) if is_much or b"/" in text else -1
+        if is_much or at >= 0:
             self._say_empty()
             self._doubtful = self._open
             self._send_due = 0.0
         self._ends[stream] = text[1 - len(_COMMAND) :]
-        return may_be_one
+        return 0 if at < 0 else (text.find(b"\n", at) + 1 or len(text)) - len(before)
 
     def _add(self, frame: bytes) -> None:
         """A frame that doesn't wait for others to gather."""
         if self.alive:
+            self._settle()
             self._say_empty()
             self._append(frame)
             self._send_due = 0.0
@@ -351,7 +365,7 @@ class SidecarLink:
 
     @property
     def is_flushed(self) -> bool:
-        return not (self._waiting_bytes or self._payload or self._empty)
+        return not (self._waiting_bytes or self._payload or self._held[0] or self._empty)
 
     def check(self) -> None:
         """Gives the sidecar up when it took nothing for too long."""
@@ -438,6 +452,7 @@ class SidecarLink:
             self._relay.unwatch(self._report)
         self._close_pipe()
         self._frames, self._waiting_bytes, self._payload, self._payload_bytes = [], 0, [], 0
+        self._held = (0, 0, b"")
         if self._relay is not None and self._paused:
             self._relay.pause(False)
         self._mourned_until = time.monotonic() + _MOURNING_SECS

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
         seen empty."""
 
         def data(self, stream: int, data: bytes, flags: int) -> None:
-            """flags: the other stream, where the poll before these bytes were read found it
-            empty."""
+            """flags: the other stream, where the poll before these bytes were read found it empty;
+            their own, where the other one has something now, which may be older."""
 
         def empty(self, flags: int) -> None:
             """All that was written to these streams has been handed over."""
@@ -132,6 +132,7 @@ class Relay:
         self._sink_due = 0.0
         self._shared = pair(channels)
         self._order = _order_of_arrival(channels)
+        self._alone = {channel.stream: _poll_of(channel) for channel in channels}  # one fd each
         for channel in channels:
             self._listen(channel)
 
@@ -281,6 +282,10 @@ class Relay:
             fault_point("relay_counted")
             if self._unsent is not None:
                 self._unsent.clear(size)
+            sibling = channel.sibling
+            # a poll of it alone: only that waits for what the kernel hasn't passed on to its terminal
+            if sibling is not None and sibling.listening and self._alone[sibling.stream].poll(0):
+                flags |= channel.bit
             self._pass_on(channel, data, flags, now)
         self._settle(channel, now)
 
@@ -320,7 +325,7 @@ class Relay:
             if channel.waits_for_other:
                 channel.deliver(now)  # which says nothing
                 self._settle(channel, now)
-        if untold and flags and not self._stopped:  # EXIT may have been told: nothing follows it
+        if untold and not self._stopped:  # EXIT may have been told: nothing follows it
             self._sink.empty(flags)
 
     def _expire(self, now: float) -> None:
@@ -424,6 +429,12 @@ class Relay:
             if not channel.closed:
                 channel.close()
         self._by_master.clear()
+
+
+def _poll_of(channel: Channel) -> "select.poll":
+    poll = select.poll()
+    poll.register(channel.master, select.POLLIN)
+    return poll
 
 
 def _order_of_arrival(channels: list[Channel]) -> "select.epoll | None":

@@ -285,7 +285,7 @@ class Sidecar:
             self._end_as(struct.unpack("<i", payload)[0], flags)
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
-        self.empty(flags)
+        self.empty(flags & ~(1 << (stream - 1)))
         self._feed(stream, data, time.monotonic())
 
     def _feed(self, stream: int, data: bytes, now: float) -> None:

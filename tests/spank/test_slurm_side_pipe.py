@@ -24,7 +24,7 @@ PROGRAM = """
 #include <unistd.h>
 
 static struct side_pipe side;
-static char line[1 << 16];
+static char line[1 << 18];
 static unsigned char bytes[1 << 16];
 
 static void call(char *word)
@@ -53,6 +53,7 @@ int main(void)
     if (pipe(fds))
         return 1;
     fcntl(fds[0], F_SETFL, O_NONBLOCK);
+    fcntl(fds[1], F_SETPIPE_SZ, 1 << 20);
     side.fd = fds[1];
     while (fgets(line, sizeof line, stdin)) {
         char *word = strtok(line, " \\n");
@@ -97,7 +98,12 @@ def _frames(data: bytes) -> list[Frame]:
 def test_what_gathers_and_what_does_not(turns: Path, case: Case) -> None:
     lines = [" ".join([str(step.ms), *map(_word, step.calls)]) for step in case.steps]
     done = subprocess.run(
-        [turns], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True
+        [turns],
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     for step, answer in zip(case.steps, done.stdout.splitlines(), strict=True):
         sent, wait_ms = answer.split(" ")

@@ -1,9 +1,9 @@
-"""What a relay sends its sidecar, and when, where little is printed: a table for both relays
-(logshipper/relay/handover.py, deploy/slurm/spank/side_pipe.c)."""
+"""What a relay sends its sidecar, when, and in which order, where little is printed: a table for both
+relays (logshipper/relay/handover.py, deploy/slurm/spank/side_pipe.c)."""
 
 from typing import NamedTuple
 
-from logshipper.relay.handover import GATHER_SECS
+from logshipper.relay.handover import GATHER_SECS, MUCH_BYTES
 from logshipper.relay.side_pipe import SideType
 
 OUT, ERR = 1, 2
@@ -39,8 +39,8 @@ def _out(data: bytes, flags: int = 0) -> Call:
     return Call("data", OUT, data, flags)
 
 
-def _err(data: bytes) -> Call:
-    return Call("data", ERR, data)
+def _err(data: bytes, flags: int = 0) -> Call:
+    return Call("data", ERR, data, flags)
 
 
 def _empty(flags: int) -> Call:
@@ -70,6 +70,14 @@ def _commands(name: str, *pieces: bytes) -> Case:
     )
 
 
+def _order(name: str, calls: tuple[Call, ...], *frames: Frame) -> Case:
+    """What of both streams is read in one turn, sent when it is due."""
+    first = Step(0, (_out(b"first\n"),), (_data(OUT, b"first\n"),))
+    return Case(f"order: {name}", (first, Step(BEAT, calls, frames)))
+
+
+COMMAND = b'/LOGCOMMAND {"mode":"disabled"}\n'
+ENABLE = b'/LOGCOMMAND {"mode":"enabled"}\n'
 CASES = (
     Case(
         "small writes wake the sidecar at the beat only",
@@ -144,6 +152,107 @@ CASES = (
                 3,
                 (Call("exited"),),
                 (_data(OUT, b"2"), (SideType.EXIT, 0, 0, bytes(4))),
+            ),
+        ),
+    ),
+    _order(
+        "a command goes before the other stream's text that may be newer",
+        (_out(b"text\n", OUT), _err(COMMAND)),
+        _data(ERR, COMMAND),
+        _data(OUT, b"text\n"),
+    ),
+    _order(
+        "so does one on stdout",
+        (_err(b"text\n", ERR), _out(COMMAND)),
+        _data(OUT, COMMAND),
+        _data(ERR, b"text\n"),
+    ),
+    _order(
+        "and one behind much text",
+        (_out(b"text\n", OUT), _err(b"x" * MUCH_BYTES + COMMAND)),
+        _data(ERR, b"x" * MUCH_BYTES + COMMAND),
+        _data(OUT, b"text\n"),
+    ),
+    _order(
+        "and one whose first half came before",
+        (_err(COMMAND[:5]), _out(b"text\n", OUT), _err(COMMAND[5:])),
+        _data(ERR, COMMAND),
+        _data(OUT, b"text\n"),
+    ),
+    _order(
+        "what follows the command on its stream goes last",
+        (_out(ENABLE + b"text\n", OUT), _err(COMMAND + ENABLE + b"more\n")),
+        _data(ERR, COMMAND + ENABLE),
+        _data(OUT, ENABLE + b"text\n"),
+        _data(ERR, b"more\n"),
+    ),
+    _order(
+        "and waits where it may be newer, too",
+        (_out(b"text\n", OUT), _err(COMMAND + b"more\n", ERR), _out(ENABLE)),
+        _data(ERR, COMMAND),
+        _data(OUT, b"text\n" + ENABLE),
+        _data(ERR, b"more\n"),
+    ),
+    _order(
+        "what was seen empty is forgotten in this order",
+        (_out(b"text\n", OUT | ERR), _err(COMMAND + b"more\n", OUT)),
+        _data(ERR, COMMAND),
+        _data(OUT, b"text\n"),
+        _data(ERR, b"more\n"),
+    ),
+    _order(
+        "all that may be newer waits",
+        (_out(b"one\n", OUT | ERR), _out(b"two\n", OUT), _err(COMMAND)),
+        _data(ERR, COMMAND),
+        _data(OUT, b"one\ntwo\n"),
+    ),
+    _order(
+        "text that is known to be older stays before the command",
+        (_out(b"one\n", OUT), _out(b"two\n", ERR), _err(COMMAND, OUT)),
+        _data(OUT, b"one\n"),
+        _data(OUT, b"two\n", ERR),
+        _data(ERR, COMMAND, OUT),
+    ),
+    _order(
+        "so does text behind which the other stream was seen empty",
+        (_out(b"text\n", OUT), _empty(ERR), _err(COMMAND)),
+        _data(OUT, b"text\n"),
+        _seen_empty(ERR),
+        _data(ERR, COMMAND),
+    ),
+    _order(
+        "other text stays in the order in which it was read",
+        (_out(b"text\n", OUT), _err(b"no command\n", ERR), _out(b"text\n")),
+        _data(OUT, b"text\n"),
+        _data(ERR, b"no command\n"),
+        _data(OUT, b"text\n"),
+    ),
+    _order(
+        "however much it is",
+        (_out(b"text\n", OUT), _err(b"x" * MUCH_BYTES)),
+        _data(OUT, b"text\n"),
+        _data(ERR, b"x" * MUCH_BYTES),
+    ),
+    _order(
+        "no more than a frame waits",
+        (_out(b"x" * 40_000, OUT), _out(b"y" * 25_600, OUT), _err(COMMAND)),
+        _data(OUT, b"x" * 40_000),
+        _data(ERR, COMMAND),
+        _data(OUT, b"y" * 25_600),
+    ),
+    Case(
+        "an end waits for no command",
+        (
+            Step(0, (_out(b"text\n", OUT),), (), 0),
+            Step(
+                1,
+                (Call("closed", ERR), _out(b"last\n", OUT), Call("exited")),
+                (
+                    _data(OUT, b"text\n"),
+                    (SideType.CLOSED, ERR, 0, b""),
+                    _data(OUT, b"last\n"),
+                    (SideType.EXIT, 0, 0, bytes(4)),
+                ),
             ),
         ),
     ),

@@ -64,15 +64,19 @@ class Step(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A job and how it is captured. killed: whose process, kill_secs after its start."""
+    """A job and how it is captured. killed: whose process, kill_secs after its start. command: what
+    runs in place of the steps."""
 
     steps: list[Step]
     tty: bool
     reader: str
     killed: str
     kill_secs: float
+    command: tuple[str, ...] = ()
 
     def argv(self) -> list[str]:
+        if self.command:
+            return list(self.command)
         steps = " ".join(
             f"{step.stream}:{step.text.encode().hex()}:{step.secs}" for step in self.steps
         )
@@ -176,7 +180,7 @@ def captured(by: ByRun | ByPlugin, run: Run) -> tuple[list[str], int]:
         if run.killed:
             _kill(lambda: by.pids(process, folder), run)
         process.wait(TIMEOUT_SECS)
-    wait_until(lambda: not _is_locked(folder), "the sidecars have ended", TIMEOUT_SECS)
+    wait_until_over(folder)
     stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     leaks = [secret for secret in run.kept_out() if secret.encode() in stored]
     return leaks, sum(secret.encode() not in stored for secret in run.before_commands())
@@ -217,6 +221,11 @@ def _kill(pids: Callable[[], dict[str, list[int]]], run: Run) -> None:
         for whom in ("relay", "sidecar") if run.killed == "both" else (run.killed,):
             for pid in group_pids[whom]:
                 os.kill(pid, signal.SIGKILL)
+
+
+def wait_until_over(folder: Path) -> None:
+    """Until no sidecar writes to any capture below folder."""
+    wait_until(lambda: not _is_locked(folder), "the sidecars have ended", TIMEOUT_SECS)
 
 
 def _is_locked(folder: Path) -> bool:

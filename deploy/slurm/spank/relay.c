@@ -113,6 +113,13 @@ static int arrived_last(const struct relay *relay)
     return count > 0 ? (int)events[count - 1].data.u32 : -1;
 }
 
+/* A poll of it alone, as only that waits for what the kernel has not passed on to the terminal. */
+static bool is_readable(const struct channel *channel)
+{
+    struct pollfd place = {.fd = channel->master, .events = POLLIN};
+    return poll(&place, 1, 0) > 0;
+}
+
 static void read_channel(struct relay *relay, struct channel *channel, unsigned flags, int64_t now)
 {
     const unsigned char *bytes;
@@ -126,6 +133,8 @@ static void read_channel(struct relay *relay, struct channel *channel, unsigned 
         relay->fresh = true;
         relay->burst += size;
         if (relay->sidecar.alive) {
+            if (channel->other && channel->other->listening && is_readable(channel->other))
+                flags |= bit_of(channel);
             side_data(&relay->sidecar.pipe, (unsigned)channel->stream, bytes, size, flags);
             sidecar_flush_if_full(&relay->sidecar);
         }
@@ -166,6 +175,7 @@ static void rest(struct relay *relay, int64_t now)
         if (channel->size && !channel->blocked)
             deliver(relay, channel, now); /* held back for the other one, which says nothing */
     }
+    side_settle(&relay->sidecar.pipe);
     if (untold && flags && relay->sidecar.alive)
         side_empty(&relay->sidecar.pipe, flags);
 }

@@ -36,28 +36,33 @@ static void say_empty(struct side_pipe *pipe)
     pipe->empty = 0;
 }
 
-static bool holds_command(const unsigned char *text, size_t size)
+/* Where the last command's word ends; NULL: there is none. */
+static const unsigned char *last_command(const unsigned char *text, size_t size)
 {
     static const char command[] = "/LOGCOMMAND";
-    const unsigned char *end = text + size;
+    const unsigned char *end = text + size, *found = NULL;
     while ((text = memchr(text, '/', (size_t)(end - text))) && end - text >= SIDE_COMMAND_BYTES) {
         if (!strncasecmp((const char *)text, command, SIDE_COMMAND_BYTES))
-            return true;
+            found = text + SIDE_COMMAND_BYTES;
         text++;
     }
-    return false;
+    return found;
 }
 
-/* Where a relay is killed, what it has not handed over comes stream by stream: commands don't wait,
- * nor what is seen empty after them. */
-static void look_for_command(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size)
+/* How many bytes go up to the end of the last command's line; 0 where no command is in `data`, nor
+ * begins before it. Where a relay is killed, what it has not handed over comes stream by stream:
+ * commands don't wait, nor what is seen empty after them. */
+static size_t look_for_command(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size)
 {
     enum { KEPT = SIDE_COMMAND_BYTES - 1 };
     unsigned char seam[2 * KEPT], *ends = pipe->ends[stream - 1];
     size_t more = size < KEPT ? size : KEPT;
     memcpy(seam, ends, KEPT);
     memcpy(seam + KEPT, data, more);
-    if (holds_command(seam, KEPT + more) || holds_command(data, size)) {
+    const unsigned char *found = last_command(data, size);
+    if (!found && last_command(seam, KEPT + more))
+        found = data;
+    if (found) {
         say_empty(pipe);
         pipe->doubtful = SIDE_BOTH & ~pipe->over;
         pipe->due_ns = 0;
@@ -66,6 +71,10 @@ static void look_for_command(struct side_pipe *pipe, unsigned stream, const unsi
         memcpy(ends, seam + more, KEPT);
     else
         memcpy(ends, data + size - KEPT, KEPT);
+    const unsigned char *line_end = found ? memchr(found, '\n', size - (size_t)(found - data)) : NULL;
+    if (line_end)
+        return (size_t)(line_end - data) + 1;
+    return found ? size : 0;
 }
 
 /* Room for `size` bytes more at the end. */
@@ -83,10 +92,8 @@ static bool has_room(struct side_pipe *pipe, size_t size)
     return !pipe->broken;
 }
 
-void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size, unsigned flags)
+static void gather(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size, unsigned flags)
 {
-    look_for_command(pipe, stream, data, size);
-    pipe->empty = 0; /* not to be told is always right */
     bool grows = pipe->open < pipe->end && pipe->open_stream == stream && !(flags & ~pipe->open_flags) &&
                  pipe->end - pipe->open - HEADER_BYTES + size <= FRAME_BYTES;
     if (!grows)
@@ -101,6 +108,44 @@ void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *dat
     }
     memcpy(pipe->buffer + pipe->end, data, size);
     pipe->end += size;
+}
+
+void side_settle(struct side_pipe *pipe)
+{
+    if (pipe->held_size)
+        gather(pipe, pipe->held_stream, pipe->held, pipe->held_size, pipe->held_flags);
+    pipe->held_size = 0;
+}
+
+static void hold(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size, unsigned flags)
+{
+    if (!pipe->held_size) {
+        pipe->held_stream = stream;
+        pipe->held_flags = flags;
+    }
+    pipe->held_flags &= flags;
+    memcpy(pipe->held + pipe->held_size, data, size);
+    pipe->held_size += size;
+}
+
+void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size, unsigned flags)
+{
+    size_t commands = look_for_command(pipe, stream, data, size);
+    unsigned own = 1U << (stream - 1), seen_empty = flags & (SIDE_BOTH & ~own);
+    bool is_other = pipe->held_stream != stream;
+    pipe->empty = 0; /* not to be told is always right */
+    if (commands && pipe->held_size && is_other) {
+        gather(pipe, stream, data, commands, 0);
+        data += commands;
+        size -= commands;
+        pipe->held_flags = seen_empty = 0; /* what was seen empty once says nothing in this order */
+    }
+    if (is_other || !(flags & own) || pipe->held_size + size > FRAME_BYTES)
+        side_settle(pipe);
+    if (size && flags & own)
+        hold(pipe, stream, data, size, seen_empty);
+    else if (size)
+        gather(pipe, stream, data, size, seen_empty);
 }
 
 static void add_frame(struct side_pipe *pipe, enum side_type type, unsigned stream, unsigned flags, const void *payload,
@@ -119,6 +164,7 @@ static void add_frame(struct side_pipe *pipe, enum side_type type, unsigned stre
 
 void side_empty(struct side_pipe *pipe, unsigned flags)
 {
+    side_settle(pipe);
     pipe->empty = pipe->ended ? 0 : flags;
     if (pipe->doubtful) {
         pipe->doubtful &= ~flags;
@@ -131,6 +177,7 @@ void side_closed(struct side_pipe *pipe, unsigned stream)
 {
     pipe->over |= 1U << (stream - 1);
     pipe->doubtful &= ~pipe->over;
+    side_settle(pipe);
     say_empty(pipe);
     add_frame(pipe, SIDE_CLOSED, stream, 0, NULL, 0);
     pipe->due_ns = 0;
@@ -141,6 +188,7 @@ void side_exit(struct side_pipe *pipe, int wait_status)
     unsigned char payload[4];
     for (int i = 0; i < 4; i++)
         payload[i] = (unsigned char)((unsigned)wait_status >> (8 * i));
+    side_settle(pipe);
     say_empty(pipe);
     add_frame(pipe, SIDE_EXIT, 0, 0, payload, sizeof payload);
     pipe->ended = true;
@@ -180,5 +228,5 @@ int64_t side_wait_ns(const struct side_pipe *pipe, int64_t now, int64_t most)
 
 size_t side_waiting(const struct side_pipe *pipe)
 {
-    return pipe->end - pipe->start;
+    return pipe->end - pipe->start + pipe->held_size;
 }

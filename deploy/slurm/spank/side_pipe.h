@@ -1,7 +1,8 @@
 /* Frames of the side pipe (docs/side-pipe.md) and the buffer in which they wait for room in it. The
  * same as logshipper/relay/handover.py: small writes gather for GATHER_NS, as to be woken costs the
  * sidecar more than a line does. What others may be waiting for doesn't gather: commands, a stream's
- * end, the task's. */
+ * end, the task's. Bytes that may be newer than
+ * what the other stream has (`flags` of side_data) wait for that: a command in it goes first. */
 #ifndef LOGSHIPPER_SIDE_PIPE_H
 #define LOGSHIPPER_SIDE_PIPE_H
 
@@ -32,14 +33,19 @@ struct side_pipe {
     unsigned empty;           /* streams seen empty after all of it; sent with it */
     unsigned doubtful;        /* that may bring what was printed before a command: what is seen empty then is sent at once */
     unsigned over;            /* streams that are closed */
+    unsigned held_stream, held_flags;
+    size_t held_size;         /* of what waits for the other stream, in `held`; 0: nothing does */
+    unsigned char held[FRAME_BYTES];
     unsigned char ends[2][SIDE_COMMAND_BYTES - 1]; /* of what came of each: a command may come in pieces */
     unsigned char buffer[SIDE_ROOM];
 };
 
-/* flags: bits of streams that were seen empty. A DATA frame may be joined to the one before; one
- * frame may say less than two, never more. */
+/* flags: bit of the other stream: it was seen empty before these bytes were read; of their own: it
+ * has something now, which may be older. A DATA frame may be joined to the one before; one frame may
+ * say less than two, never more. */
 void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size, unsigned flags);
 void side_empty(struct side_pipe *pipe, unsigned flags);
+void side_settle(struct side_pipe *pipe); /* nothing of the other stream is waited for */
 void side_closed(struct side_pipe *pipe, unsigned stream);
 void side_exit(struct side_pipe *pipe, int wait_status);
 

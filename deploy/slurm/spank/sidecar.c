@@ -247,7 +247,7 @@ static void lose(struct sidecar *sidecar, const char *how)
     sidecar_read_report(sidecar);
     close_fd(&sidecar->pipe.fd);
     close_fd(&sidecar->report);
-    sidecar->pipe.start = sidecar->pipe.end = sidecar->pipe.open = 0;
+    sidecar->pipe.start = sidecar->pipe.end = sidecar->pipe.open = sidecar->pipe.held_size = 0;
     sidecar->pipe.blocked = sidecar->paused = false;
     (void)sidecar_take_back(sidecar, 1);
     (void)sidecar_take_back(sidecar, 2);

@@ -2,11 +2,13 @@
 (R11, R16, R17): some runs of `make order-stress`."""
 
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from logshipper.classify.classifier import Classifier
 from logshipper.spool.segment import Stream
+from tests.tools import secret_stress
 from tests.tools.order_stress import ByRun, captured, telling_runs
 
 RUNS = 24
@@ -24,6 +26,14 @@ def test_nothing_that_was_kept_out_is_stored(number: int) -> None:
     with ExitStack() as stack:
         leaks, _ = captured(ByRun(stack), telling_runs(RUNS)[number])
     assert leaks == []
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_secret_right_after_the_other_streams_command(tmp_path: Path, tty: bool) -> None:
+    with ExitStack() as stack:
+        stored = secret_stress.stored_of(ByRun(stack), "r", tmp_path, tty=tty, one_file=tty)
+    assert secret_stress.leaks_in(stored, "r") == []
+    assert secret_stress.open_in(stored)
 
 
 def test_the_oracle_knows_what_is_kept_out() -> None:

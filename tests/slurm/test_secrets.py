@@ -1,0 +1,79 @@
+"""A secret that a task prints right after a command on its other stream is nowhere in Loki, nor on
+the node: of a batch script, of a step, and of `srun` of four tasks at once."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.capturing import CapturingCluster
+from tests.slurm.cluster import JobEnd
+from tests.slurm.users import JobUser
+from tests.tools import secret_stress
+
+# of each task; LOGSHIPPER_SECRETS=36 makes 2,592 of each kind
+SECRETS = int(os.environ.get("LOGSHIPPER_SECRETS", "6"))
+JOBS = int(os.environ.get("LOGSHIPPER_SECRET_JOBS", "4"))
+TASKS = 4
+PYTHON = "/usr/bin/python3"
+STRESS_SECS = 400.0
+
+
+def a_task(home: Path, name: str, files: str) -> str:
+    """A shell command; files: their name without the ending."""
+    job = home / "task.py"
+    job.write_text(secret_stress.JOB)
+    return f"{PYTHON} -S -E {job} {name} {SECRETS} {home}/{files}.out {home}/{files}.err"
+
+
+def the_script(home: Path, number: int) -> str:
+    return "exec " + a_task(home, f"batch{number}", f"{number}")
+
+
+def a_step(home: Path, number: int) -> str:
+    """From a job whose own output isn't captured, or the step would belong to it."""
+    return f"srun -n1 --output=s{number}.out --error=s{number}.err " + a_task(
+        home, f"step{number}", f"s{number}"
+    )
+
+
+def four_tasks(home: Path, number: int) -> str:
+    command = a_task(home, f"of{number}-$SLURM_PROCID", f"t{number}-$SLURM_PROCID")
+    return f"srun -n{TASKS} --output=t{number}-%t.out --error=t{number}-%t.err bash -c '{command}'"
+
+
+KINDS = {"batch": (the_script, 1), "step": (a_step, 1), "four tasks": (four_tasks, TASKS)}
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kind", KINDS)
+def test_secret_right_after_the_other_streams_command(
+    cluster: CapturingCluster, user: JobUser, kind: str
+) -> None:
+    (user.home / ".logoptin").write_text("" if kind == "batch" else "per_task: true\n")
+    script, tasks = KINDS[kind]
+    jobs = JOBS if tasks == 1 else max(1, JOBS // tasks)
+    job_ids = [
+        cluster.sbatch(
+            user,
+            script(user.home, number),
+            f"-n{tasks}",
+            f"--output={number}.out",
+            f"--error={number}.err",
+        )
+        for number in range(jobs)
+    ]
+    for job_id in job_ids:
+        end = cluster.wait(job_id, STRESS_SECS)
+        assert end == JobEnd("COMPLETED", 0, 0), cluster.describe(job_id, str(end))
+    captures = jobs if kind == "batch" else jobs * (tasks + 1)  # the script has one, too
+    cluster.wait_closed(job_ids, captures, STRESS_SECS)
+    printed = b"".join(path.read_bytes() for path in user.home.glob("*.out")) + b"".join(
+        path.read_bytes() for path in user.home.glob("*.err")
+    )
+    stored = "\n".join(
+        str(entry) for job_id in job_ids for entry in cluster.entries(job_id)
+    ).encode()
+    assert printed.count(b"it is secret-") == jobs * tasks * SECRETS
+    assert stored.count(b"it is secret-") == 0
+    assert b"open " in stored
