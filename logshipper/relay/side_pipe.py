@@ -23,6 +23,7 @@ class SideType(IntEnum):
     # payload: wait status of CMD as i32; flags: Ending; streams that aren't CLOSED yet go on: the
     # sidecar relays them
     EXIT = 5
+    MISSED = 6  # CMD didn't wait for its relay: its output isn't captured
 
 
 class Empty(IntFlag):

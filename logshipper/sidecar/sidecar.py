@@ -29,7 +29,14 @@ from logshipper.shape_mask import masked_text
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.sidecar.memory_kills import MemoryKills
 from logshipper.sidecar.settings import Settings
-from logshipper.spool.captures import PORT_FILE, TELEGRAF_MARK, boot_id, counted_bytes, outcome
+from logshipper.spool.captures import (
+    NOT_CAPTURED,
+    PORT_FILE,
+    TELEGRAF_MARK,
+    boot_id,
+    counted_bytes,
+    outcome,
+)
 from logshipper.spool.live_status import LiveStatusFile
 from logshipper.spool.segment import Json, Kind, Stream
 from logshipper.spool.segment_writer import SegmentWriter
@@ -281,6 +288,8 @@ class Sidecar:
             self._classifier.resize(*struct.unpack("<HH", payload))
         elif kind == SideType.CLOSED:
             self.closed(stream)
+        elif kind == SideType.MISSED:
+            self._write_event({"event": NOT_CAPTURED, "message": "not captured: node too busy"})
         elif kind == SideType.EXIT:
             self._end_as(struct.unpack("<i", payload)[0], flags)
 

@@ -29,6 +29,7 @@ OWN_NAMES = ("spool", "jobs", "catalogue.db", "overlay.db")  # one of them is in
 TELEGRAF_MARK = (
     ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
 )
+NOT_CAPTURED = "not_captured"  # the event of a task that went on without its relay
 PORT_FILE = "telegraf"  # in `segments/`: the port where they are taken
 JOB_ID_MAX_CHARS = 64
 NAME_MAX_CHARS = 256  # of a job, a user, a host

@@ -11,9 +11,10 @@ from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
 from tests.tools import secret_stress
 
-# of each task; LOGSHIPPER_SECRETS=36 makes 2,592 of each kind
+# of each task; LOGSHIPPER_SECRETS=36 and LOGSHIPPER_SECRET_JOBS=72 make 2,592 of each kind
 SECRETS = int(os.environ.get("LOGSHIPPER_SECRETS", "6"))
 JOBS = int(os.environ.get("LOGSHIPPER_SECRET_JOBS", "4"))
+AT_ONCE = 4
 TASKS = 4
 PYTHON = "/usr/bin/python3"
 STRESS_SECS = 400.0
@@ -53,19 +54,22 @@ def test_secret_right_after_the_other_streams_command(
     (user.home / ".logoptin").write_text("" if kind == "batch" else "per_task: true\n")
     script, tasks = KINDS[kind]
     jobs = JOBS if tasks == 1 else max(1, JOBS // tasks)
-    job_ids = [
-        cluster.sbatch(
-            user,
-            script(user.home, number),
-            f"-n{tasks}",
-            f"--output={number}.out",
-            f"--error={number}.err",
-        )
-        for number in range(jobs)
-    ]
-    for job_id in job_ids:
-        end = cluster.wait(job_id, STRESS_SECS)
-        assert end == JobEnd("COMPLETED", 0, 0), cluster.describe(job_id, str(end))
+    job_ids: list[str] = []
+    for first in range(0, jobs, AT_ONCE):
+        wave = [
+            cluster.sbatch(
+                user,
+                script(user.home, number),
+                f"-n{tasks}",
+                f"--output={number}.out",
+                f"--error={number}.err",
+            )
+            for number in range(first, min(first + AT_ONCE, jobs))
+        ]
+        for job_id in wave:
+            end = cluster.wait(job_id, STRESS_SECS)
+            assert end == JobEnd("COMPLETED", 0, 0), cluster.describe(job_id, str(end))
+        job_ids += wave
     captures = jobs if kind == "batch" else jobs * (tasks + 1)  # the script has one, too
     cluster.wait_closed(job_ids, captures, STRESS_SECS)
     printed = b"".join(path.read_bytes() for path in user.home.glob("*.out")) + b"".join(

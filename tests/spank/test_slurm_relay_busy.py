@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from logshipper.spool.captures import NOT_CAPTURED
 from tests.slurm import gate
+from tests.spank.test_slurm_channel import compiled
 from tests.tools.captured_runs import wait_until
 from tests.tools.other_users import needs_root
 from tests.tools.slurm_player import (
@@ -225,3 +227,63 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
             played.messages()
         )
     assert resident < 2 << 20, resident
+
+
+# ---- a relay that begins late
+
+
+def test_task_that_went_on_without_its_relay(node: Node, binaries: Path) -> None:
+    """It has its own output, and the log says so: with the task's end, and no line."""
+    hold = binaries / "test" / "faults" / "relay_made.wait"
+    hold.touch()
+    try:
+        played = node.start("sh", "-c", "echo mine; exit 3", words=("tasks=2", "start_secs=1"))
+        wait_until(lambda: len(played.reports("begin")) == 2, "both tasks have begun")
+    finally:
+        hold.unlink()
+    played.finish()
+    assert (played.out, played.captured(), played.code) == (b"mine\n" * 2, [False] * 2, 3)
+    for logged in node.logged(2):
+        [event] = [event for event in logged.records("event") if event["event"] == NOT_CAPTURED]
+        assert event["message"] == "not captured: node too busy"
+        assert logged.lines() == []
+        assert logged.records("end")[0]["exit_code"] == 3
+    assert played.messages().count("not captured: the node was too busy") == 2
+
+
+PATIENCE = """
+#include "task.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    printf("%u\\n", task_patience_secs((unsigned)atoi(argv[1]), argv[2], atol(argv[3])));
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def patience(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    parts = ("task.c", "basics.c", "wire.c", "ends.c", "optin.c")
+    return compiled(tmp_path_factory.mktemp("patience"), "patience", PATIENCE, parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "secs"),
+    [
+        ("0.05 0.10 0.20 1/300 4711\n", 8, 10),
+        ("8.00 4.00 2.00 8/300 4711\n", 8, 10),
+        ("12.00 4.00 2.00 3/300 4711\n", 8, 15),
+        ("1.00 0.50 0.20 24/300 4711\n", 8, 30),  # it has only just become busy
+        ("99999.99 1.00 1.00 2/300 4711\n", 2, 60),
+        ("", 8, 10),
+        ("nothing of this kind", 8, 10),
+        ("8.00 4.00 2.00 8/300 4711\n", 0, 10),
+    ],
+)
+def test_how_long_a_task_waits(patience: Path, load: str, cores: int, secs: int) -> None:
+    done = subprocess.run([patience, "10", load, str(cores)], capture_output=True, check=True)
+    assert int(done.stdout) == secs

@@ -153,6 +153,10 @@ class ByRun:
             "sidecar": [int(pid) for pid in children if comm_of(int(pid)) == SIDECAR],
         }
 
+    def is_over(self, folder: Path) -> bool:
+        """Nobody writes to any capture any more, once the job has ended."""
+        return not _is_locked(folder)
+
 
 class ByPlugin:
     """Captures by the C relay, in one node's spool."""
@@ -169,6 +173,10 @@ class ByPlugin:
     def pids(self, process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, list[int]]:
         return {"relay": self._node.processes(RELAY), "sidecar": self._node.processes(SIDECAR)}
 
+    def is_over(self, folder: Path) -> bool:
+        """Relays wait for their sidecars, also for one that hasn't begun."""
+        return not (self._node.processes(RELAY) or _is_locked(folder))
+
 
 def captured(by: ByRun | ByPlugin, run: Run) -> tuple[list[str], int]:
     """Runs it. Returns the secrets that were stored, and how many of what was open are missing."""
@@ -180,7 +188,7 @@ def captured(by: ByRun | ByPlugin, run: Run) -> tuple[list[str], int]:
         if run.killed:
             _kill(lambda: by.pids(process, folder), run)
         process.wait(TIMEOUT_SECS)
-    wait_until_over(folder)
+    wait_until(lambda: by.is_over(folder), "the sidecars have ended", TIMEOUT_SECS)
     stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     leaks = [secret for secret in run.kept_out() if secret.encode() in stored]
     return leaks, sum(secret.encode() not in stored for secret in run.before_commands())
@@ -221,11 +229,6 @@ def _kill(pids: Callable[[], dict[str, list[int]]], run: Run) -> None:
         for whom in ("relay", "sidecar") if run.killed == "both" else (run.killed,):
             for pid in group_pids[whom]:
                 os.kill(pid, signal.SIGKILL)
-
-
-def wait_until_over(folder: Path) -> None:
-    """Until no sidecar writes to any capture below folder."""
-    wait_until(lambda: not _is_locked(folder), "the sidecars have ended", TIMEOUT_SECS)
 
 
 def _is_locked(folder: Path) -> bool:

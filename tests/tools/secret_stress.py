@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.tools.order_stress import ByPlugin, ByRun, Run, wait_until_over
+from tests.tools.captured_runs import wait_until
+from tests.tools.order_stress import TIMEOUT_SECS, ByPlugin, ByRun, Run
 from tests.tools.other_users import public_folder
 from tests.tools.slurm_player import build, build_obstacle
 
@@ -74,7 +75,7 @@ def stored_of(by: ByRun | ByPlugin, name: str, folder: Path, *, tty: bool, one_f
     for fd in fds:
         os.close(fd)
     assert process.wait(300) == 0
-    wait_until_over(where)
+    wait_until(lambda: by.is_over(where), "the sidecars have ended", TIMEOUT_SECS)
     return b"".join(path.read_bytes() for path in where.rglob("*") if path.is_file())
 
 

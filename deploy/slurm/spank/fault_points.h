@@ -1,7 +1,8 @@
 /* Fault points: the places where a crash would split two effects, as in logshipper/fault_points.py.
  * What is installed has none of them: only the keeper that is built for tests (`make relay-test`)
  * looks, at each of them, for a file of that name in FAULTS_FOLDER, removes it, and kills itself
- * where it was there (tests/spank/test_slurm_fault_points.py). */
+ * where it was there (tests/spank/test_slurm_fault_points.py). It waits there as long as there is a file
+ * of that name with `.wait` behind it. */
 #ifndef LOGSHIPPER_FAULT_POINTS_H
 #define LOGSHIPPER_FAULT_POINTS_H
 

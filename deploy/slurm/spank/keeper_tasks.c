@@ -124,12 +124,11 @@ static void be_relay(const struct wire_packet *packet, const struct wire_task *t
     close_fd(&relay.journal.fd);
     capture_close(capture);
     FAULT_POINT(sidecar_started);
+    if (!started)
+        _exit(1); /* there is no process available: the task goes on as it was */
     /* from here on somebody holds the streams whoever dies: the task may have them */
-    if (!started || wire_tell(reply, WIRE_READY, packet->head.task, 1, REPLY_MS)) {
-        if (relay.sidecar.pid > 0)
-            kill(relay.sidecar.pid, SIGKILL);
-        _exit(1); /* the task didn't wait so long, or there is no process available: it goes on as it was */
-    }
+    if (wire_tell(reply, WIRE_READY, packet->head.task, 1, REPLY_MS))
+        relay_missed(&relay);
     close(reply);
     FAULT_POINT(relay_begun);
     (void)wire_tell(socket, WIRE_READY, packet->head.task, 0, REPLY_MS);

@@ -4,7 +4,7 @@
  *   play-step leave-cgroups ROOT        (what cgroup.c does in a tree of its own; its exit code is what that returns)
  *   play-step move-looker ROOT PID STARTED   (likewise what looker.c does with a process that hangs)
  *
- * WORDs: uid= gid= job= step= restarts= late_restarts= (which only tasks know) array_job= array_task= tasks= home= host= name= account= nested= leave= start= end= report=.
+ * WORDs: uid= gid= job= step= restarts= late_restarts= (which only tasks know) array_job= array_task= tasks= home= host= name= account= nested= leave= start= end= start_secs= loadavg= report=.
  * Runs CMD as each of the tasks, in which PLAY_TASK is the rank; fds 0 to 2 are passed on. Writes to the file report=:
  * `init MICROSECONDS`, `begin RANK CAPTURED MICROSECONDS`, `exit RANK STATUS`, `drained RANK MICROSECONDS`, `say TEXT`.
  * Its exit code is that of task 0. */
@@ -165,6 +165,8 @@ int main(int argc, char **argv)
             .limit_secs = task_limit_secs(word(count, words, "start", ""), word(count, words, "end", "")),
             .columns = settings.columns,
             .rows = settings.rows,
+            .start_secs = number(count, words, "start_secs", 100), /* valgrind's keepers take their time */
+            .loadavg = word(count, words, "loadavg", "/dev/null"),
         };
         pids[task] = fork();
         if (pids[task] == 0)

@@ -254,6 +254,8 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
             .limit_secs = task_limit_secs(start, end),
             .columns = state.settings.columns,
             .rows = state.settings.rows,
+            .start_secs = state.settings.start_secs,
+            .loadavg = "/proc/loadavg",
         };
         if (task_begin(&wish)) {
             snprintf(job_id, sizeof job_id, "%u", state.step.job_id);

@@ -391,6 +391,14 @@ void relay_add(struct relay *relay, int stream, int master, int out)
     channel_init(&relay->channels[stream - 1], stream, master, out, relay->counters, &relay->journal);
 }
 
+void relay_missed(struct relay *relay)
+{
+    for (int i = 0; i < 2; i++)
+        channel_close(&relay->channels[i]);
+    side_missed(&relay->sidecar.pipe);
+    say(relay, "not captured: the node was too busy to start its relay in time");
+}
+
 void relay_run(struct relay *relay)
 {
     struct channel *channels = relay->channels;

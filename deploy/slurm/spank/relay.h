@@ -44,4 +44,8 @@ void relay_init(struct relay *relay);
 void relay_add(struct relay *relay, int stream, int master, int out);
 void relay_run(struct relay *relay);
 
+/* Before `relay_run`: the task has gone on with its own outputs. Both streams are let go; the
+ * sidecar writes down that the task isn't captured, and how it ends. */
+void relay_missed(struct relay *relay);
+
 #endif

@@ -26,6 +26,7 @@ int settings_parse(struct settings *settings, int argc, char **argv, char *why, 
         .columns = 160,
         .rows = 50,
         .drain_secs = 3,
+        .start_secs = 10,
         .stall_secs = 10,
         .max_captures = 1000,
     };
@@ -42,6 +43,7 @@ int settings_parse(struct settings *settings, int argc, char **argv, char *why, 
         {"columns", NULL, &settings->columns, 20, 1000},
         {"rows", NULL, &settings->rows, 5, 1000},
         {"drain_secs", NULL, &settings->drain_secs, 0, 60},
+        {"start_secs", NULL, &settings->start_secs, 1, 600},
         {"stall_secs", NULL, &settings->stall_secs, 1, 600},
         {"max_captures", NULL, &settings->max_captures, 1, 1000000},
     };
@@ -54,7 +56,7 @@ int settings_parse(struct settings *settings, int argc, char **argv, char *why, 
             k++;
         if (!equals || k == sizeof known / sizeof *known) {
             snprintf(why, why_size, "unknown argument `%.100s`; there are spool=, cluster=, python=, keeper=, columns=, "
-                     "rows=, drain_secs=, stall_secs=, max_captures=", argv[i]);
+                     "rows=, drain_secs=, start_secs=, stall_secs=, max_captures=", argv[i]);
             return -1;
         }
         if (known[k].number) {

@@ -12,6 +12,7 @@ struct settings {
     const char *keeper;  /* path of logshipper-keeper; NULL: next to the plugin */
     unsigned columns, rows;
     unsigned drain_secs;   /* how long the end of a task waits for its output to be delivered, at most */
+    unsigned start_secs;   /* how long a task waits for its relay on a node that isn't busy, at most */
     unsigned stall_secs;   /* without progress of the sidecar until it is given up */
     unsigned max_captures; /* of one user in the spool, as [agent] max_captures_per_user */
 };

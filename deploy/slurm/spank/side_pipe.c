@@ -183,6 +183,12 @@ void side_closed(struct side_pipe *pipe, unsigned stream)
     pipe->due_ns = 0;
 }
 
+void side_missed(struct side_pipe *pipe)
+{
+    add_frame(pipe, SIDE_MISSED, 0, 0, NULL, 0);
+    pipe->due_ns = 0;
+}
+
 void side_exit(struct side_pipe *pipe, int wait_status)
 {
     unsigned char payload[4];

@@ -19,7 +19,7 @@ enum {
 enum { SIDE_COMMAND_BYTES = 11, SIDE_BOTH = 3 };     /* of "/LOGCOMMAND"; bits of streams */
 static const int64_t SIDE_GATHER_NS = 100 * 1000000; /* between two writes of less than FRAME_BYTES */
 
-enum side_type { SIDE_DATA = 1, SIDE_EMPTY = 2, SIDE_CLOSED = 4, SIDE_EXIT = 5 };
+enum side_type { SIDE_DATA = 1, SIDE_EMPTY = 2, SIDE_CLOSED = 4, SIDE_EXIT = 5, SIDE_MISSED = 6 };
 
 struct side_pipe {
     int fd;
@@ -47,6 +47,7 @@ void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *dat
 void side_empty(struct side_pipe *pipe, unsigned flags);
 void side_settle(struct side_pipe *pipe); /* nothing of the other stream is waited for */
 void side_closed(struct side_pipe *pipe, unsigned stream);
+void side_missed(struct side_pipe *pipe); /* the task didn't wait for its relay: no stream is read */
 void side_exit(struct side_pipe *pipe, int wait_status);
 
 /* Writes what the pipe takes. now: of the monotonic clock, as below. */

@@ -6,18 +6,13 @@
 #include "wire.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#ifndef WAIT_FACTOR /* the Makefile has a greater one for tests: valgrind's keepers take their time */
-#define WAIT_FACTOR 1
-#endif
-
-/* How long a task waits for the keeper, at most. It may be the first to wake it, and 64 may come at
- * once. */
-enum { ANSWER_MS = WAIT_FACTOR * 10000, READY_MS = WAIT_FACTOR * 10000, SEND_MS = WAIT_FACTOR * 1000 };
+enum { SEND_MS = 1000, SLICE_MS = 500, MOST_BUSY = 6 };
 
 enum { YEAR_SECS = 365 * 86400 }; /* after its start, by Slurm's word, a job without a limit ends */
 
@@ -30,6 +25,44 @@ static void complain(const struct task_wish *wish, const char *what, int error)
     if (size > 0 && (size_t)size < sizeof text) {
         struct wire_head head = {.type = WIRE_SAY, .task = wish->task, .size = (uint32_t)size};
         (void)wire_send(wish->keeper, head, text, NULL, 0, 0);
+    }
+}
+
+unsigned task_patience_secs(unsigned start_secs, const char *loadavg, long cores)
+{
+    unsigned whole = 0, parts = 0, running = 0;
+    if (sscanf(loadavg, "%5u.%2u %*s %*s %5u/", &whole, &parts, &running) != 3 || cores <= 0)
+        return start_secs;
+    unsigned load = whole * 100 + parts, now = running * 100, most = load > now ? load : now;
+    unsigned percent = most / (unsigned)cores;
+    percent = percent < 100 ? 100 : percent;
+    percent = percent > MOST_BUSY * 100 ? MOST_BUSY * 100 : percent;
+    return start_secs * percent / 100;
+}
+
+static unsigned patience_secs(const struct task_wish *wish)
+{
+    char text[64] = "";
+    int fd = open(wish->loadavg, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    text[size > 0 ? size : 0] = 0;
+    close_fd(&fd);
+    return task_patience_secs(wish->start_secs, text, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+/* The keeper's or the relay's word, as wire_receive. The node may become busy, or idle, meanwhile:
+ * its load is asked again and again. */
+static int listen_patiently(int reply, const struct task_wish *wish)
+{
+    int64_t began = now_ns();
+    for (;;) {
+        int got = wire_receive(reply, &packet, SLICE_MS);
+        if (got >= 0 || errno != EAGAIN)
+            return got;
+        if (now_ns() - began >= patience_secs(wish) * SEC_NS) {
+            errno = EAGAIN;
+            return -1;
+        }
     }
 }
 
@@ -55,7 +88,7 @@ static int ask(const struct task_wish *wish)
     int error = errno;
     close_fd(&reply[1]);
     int bits = 0;
-    int got = sent ? -1 : wire_receive(reply[0], &packet, ANSWER_MS);
+    int got = sent ? -1 : listen_patiently(reply[0], wish);
     if (sent)
         complain(wish, "the keeper can't be asked", error);
     else if (got == 1 && packet.head.type == WIRE_ANSWER)
@@ -85,7 +118,7 @@ static bool hand_over(const struct task_wish *wish, const struct ends *ends)
     if (sent)
         complain(wish, "the keeper can't be told", error);
     else
-        ready = wire_receive(reply[0], &packet, READY_MS) == 1 && packet.head.type == WIRE_READY && packet.head.value == 1;
+        ready = listen_patiently(reply[0], wish) == 1 && packet.head.type == WIRE_READY && packet.head.value == 1;
     close_fd(&reply[0]);
     return ready;
 }

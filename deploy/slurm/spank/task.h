@@ -16,7 +16,14 @@ struct task_wish {
     const char *home, *host;
     uint32_t limit_secs; /* of the job's time; 0 where that isn't known */
     unsigned columns, rows;
+    unsigned start_secs;
+    const char *loadavg; /* the kernel's file of this name */
 };
+
+/* How long a task waits for keeper and relay. `start_secs` counts for a node with no more runnable
+ * processes than cores; twice as many double it, up to MOST_BUSY times. loadavg: the kernel's text.
+ * What delays the relay there delays the task's own start as well. */
+unsigned task_patience_secs(unsigned start_secs, const char *loadavg, long cores);
 
 /* A job's time limit, by its start and end (seconds since 1970) as Slurm writes them; 0 where that
  * can't be one. */

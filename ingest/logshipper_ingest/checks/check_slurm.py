@@ -26,10 +26,10 @@ from logshipper_ingest.slurm.files import (
 
 DEFAULTS = {
     "spool": "/var/spool/logshipper", "cluster": "local", "python": "/opt/logshipper/bin/python", "keeper": "",
-    "columns": "160", "rows": "50", "drain_secs": "3", "stall_secs": "10", "max_captures": "1000",
+    "columns": "160", "rows": "50", "drain_secs": "3", "start_secs": "10", "stall_secs": "10", "max_captures": "1000",
 }  # fmt: skip
-RANGES = {"columns": (20, 1000), "rows": (5, 1000), "drain_secs": (0, 60), "stall_secs": (1, 600),
-          "max_captures": (1, 1_000_000)}  # fmt: skip
+RANGES = {"columns": (20, 1000), "rows": (5, 1000), "drain_secs": (0, 60), "start_secs": (1, 600),
+          "stall_secs": (1, 600), "max_captures": (1, 1_000_000)}  # fmt: skip
 ENDED_DIR = "/var/spool/logshipper-ended"  # of the hook, where no script names another
 LINKER = "/usr/libexec/logshipper/link-slurm-plugin"  # of the package `logshipper`
 _PATHS = ("spool", "python", "keeper")
