@@ -6,6 +6,7 @@ from logshipper.sidecar.small_files import begin_of
 
 CGROUPS = "/sys/fs/cgroup"
 _MAX_BYTES = 64 << 10
+_GROUP = "in the job's control group"
 _COUNT = late_pattern(r"(?m)^oom_kill ([0-9]{1,18})$")
 
 
@@ -16,17 +17,24 @@ class MemoryKills:
 
     def __init__(self, proc: str = "/proc", cgroups: str = CGROUPS) -> None:
         self._files = {
-            "in the job's control group": _group_file(proc, cgroups),
+            _GROUP: _group_file(proc, cgroups),
             "on this host": f"{proc}/vmstat",
         }
         self._kills = {place: _kills(file) for place, file in self._files.items()}
 
+    def in_group(self) -> bool:
+        """Whether the kernel killed a process of the job's control group since then."""
+        return self._number(_GROUP) > 0
+
+    def _number(self, place: str) -> int:
+        before, after = self._kills[place], _kills(self._files[place])
+        return after - before if before is not None and after is not None else 0
+
     def words(self) -> str:
         """Since then, a sentence; "" where there was none, or nobody says."""
-        for place, file in self._files.items():
-            before, after = self._kills[place], _kills(file)
-            if before is not None and after is not None and after > before:
-                number = after - before
+        for place in self._files:
+            number = self._number(place)
+            if number > 0:
                 processes = "a process" if number == 1 else f"{number} processes"
                 return f"the kernel killed {processes} {place} for want of memory meanwhile"
         return ""

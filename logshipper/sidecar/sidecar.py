@@ -29,6 +29,7 @@ from logshipper.shape_mask import masked_text
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.sidecar.memory_kills import MemoryKills
 from logshipper.sidecar.settings import Settings
+from logshipper.sidecar.slurm_reason import slurm_reason
 from logshipper.spool.captures import (
     NOT_CAPTURED,
     PORT_FILE,
@@ -399,6 +400,14 @@ class Sidecar:
         if flags & Ending.UNCANCELLED and SIGKILL in (signo, (exit_code or 0) - 128):
             state = "KILLED" if signo else state
             reason = f"perhaps out of memory: {self._memory_kills.words() or 'nobody is seen to have cancelled it'}"
+        if by_slurm := slurm_reason(
+            signo or max(0, (exit_code or 0) - 128),
+            os.environ,
+            is_cancelled=not flags & Ending.UNCANCELLED,
+            is_short_of_memory=self._memory_kills.in_group(),
+        ):
+            reason = by_slurm
+            self._say(Stream.STDOUT, f"logshipper: {reason}", "ended_by_scheduler")
         self._end(state, exit_code, signo, reason)
 
     # ---- how the job was started

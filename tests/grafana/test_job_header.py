@@ -315,7 +315,7 @@ def test_slurms_word_stands_behind_the_last_line(pages: Pages) -> None:
     page = pages.job("timed-out")
     *lines, word = log_of(page)
     assert lines == printed.TIMED_OUT.attempts[0].lines
-    assert re.fullmatch(r"\[logshipper: Slurm ended job 4712 at .*: TIMEOUT\]", word)
+    assert re.fullmatch(r"\[logshipper: killed: time limit \(Slurm\), job 4712, .*\]", word)
     assert [row["event"] for row in page.show("Mode changes").rows()] == ["job_ended"]
     assert [mark["text"] for mark in marks_of(page, *END_EVENTS)] == [
         "FAILED: attempt 1",

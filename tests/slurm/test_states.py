@@ -92,7 +92,7 @@ class ControlledCluster(CapturingCluster):
         entries = [
             entry for entry in self.entries(job_id, "log") if entry.metadata.get("note") == "1"
         ]
-        return [entry.line for entry in entries if "Slurm ended" in entry.line]
+        return [entry.line for entry in entries if "(Slurm)" in entry.line]
 
     def summary(self, job_id: str) -> JobSummary:
         with LokiStore(self.client, cluster=self.cluster) as store, store.open(job_id) as reader:
@@ -174,8 +174,8 @@ def test_failed(
     assert brief(end) == ("FAILED", exit_code, signo, "1")
     assert state_of(cluster, job_id) == ("FAILED", exit_code, signo)
     (note,) = cluster.notes(job_id)
-    assert note.startswith(f"[logshipper: Slurm ended job {job_id} at 20")
-    assert note.endswith(f"+00:00: FAILED, {words}]")
+    assert note.startswith(f"[logshipper: failed (Slurm), job {job_id}, 20")
+    assert note.endswith(f"+00:00, {words}]")
 
 
 def test_cancelled(cluster: ControlledCluster) -> None:
@@ -222,7 +222,7 @@ def test_runs_of_a_requeued_job(cluster: ControlledCluster) -> None:
     )
     assert state_of(cluster, job_id) == ("COMPLETED", 0, 0)
     (note,) = cluster.notes(job_id)
-    assert "REQUEUED" in note
+    assert "requeued (Slurm)" in note
 
 
 def test_tasks_of_an_array(cluster: ControlledCluster) -> None:

@@ -3,6 +3,7 @@ X."""
 
 from collections.abc import Collection, Mapping
 
+from logshipper.spool.captures import NOT_CAPTURED
 from logshipper.spool.segment import MAX_STATUS_BARS
 from logshipper_grafana.pages import job_around, job_console, job_graphs, job_resources
 from logshipper_grafana.pages.job_variables import CHOSEN, variables
@@ -628,7 +629,7 @@ def _events() -> Json:
     names = "mode_changed|mode_inherited|command_refused|commands_fenced|commands_resumed|json_hint|config_refused"
     names += "|metadata_pattern_off|values_masked"
     names += f"|config_differs|output_slowed|output_slowed_no_longer|{queries.JOB_ENDED}|user_event|{_DROPS}|"
-    names += "|".join(queries.HEARTBEATS)
+    names += "|".join((*queries.HEARTBEATS, NOT_CAPTURED))
     labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", *_CAPTURE))
     message = (
         f"{{{{if .message}}}}{{{{{clean_text('.message')}}}}}"

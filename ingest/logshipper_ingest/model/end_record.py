@@ -30,6 +30,19 @@ _KILL = 9
 # states of jobs whose exit status is their own
 _BY_ITSELF = ("COMPLETED", "FAILED", _OUT_OF_MEMORY)
 
+# what the log's last line says; of other states their name
+_REASONS = {
+    "CANCELLED": "cancelled",
+    "TIMEOUT": "killed: time limit",
+    _OUT_OF_MEMORY: "killed: out of memory",
+    "DEADLINE": "killed: deadline",
+    "PREEMPTED": "preempted",
+    "NODE_FAIL": "node failed",
+    "BOOT_FAIL": "node failed to boot",
+    "REQUEUED": "requeued",
+    "FAILED": "failed",
+}
+
 MAX_NODES = 200  # as many as a query names
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
 _ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
@@ -219,17 +232,22 @@ def event_of(record: EndRecord) -> dict[str, object]:
 
 
 def note_of(record: EndRecord) -> str:
-    """The line for the log; empty where there is nothing to report."""
+    """The line that ends the log, such as `[logshipper: killed: time limit (Slurm), job 4711, ...]`;
+    empty where there is nothing to report."""
     if record.state == "COMPLETED" or not (record.state or record.exit_code or record.signal):
         return ""
     at = datetime.fromtimestamp(record.end, UTC).isoformat()
-    return f"[logshipper: Slurm ended job {record.job_id} at {at}: {_outcome(record)}]"
+    words = [f"{_REASONS.get(record.state, record.state or 'ended')} (Slurm)"]
+    words += [f"job {record.job_id}", at, *_exit(record)]
+    return f"[logshipper: {', '.join(words)}]"
 
 
 def _outcome(record: EndRecord) -> str:
-    words = [record.state or ("" if record.signal else "nothing more is known")]
+    state = record.state or ("" if record.signal else "nothing more is known")
+    return ", ".join(filter(None, (state, *_exit(record))))
+
+
+def _exit(record: EndRecord) -> list[str]:
     if record.signal:
-        words.append(f"signal {record.signal}")
-    elif record.exit_code:
-        words.append(f"exit code {record.exit_code}")
-    return ", ".join(filter(None, words))
+        return [f"signal {record.signal}"]
+    return [f"exit code {record.exit_code}"] if record.exit_code else []

@@ -51,6 +51,7 @@ from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.masked_values import masked_values, masked_words
 from logshipper_observe.model.metrics_rollup import metrics_rollup
+from logshipper_observe.model.missed_tasks import missed_tasks
 from logshipper_observe.model.overlay import Marks
 from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import table_text, text_of
@@ -137,6 +138,7 @@ def _document(
         "key_notes": reader.notes(),
         "hints": record_hints(reader),
         "masked": masked_values(reader),
+        "missed_tasks": missed_tasks(reader)._asdict(),
         "events": [_event_document(event) for event in reader.events()],
         "captures": [capture_document(capture) for capture in reader.captures],
         "last_lines": [
@@ -262,6 +264,8 @@ class _Page:
         yield "Output", [self._output()]
         if masked := masked_words(masked_values(self.reader)):
             yield "Masked", [safe(masked)]
+        if missed := missed_tasks(self.reader).words():
+            yield "Not captured", [Styled(missed, "yellow")]
         if job.records:
             choice = self.reader.x_axis()
             rule = f"rule {choice.rule} of 7" if choice.rule else "no key fits"

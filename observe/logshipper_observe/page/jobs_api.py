@@ -29,6 +29,7 @@ from logshipper_observe.model.documents import (
 )
 from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.masked_values import masked_values, masked_words
+from logshipper_observe.model.missed_tasks import missed_tasks
 from logshipper_observe.model.overlay import NO_MARKS, Marks
 from logshipper_observe.model.records import flat
 from logshipper_observe.page.answers import (
@@ -349,6 +350,7 @@ def job(ask: Ask) -> PageAnswer:
             "ledger": ledger_of(reader),
             "masked": masked_words(masked_values(reader)),
             "captures": [capture_document(capture) for capture in reader.captures],
+            "missed": missed_tasks(reader).words(),
             "live_status": {
                 STREAM_NAMES[stream]: {**moment("time", time_ns), "text": text}
                 for stream, (time_ns, text) in status.items()
@@ -359,6 +361,7 @@ def job(ask: Ask) -> PageAnswer:
             reader.is_over,
             document["captures"],
             document["masked"],
+            document["missed"],
             sorted(status.items()),
             marks.changed_ns,
         ]

@@ -191,7 +191,7 @@ def test_commands_show_it(fake: FakeLoki, ask: Ask) -> None:
     job = Pushing(fake)
     job.line(NS, "begun")
     job.close(**KILLED)
-    note = f"[logshipper: Slurm ended job {JOB} at 2026-01-01T12:00:00+00:00: TIMEOUT]"
+    note = f"[logshipper: killed: time limit (Slurm), job {JOB}, 2026-01-01T12:00:00+00:00]"
     end_job(fake, "TIMEOUT", job.began_ns + 51 * NS, note=note)
     assert json.loads(ask("ls", "--json", "--state", "timeout")[1])["jobs"][0]["job_id"] == JOB
     assert json.loads(ask("ls", "--json", "--state", "cancelled")[1])["jobs"] == []

@@ -170,18 +170,19 @@ def test_any_list_of_nodes(text: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "note"),
     [
-        ({}, "FAILED, exit code 7"),
-        ({"state": "CANCELLED", "exit": "0:15"}, "CANCELLED, signal 15"),
-        ({"state": "TIMEOUT", "exit": "0:1"}, "TIMEOUT"),
-        ({"state": "", "exit": "0:9"}, "signal 9"),
+        ({}, "failed (Slurm){}, exit code 7"),
+        ({"state": "CANCELLED", "exit": "0:15"}, "cancelled (Slurm){}, signal 15"),
+        ({"state": "TIMEOUT", "exit": "0:1"}, "killed: time limit (Slurm){}"),
+        ({"state": "OUT_OF_MEMORY", "exit": "0:125"}, "killed: out of memory (Slurm){}, signal 9"),
+        ({"state": "NODE_FAIL", "exit": "0:1"}, "node failed (Slurm){}"),
+        ({"state": "", "exit": "0:9"}, "ended (Slurm){}, signal 9"),
         ({"state": "COMPLETED", "exit": "0:0"}, ""),
         ({"state": "", "exit": "0:0"}, ""),
     ],
 )
 def test_the_line_for_the_log(fields: dict[str, str], note: str) -> None:
-    line = (
-        f"[logshipper: Slurm ended job 4711 at 2023-11-14T22:14:20+00:00: {note}]" if note else ""
-    )
+    place = ", job 4711, 2023-11-14T22:14:20+00:00"
+    line = f"[logshipper: {note.format(place)}]" if note else ""
     assert note_of(parse(**fields)) == line
 
 

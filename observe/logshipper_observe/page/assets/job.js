@@ -162,6 +162,7 @@ function factsOf(job, now) {
     ["Records", grouped(job.records)],
     job.bytes_printed ? ["Printed", `${size(job.bytes_printed)}, logged ${size(job.bytes_logged)}`] : null,
     job.masked ? ["Masked", visible(job.masked)] : null,
+    job.missed ? ["Not captured", job.missed] : null,
     job.attempts > 1 ? ["Attempts", grouped(job.attempts)] : null,
   ].filter(Boolean);
 }
