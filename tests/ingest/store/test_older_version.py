@@ -57,6 +57,7 @@ def test_its_jobs_are_read(home: Home, job: str) -> None:
     # fields that came later
     assert (document.pop("hints"), document.pop("start"), document.pop("details")) == ([], {}, {})
     assert document.pop("masked") == {}
+    assert document.pop("missed_tasks") == {"number": 0, "total": 0}
     assert all(isinstance(value, int | float) for value in document.pop("metrics_rollup").values())
     assert len(document.pop("last_lines")) == (2 if document["state"] == "FAILED" else 0)
     assert document.pop("limit_secs") is None
