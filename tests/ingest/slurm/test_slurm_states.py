@@ -204,7 +204,8 @@ def test_a_captured_job(controller: Controller) -> None:
         >= {"event": "job_ended", "state": "CANCELLED", "attempt": "1", "user": "ann"}.items()
     )
     assert note.metadata == (("attempt", "1"), ("job_id", JOB), ("note", "1"), ("user", "ann"))
-    assert note.line.decode().endswith("CANCELLED, signal 15]")
+    assert note.line.decode().startswith(f"[logshipper: cancelled (Slurm), job {JOB}, ")
+    assert note.line.decode().endswith(", signal 15]")
     assert all(
         label in note.labels
         for label in ('host="ctl"', 'cluster="local"', 'stream="stdout"', "logshipper")
