@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from logshipper import __version__
 from logshipper.fault_points import NAMES
 from logshipper.start.cli import build_parser
 from logshipper_grafana.tool.cli import build_parser as grafana_parser
@@ -326,9 +327,12 @@ def test_dependencies_are_documented_as_locked() -> None:
             assert version in line, f"{package} is locked at {version}"
 
 
-def test_changelog_has_this_version_or_what_comes() -> None:
+def test_changelog_has_this_version_in_short_entries() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
-    assert "## [Unreleased]" in text
+    assert f"## [{__version__}]" in text
+    assert len(text.splitlines()) <= 60
+    for entry in re.findall(r"^- (.*)$", text, re.MULTILINE):
+        assert len(re.sub(r"\]\([^)]*\)", "]", entry).split()) <= 25, entry
 
 
 def test_tests_that_guarantees_name_exist() -> None:
