@@ -31,8 +31,9 @@ from benchmarks.cluster_logs import (
 )
 from logshipper_grafana.parts import links
 from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
+from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.x_axis import XAxis
 from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import requests
 
 from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
+from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.model.ledger import COLUMNS
 from tests.servers.progress import Progress
 from tests.servers.running import PrometheusServer

@@ -10,7 +10,8 @@ import pytest
 import requests
 import yaml
 
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
+from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
 from tests.servers.running import PrometheusServer, free_port, prometheus_program
 from tests.tools.captured_runs import wait_until

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
 from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.slurm_hours import HourSums

@@ -90,11 +90,11 @@ def job_metrics(
     section: MetricsSection | None = None,
     *,
     host: str = "n1",
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] = lambda _: None,
     clock: Callable[[], int] = lambda: START_NS + 61 * SECOND,
 ) -> JobMetrics:
     """With a clock of its own, which says that FakeCaptures are alive."""
-    return JobMetrics(section or MetricsSection(), "c1", host, say=say, clock=clock)
+    return JobMetrics(section or MetricsSection(), "c1", host, log=log, clock=clock)
 
 
 def samples(text: str, family: str) -> dict[Labels, float]:

@@ -12,8 +12,8 @@ from logshipper_ingest.agent.learner import Learner
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig, parse
 from logshipper_ingest.loki.client import LokiClient
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
-from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.model.job import EVENT_KINDS
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping.delivery import Delivery

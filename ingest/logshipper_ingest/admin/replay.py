@@ -24,7 +24,7 @@ from logshipper.errors import QueryError
 from logshipper.fault_points import fault_point
 from logshipper_ingest.agent.sink_parts import make_delivery
 from logshipper_ingest.config.sink_config import Server, SinkConfig
-from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.servers import logql
 from logshipper_ingest.servers.loki_push import Entry, encode_metadata
 from logshipper_ingest.shipping.delivery import Stopped, TenantWaits

@@ -29,7 +29,7 @@ from logshipper_ingest.agent.node_spool import (
     sync_capture,
 )
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.metrics.metrics_server import SOCKET_REFUSALS
+from logshipper_ingest.metrics.agent_metrics import SOCKET_REFUSALS
 from logshipper_ingest.sockets.peer import Accounts, Peer, PeerUnknown, credentials, identify
 from logshipper_ingest.sockets.socket_file import bind, unlink_own
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from logshipper.errors import LogshipperError
 from logshipper.fault_points import fault_point
 from logshipper_ingest.console.service_log import Kind, LogLine
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
-from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount, Rows
 from logshipper_ingest.model.job import derived_state
 from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn

@@ -41,8 +41,9 @@ from logshipper_ingest.config.loki_section import FIRST_SINK
 from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.service_log import Kind, LastNotice, LogLine, Notice, dropped_count
 from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
+from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.metrics.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
 from logshipper_ingest.shipping.disk_metrics import DiskMetrics
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
@@ -95,7 +96,7 @@ class NodeAgent:
 
     def _assemble(self, config: AgentConfig, say: Say) -> None:
         self._metrics = AgentMetrics(config.agent.cluster, config.agent.host)
-        jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, say=say)
+        jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, log=say)
         self._job_metrics = jobs
         self._learner = Learner(
             self._checkpoints,
@@ -213,7 +214,7 @@ class NodeAgent:
             if remote_write is not None and self._remote_write is not None:
                 remote_write.join(LAST_WORDS_SECS)
                 if remote_write.is_alive():
-                    self._remote_write.say_lost()
+                    self._remote_write.log_unsent()
             server.close()
             self._end()
             if self._ending:

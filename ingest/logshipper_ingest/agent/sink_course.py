@@ -12,8 +12,8 @@ from logshipper.private_folder import make_private_folder
 from logshipper_ingest.agent.sink_parts import make_delivery, push_client
 from logshipper_ingest.config.sink_config import Server, SinkConfig, is_loki
 from logshipper_ingest.console.service_log import other_words
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.shipping.disk_metrics import QuarantineMetrics
 from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
 from logshipper_ingest.shipping.quarantine import Quarantine

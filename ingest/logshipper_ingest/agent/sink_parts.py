@@ -8,7 +8,7 @@ from logshipper_ingest.config.sink_config import Server, SinkConfig, is_influxdb
 from logshipper_ingest.influxdb.client import InfluxdbClient
 from logshipper_ingest.influxdb.influxdb_sink import InfluxdbSink
 from logshipper_ingest.loki.client import LokiClient
-from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.metrics.agent_metrics import SinkMetrics
 from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.sink import PushClient, Sink

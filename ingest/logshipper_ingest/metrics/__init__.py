@@ -1,2 +1,1 @@
-"""What Prometheus sees: series of jobs and of the agent, served at /metrics or written to it; and a
-client that asks it."""
+"""Series of jobs and of the agent for Prometheus, scraped or by remote write; a Prometheus client."""

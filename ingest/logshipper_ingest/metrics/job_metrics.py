@@ -1,13 +1,11 @@
-"""What Prometheus gets to know of this node's jobs: the latest values, the X axis, state, ledger
-(docs/metrics.md).
+"""Series of this node's jobs: the latest values, the X axis, state and ledger (docs/metrics.md).
 
-Strategy: `update` copies what it is given and marks the job as changed, so that it costs its
-caller, another thread, little; keys are ranked and series written at scrape time, and kept as text
-until the job changes. A capture that is over is merged into its job for good: a job's ranks outlive
-the captures that max_captures leaves out.
+`update` only copies a capture's values and marks its job as changed, so it costs the calling thread
+little. A scrape ranks keys and writes series; their text is cached until the job changes. A finished
+capture is merged into its job for good: a job's ranks outlive the captures that max_captures drops.
 
-Limits: max_captures captures, of those that are over the oldest go first; MAX_JOB_KEYS keys of a
-job are compared, max_keys shown; MAX_SLURM_ENDS ends of Slurm's. What is left out is counted and
+Limits: max_captures captures, of which the oldest finished ones go first; MAX_JOB_KEYS compared and
+max_keys shown keys of a job; MAX_SLURM_ENDS ends of jobs by Slurm. Everything omitted is counted and
 logged.
 """
 
@@ -43,18 +41,17 @@ from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, XAxis
 from logshipper_ingest.spool.capture_folder import Identity
 
 MAX_JOB_KEYS = 1024
-MAX_KEYS_LOGGED = 20  # of a job: the agent's log is everybody's
+MAX_KEYS_LOGGED = 20  # of a job: all users share the agent's log
 MAX_SLURM_ENDS = 20_000
-# captures that were left out: those beyond are left out as well, but not counted
-_MAX_REMEMBERED = 100_000
+_MAX_REMEMBERED = 100_000  # omitted captures; further ones are not counted
 
 
 @dataclass(frozen=True)
 class CaptureView:
-    """A capture as it is now; times are ns since 1970. What may change later (ledger, axis, latest)
-    is copied by whoever gets the view."""
+    """The present state of a capture. `JobMetrics` copies its mutable values: ledger, axis, latest.
+    Times are ns since 1970."""
 
-    key: str  # tells it from all others on this node
+    key: str  # unique on this node
     identity: Identity
     state: str
     exit_code: int | None
@@ -64,32 +61,32 @@ class CaptureView:
     heartbeat_ns: int
     mode: str
     reason: str
-    ledger: Json  # settled, {} where there is none yet
+    ledger: Json  # settled, {} before the first one
     lines: int
     records: int
     bytes_printed: int
     bytes_logged: int
-    nodes: int  # that its job has, 0 where none is known
+    nodes: int  # of its job, 0 if unknown
     axis: XAxis
     latest: Mapping[Path, Number]  # the last number of each key
-    over: bool  # all was ingested, and nothing follows
+    over: bool  # everything is ingested, and nothing follows
 
 
 class _Job:
-    """A job's captures on this node. closed: the trends of those that are over, closed_records: of
-    those, too."""
+    """A job's captures on this node."""
 
     def __init__(self, job_id: str, labels: str, keys: JobKeys) -> None:
         self.job_id = job_id
         self.labels = labels
         self.keys = keys
         self.captures: dict[str, CaptureValues] = {}
+        # of finished captures
         self.closed: dict[Path, Trend] = {}
         self.closed_records = 0
-        # over its whole life: two threads add, so that some may be too many
+        # over the job's whole life; two threads add, so there may be some too many
         self.compared: set[Path] = set()
         self.not_compared = 0  # keys past MAX_JOB_KEYS
-        self.over_ns: int | None = None  # when it was first seen that all captures were over
+        self.over_ns: int | None = None  # when `expire` first found all captures over
         self.changes = 0
         # of the last scrape
         self.written_changes = -1
@@ -97,13 +94,13 @@ class _Job:
         self.texts: dict[str, str] = {}
 
     def close(self, capture: CaptureValues) -> None:
-        """Merges the trends of a capture that is over, for good."""
+        """Merge the trends of a finished capture for good."""
         self.not_compared += _merge(self.closed, capture.trends, self.compared)
         self.closed_records += capture.records
         capture.trends = {}
 
     def values(self) -> JobValues:
-        """All that a scrape needs, as of now; trends: of the captures that are over."""
+        """Return the present values for a scrape, with the trends of finished captures only."""
         records = self.closed_records + sum(
             capture.records for capture in self.captures.values() if not capture.over
         )
@@ -113,11 +110,7 @@ class _Job:
 
 
 class JobMetrics(Collector):
-    """The series of this node's jobs. All methods may be called from any thread.
-
-    section: listen is not looked at. cluster, host: labels. say: logs a sentence when a key or a
-    capture is left out. clock: nanoseconds since 1970.
-    """
+    """The series of this node's jobs. Any thread may call any method."""
 
     def __init__(
         self,
@@ -125,20 +118,20 @@ class JobMetrics(Collector):
         cluster: str,
         host: str,
         *,
-        say: Callable[[str], None] | None = None,
-        clock: Callable[[], int] = time.time_ns,
+        log: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], int] = time.time_ns,  # ns since 1970
     ) -> None:
         self._section = section
         self._cluster = cluster
         self._host = host
-        self._say = say
+        self._log = log
         self._clock = clock
-        self._lock = threading.Lock()  # for what update and expire change
-        # for keys and texts of jobs; taken before the other one
+        self._lock = threading.Lock()  # of everything that update and expire change
+        # of keys and texts of jobs; always taken before the other lock
         self._scrape_lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[str, _Job] = {}  # by the capture's key
-        # by job and attempt: when it was reported, its lines
+        # by job and attempt: time of the report, its lines
         self._slurm_ends: dict[tuple[str, int], tuple[int, str, str]] = {}
         self._over = 0
         self._left_out: set[str] = set()
@@ -149,17 +142,17 @@ class JobMetrics(Collector):
             registry=None,
         )
         for reason in REASONS:
-            self.keys_left_out.labels(reason)  # shown as 0
+            self.keys_left_out.labels(reason)  # so that it shows 0
         self.captures_left_out = Counter(
             "logshipper_agent_captures_left_out",
             "Captures that no series shows: over max_captures.",
             registry=None,
         )
 
-    # ---- learning
+    # ---- taking values
 
     def update(self, view: CaptureView) -> None:
-        """Takes what is known of a capture now. A capture that is over stays over."""
+        """Take the present state of a capture. A finished capture stays finished."""
         if not self._section.job_values:
             return
         with self._lock:
@@ -174,9 +167,9 @@ class JobMetrics(Collector):
     def slurm_ended(
         self, job_id: str, attempt: int, state: str, end_secs: int, *, start_secs: int = 0
     ) -> int:
-        """How Slurm ended an attempt of a captured job, wherever it ran; the last word counts.
-        end_secs, start_secs: since 1970, start 0 where it isn't known. Returns how many such ends,
-        the oldest, are left out for it."""
+        """Take how Slurm ended an attempt of a captured job on any node; the last report counts.
+        Times are seconds since 1970, start_secs 0 if unknown. Return the number of older ends that
+        had to make room."""
         if not self._section.job_values:
             return 0
         labels = self._job_labels(job_id)
@@ -218,7 +211,7 @@ class JobMetrics(Collector):
             self._over += 1
 
     def _make_room(self) -> None:
-        """Takes out the capture that has been over for longest."""
+        """Remove the capture that ended first."""
         over = (
             (capture.ended_ns or capture.heartbeat_ns, key)
             for key, job in self._job_of.items()
@@ -238,21 +231,19 @@ class JobMetrics(Collector):
             return
         self._left_out.add(key)
         self.captures_left_out.inc()
-        if self._say is not None:
-            cap = self._section.max_captures
-            words = (
-                f"metrics: a capture of job {job_id} is left out: [metrics] max_captures is {cap}"
-            )
-            self._say(LogLine(words, job=job_id))
+        cap = self._section.max_captures
+        words = f"metrics: a capture of job {job_id} is left out: [metrics] max_captures is {cap}"
+        self._log(LogLine(words, job=job_id))
 
     def expire(self, now_ns: int) -> None:
-        """Forgets jobs all captures of which were over expire_secs ago. Call it about once a
-        second: a job's time runs from the first call that finds it over, so that what is learnt
-        late is shown for as long."""
+        """Forget jobs whose captures all ended expire_secs ago. Call it about once a second: a
+        job's time runs from the first call that finds it over, so late news shows as long."""
         oldest_ns = now_ns - int(self._section.expire_secs * 1e9)
         with self._lock:
             for key in [
-                key for key, (told_ns, _, _) in self._slurm_ends.items() if told_ns <= oldest_ns
+                key
+                for key, (reported_ns, *_) in self._slurm_ends.items()
+                if reported_ns <= oldest_ns
             ]:
                 del self._slurm_ends[key]
             for job_id, job in list(self._jobs.items()):
@@ -273,20 +264,20 @@ class JobMetrics(Collector):
             nonlocal log_count
             self.keys_left_out.labels(reason).inc()
             log_count += 1
-            if self._say is None or log_count > MAX_KEYS_LOGGED:
+            if log_count > MAX_KEYS_LOGGED:
                 return
             key = ".".join(path)
             key_text = ascii(key if len(key) <= 60 else key[:57] + "...")
             more = "; more keys of it are only counted" if log_count == MAX_KEYS_LOGGED else ""
             words = f"metrics: key {key_text} of job {job_id} is left out: {reason}{more}"
-            self._say(LogLine(words, job=job_id))
+            self._log(LogLine(words, job=job_id))
 
         return JobKeys(self._section.max_keys, self._section.max_label_bytes, leave_out)
 
-    # ---- telling
+    # ---- writing series
 
     def text(self) -> str:
-        """All series in Prometheus' text format 0.0.4; OpenMetrics has the same lines for them."""
+        """Return all series in Prometheus' text format 0.0.4, which OpenMetrics shares for gauges."""
         with self._scrape_lock:
             with self._lock:
                 jobs = list(self._jobs.values())
@@ -305,14 +296,14 @@ class JobMetrics(Collector):
             return "".join(parts)
 
     def _write(self, job: _Job) -> None:
-        """Writes a job's series again where it has changed, or time has changed it."""
+        """Write a job's series again if the job, or its state by the clock, has changed."""
         now_ns = self._clock()
         if job.written_changes == job.changes and now_ns <= job.valid_until_ns:
             return
         with self._lock:
             job.written_changes = job.changes
             values = job.values()
-        # no longer locked: a capture's values are replaced, never changed
+        # without the lock: a capture's values are replaced, never changed
         for capture in values.captures:
             values.not_compared += _merge(values.trends, capture.trends, job.compared)
         signs = [
@@ -324,18 +315,17 @@ class JobMetrics(Collector):
         job.texts = job_series(values, job.keys, now_ns)
 
     def collect(self) -> Iterator[Metric]:
-        """For a registry. It goes through the text, which is slower by far: a server of its own
-        takes `text`."""
+        """Yield all metrics for a registry. It parses the text, so `text` is far faster."""
         yield from text_string_to_metric_families(self.text())
         yield from self.counters()
 
     def counters(self) -> Iterator[Metric]:
-        """What was left out: shown even where job_values is off."""
+        """Yield the counters of omissions, which show even without job_values."""
         yield from self.keys_left_out.collect()
         yield from self.captures_left_out.collect()
 
     def describe(self) -> Iterator[Metric]:
-        """What may be collected, with no samples: a registry asks it about names."""
+        """Yield the metrics without samples: a registry checks their names."""
         yield from (Metric(family, help_text, "gauge") for family, help_text in FAMILIES.items())
         yield from self.counters()
 
@@ -343,8 +333,8 @@ class JobMetrics(Collector):
 def _values_of(
     view: CaptureView, labels: tuple[str, str], before: CaptureValues | None
 ) -> CaptureValues:
-    """A copy of what changes. before: the capture's values until now; what is over stays so, merged
-    already."""
+    """Return a copy of a view's values. before: the capture's previous values; a finished capture
+    stays finished, and its trends are merged already."""
     trends: Mapping[Path, Trend] = {}
     over = view.over
     if before is not None and before.over:
@@ -379,8 +369,8 @@ def _values_of(
 
 
 def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend], compared: set[Path]) -> int:
-    """compared: all keys of the job that ever had room, which new ones are added to. Returns how
-    many had none."""
+    """Merge trends, adding their keys to those compared while there is room. Return the number of
+    keys without room."""
     left_out = 0
     for path, trend in trends.items():
         trend_so_far = into.get(path)

@@ -1,8 +1,7 @@
 """A job's series as lines of Prometheus' text format (docs/metrics.md). Pure.
 
-Lines are built of pieces of text that stay the same from scrape to scrape (labels of a job, a
-capture, a key): a node may have ten thousand of them. Whatever stands in a label is escaped;
-numbers are written exactly.
+A node may have ten thousand series, so lines are built from texts that stay the same from scrape to
+scrape: the labels of a job, a capture and a key. Label values are escaped; numbers are exact.
 """
 
 from collections.abc import Mapping
@@ -20,35 +19,34 @@ from logshipper_ingest.spool.capture_folder import Identity
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # of a job, from the controller's agent
 SLURM_START = "logshipper_job_slurm_start_time_seconds"
 FAMILIES = {
-    "logshipper_x_rank": "How good a key is as X axis of its job's graphs: the rule, and the place in the alphabet.",
+    "logshipper_x_rank": "Rank of a key as X axis of its job's graphs: the rule, and the place in the alphabet.",
     "logshipper_key": "Metadata records with a number for the key.",
     "logshipper_records": "Metadata records.",
     "logshipper_keys_left_out": "Numeric keys that no series shows.",
-    "logshipper_job_info": "A capture of a job: whose it is, and where.",
-    "logshipper_job_state": "The state that a capture of a job is in.",
-    "logshipper_job_nodes": "How many nodes its job has, as the scheduler says.",
-    "logshipper_job_mode": "What of a job's output is logged.",
-    "logshipper_job_start_time_seconds": "When it started, since 1970.",
-    "logshipper_job_end_time_seconds": "When it ended, since 1970.",
-    SLURM_START: "When Slurm started an attempt of a job that it has ended, since 1970.",
-    SLURM_END: "How Slurm ended an attempt of a job, and when, since 1970.",
+    "logshipper_job_info": "A capture of a job: its owner and its node.",
+    "logshipper_job_state": "The state of a capture of a job.",
+    "logshipper_job_nodes": "Number of nodes of its job, by its scheduler.",
+    "logshipper_job_mode": "The mode of a capture: the logged part of its output.",
+    "logshipper_job_start_time_seconds": "Its start, since 1970.",
+    "logshipper_job_end_time_seconds": "Its end, since 1970.",
+    SLURM_START: "Start of an attempt of a job that Slurm has ended, since 1970.",
+    SLURM_END: "State and time of the end of an attempt by Slurm, since 1970.",
     "logshipper_job_heartbeat_time_seconds": "Its last sign of life, since 1970.",
     "logshipper_job_exit_code": "Its exit code.",
     "logshipper_job_signal": "The signal that ended it.",
-    "logshipper_job_lines": "Its ledger: what became of its lines.",
-    "logshipper_job_bytes": "Bytes that it printed, and bytes of them that were logged.",
+    "logshipper_job_lines": "Its ledger: lines by outcome.",
+    "logshipper_job_bytes": "Bytes that it printed, and logged bytes of these.",
     "logshipper_metadata_value": "The latest number of a key.",
 }
 _STREAMS = ("stdout", "stderr")
-_MAX_EXACT = 1 << 53  # integers up to here are floats as they are
+_MAX_EXACT = 1 << 53  # floats hold all integers up to here exactly
 
 
 @dataclass(slots=True)
 class CaptureValues:
-    """A capture as its series show it; fields are as in `CaptureView` where nothing else is
-    noted."""
+    """A capture's values for its series; fields without a comment are those of `CaptureView`."""
 
-    labels: tuple[str, str]  # as `capture_labels` gives them
+    labels: tuple[str, str]  # from `capture_labels`
     source: Source
     state: str
     mode: str
@@ -63,7 +61,7 @@ class CaptureValues:
     bytes_logged: int
     nodes: int
     latest: Mapping[Path, Number]
-    trends: Mapping[Path, Trend]  # of its keys, {} once they are merged into its job
+    trends: Mapping[Path, Trend]  # of its keys, {} once merged into its job
     over: bool
 
 
@@ -71,16 +69,16 @@ class CaptureValues:
 class JobValues:
     """A job at one moment."""
 
-    labels: str  # the job's own, as text
+    labels: str  # as text
     captures: list[CaptureValues]
     trends: dict[Path, Trend]
     records: int
-    not_compared: int  # keys that there was no room for
+    not_compared: int  # keys without room
 
 
 def number_text(value: Number) -> str | None:
-    """Exact, but for integers beyond 2^53, which are rounded to a float; None where no float is
-    that large. NaN and infinities as Prometheus writes them."""
+    """Return a number as Prometheus writes it, exactly up to 2^53. Larger integers are rounded to a
+    float; None if no float is that large."""
     if type(value) is int:
         if -_MAX_EXACT <= value <= _MAX_EXACT:
             return repr(value)
@@ -98,7 +96,7 @@ def family_header(family: str) -> str:
 
 
 def capture_labels(job_labels: str, identity: Identity, host: str) -> tuple[str, str]:
-    """The labels of a capture's series, and those of its logshipper_job_info."""
+    """Return the labels of a capture's series, and those of its logshipper_job_info."""
     place = f'step="{escape(identity.step)}",task="{identity.task}"'
     labels = f'{job_labels},attempt="{identity.attempt}",{place}'
     facts = {
@@ -112,17 +110,17 @@ def capture_labels(job_labels: str, identity: Identity, host: str) -> tuple[str,
 
 
 def slurm_end_series(job_labels: str, attempt: int, state: str, end_secs: int) -> str:
-    """The line that says how Slurm ended an attempt."""
+    """Return the line for the end of an attempt."""
     return f'{SLURM_END}{{{job_labels},attempt="{attempt}",state="{escape(state)}"}} {end_secs}\n'
 
 
 def slurm_start_series(job_labels: str, attempt: int, start_secs: int) -> str:
-    """The line that says when Slurm started an attempt."""
+    """Return the line for the start of an attempt."""
     return f'{SLURM_START}{{{job_labels},attempt="{attempt}"}} {start_secs}\n'
 
 
 def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
-    """The lines of each family that the job has series of."""
+    """Return the job's lines by family."""
     lines: dict[str, list[str]] = {family: [] for family in FAMILIES}
     key_labels, left_out = keys.visible_keys(values.trends)
     if values.not_compared:
@@ -167,7 +165,7 @@ def _write_keys(
         value = str(rank(rule, labels.code, labels.place))
         if rule:
             ranks.append(f'{begin_rank},choice="auto",{key_label}{value}\n')
-        if key != "auto":  # two series with the same labels would be one; `auto` stays what it is
+        if key != "auto":  # its series would have the same labels as the automatic choice
             ranks.append(f'{begin_rank},choice="{key}",{key_label}{value}\n')
         trend = values.trends[path]
         x_axis = key_labels.get(trend.own_x[1])
@@ -183,8 +181,7 @@ def _write_keys(
 
 
 def _newest_of_each_source(captures: list[CaptureValues]) -> list[CaptureValues]:
-    """One capture for each attempt, step and task: two with the same labels would spoil the
-    scrape."""
+    """Return one capture per attempt, step and task: equal labels would spoil the scrape."""
     newest: dict[Source, CaptureValues] = {}
     for capture in captures:
         newest_so_far = newest.get(capture.source)
@@ -194,7 +191,7 @@ def _newest_of_each_source(captures: list[CaptureValues]) -> list[CaptureValues]
 
 
 def _secs(time_ns: int) -> float:
-    """To a millisecond: VictoriaMetrics keeps no more digits of such a number for sure."""
+    """Return seconds to a millisecond: VictoriaMetrics may drop further digits."""
     return time_ns // 10**6 / 1000
 
 

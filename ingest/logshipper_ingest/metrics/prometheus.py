@@ -1,8 +1,8 @@
-"""A client of Prometheus' HTTP interface: questions, targets, what it runs with.
+"""A client of Prometheus' HTTP interface
+(https://prometheus.io/docs/prometheus/latest/querying/api/): queries, targets, settings.
 
-A client belongs to one thread at a time. Every method raises QueryError, and nothing else. Times
-are nanoseconds since 1970; Prometheus itself has milliseconds. (Interface:
-https://prometheus.io/docs/prometheus/latest/querying/api/)
+A client belongs to one thread at a time. Every method raises QueryError and nothing else. Times are
+nanoseconds since 1970; Prometheus has milliseconds.
 """
 
 from collections.abc import Mapping
@@ -22,31 +22,30 @@ __all__ = ["PrometheusClient", "Sample", "Series", "Target"]
 
 
 class Series(NamedTuple):
-    """labels: with `__name__` where the query keeps it; samples: one, for an instant."""
+    """A series of an answer."""
 
-    labels: Mapping[str, str]
-    samples: list[Sample]
+    labels: Mapping[str, str]  # with `__name__` if the query keeps it
+    samples: list[Sample]  # one for an instant query
 
 
 class Target(NamedTuple):
-    """What Prometheus scrapes."""
+    """A target of Prometheus' scrapes."""
 
     labels: Mapping[str, str]
     scrape_url: str
     health: str  # up, down or unknown
-    last_error: str  # of the last scrape, "" where it went well
-    interval_secs: float | None  # None where Prometheus doesn't say
+    last_error: str  # of the last scrape, "" if it succeeded
+    interval_secs: float | None  # None if Prometheus doesn't report it
 
 
 class PrometheusClient(ServerClient):
-    """access: address, credentials, TLS; or only an address. max_answer_bytes: larger answers are
-    errors."""
+    """A client of one server."""
 
     kind = "Prometheus"
     _ready_path = "/-/ready"
 
     def query(self, promql: str, *, time_ns: int | None = None) -> list[Series]:
-        """Answers an instant query; time_ns: None for now. A scalar is a series without labels."""
+        """Answer an instant query, by default for now. A scalar is a series without labels."""
         return self._series(
             "query", {"query": promql} | ({} if time_ns is None else {"time": _seconds(time_ns)})
         )
@@ -54,8 +53,7 @@ class PrometheusClient(ServerClient):
     def query_range(
         self, promql: str, begin_ns: int, end_ns: int, *, step_secs: float
     ) -> list[Series]:
-        """Answers a query over a range, both ends included, with a sample each step_secs (at most
-        11,000)."""
+        """Answer a query over a range, ends included, with at most 11,000 samples."""
         params = {
             "query": promql,
             "start": _seconds(begin_ns),
@@ -67,7 +65,7 @@ class PrometheusClient(ServerClient):
     def series(
         self, *selectors: str, begin_ns: int | None = None, end_ns: int | None = None
     ) -> list[dict[str, str]]:
-        """Label sets of the series that selectors find."""
+        """Return the label sets of the selected series."""
         params: dict[str, str | list[str]] = {"match[]": list(selectors)}
         params |= {
             name: _seconds(at)
@@ -78,21 +76,21 @@ class PrometheusClient(ServerClient):
         return [labels_of(labels) for labels in series] if isinstance(series, list) else []
 
     def targets(self) -> list[Target]:
-        """All that are scraped."""
+        """Return all active targets."""
         answer = self._ask("targets", {"state": "active"})
         active = answer.get("activeTargets") if isinstance(answer, dict) else None
         return [_target(target) for target in active or [] if isinstance(target, dict)]
 
     def build_info(self) -> dict[str, str]:
-        """`version`, `revision`, `goVersion` and others."""
+        """Return `version`, `revision`, `goVersion` and others."""
         return labels_of(self._ask("status/buildinfo"))
 
     def flags(self) -> dict[str, str]:
-        """Its command line, with defaults, such as `storage.tsdb.retention.time`."""
+        """Return its command-line flags with defaults, such as `storage.tsdb.retention.time`."""
         return labels_of(self._ask("status/flags"))
 
     def config(self) -> dict[str, Any]:
-        """Its configuration (Any: YAML)."""
+        """Return its configuration (Any: YAML)."""
         answer = self._ask("status/config")
         text = answer.get("yaml") if isinstance(answer, dict) else None
         return yaml_table(text.encode() if isinstance(text, str) else b"", self.name)

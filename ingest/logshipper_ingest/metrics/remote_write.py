@@ -1,21 +1,21 @@
-"""Sends what /metrics shows to Prometheus by remote write 1.0, for nodes that it can't scrape
+"""Sends the text of /metrics to Prometheus by remote write 1.0, from nodes that it can't scrape
 (docs/metrics.md).
 
-Strategy: every interval_secs a thread of its own encodes, compresses and queues a round, so that
-none is missed while a server says nothing; the head of the queue is sent until it is taken or given
-up. Nothing is tried for ever: Prometheus rolls a whole request back
-for one sample that it doesn't take, by a 400, or (2.42, with an out-of-order window) by a 500 that
-never ends. So where a sample of our own is taken next to it, the request is at fault: it is halved
-until the samples at fault are alone, and these are dropped. Where none is taken, the server or its
-configuration is at fault, and all wait, until they are older than max_age_secs.
+Every interval_secs a thread encodes, compresses and queues a round, even while the server is silent.
+Another thread sends the head of the queue until the server accepts it or the sender drops it.
 
-A node whose clock is ahead would have Prometheus refuse what honest nodes send. So an empty request
-asks for the server's time before any sample goes out, and again where the node's clock was set;
-where the two differ by over MAX_OFF_SECS, the server's counts.
+Nothing is retried for ever. Prometheus rolls back a whole request for one bad sample, by a 400, or
+(2.42, with an out-of-order window) by a 500 that never ends. To find the culprit, the sender pushes
+a probe, a sample of its own. If the server accepts the probe, the request is at fault: the sender
+halves it until the bad samples are alone, and drops these. If not, the server or its configuration
+is at fault, and all requests wait up to max_age_secs.
 
-Limits: queue_max_bytes of compressed requests, the oldest go first; MAX_SPLITS halvings of a
-request. What is dropped is counted by reason, and said, each reason once until a round has gone
-well.
+A node whose clock is ahead would make Prometheus refuse the samples of other nodes. So an empty
+request asks for the server's time before the first sample, and again after the node's clock was set.
+If the two clocks differ by over MAX_OFF_SECS, samples get the server's time.
+
+Limits: queue_max_bytes of compressed requests, of which the oldest go first; MAX_SPLITS halvings of
+a request. Dropped samples are counted by reason. Each reason is logged once until a round succeeds.
 """
 
 import random
@@ -38,13 +38,12 @@ from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.loki_push import compress
 from logshipper_ingest.servers.server_calls import ServerClient
 
-# of a request and its parts: some bad samples are found, a thousand aren't looked for
-MAX_SPLITS = 64
-TRIES = 3  # of a request that is answered by 500, before another one is tried next to it
+MAX_SPLITS = 64  # of a request and its parts: enough for some bad samples, not for a thousand
+TRIES = 3  # of a request that gets a 500, before a probe
 MAX_ANSWER_BYTES = 64 << 10
-MAX_OFF_SECS = 30.0  # by which the node's clock may differ from the server's
-_SET_MS = 5000  # a clock that moved so far against the one that only rises was set
-EMPTY = compress(b"")  # a request
+MAX_OFF_SECS = 30.0  # tolerated difference between the node's clock and the server's
+_SET_MS = 5000  # a larger step against the monotonic clock means that the clock was set
+EMPTY = compress(b"")  # a request without samples
 PROBE = "logshipper_agent_remote_write_probe"
 DROP_REASONS = ("too_old", "duplicate", "other", "queue_full", "expired", "ahead")
 _HEADERS = {
@@ -53,31 +52,31 @@ _HEADERS = {
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
 _TAKEN = (200, 202, 204)
-_REASONS = (  # Prometheus' words, and those of others that speak remote write
+_REASONS = (  # by the messages of Prometheus and other servers
     ("duplicate", re.compile(r"duplicate sample|same timestamp|duplicate timestamp", re.I)),
     ("too_old", re.compile(r"out of bounds|too old|out of order|out-of-order|old sample", re.I)),
 )
 
 
 class RemoteWriteClient(ServerClient):
-    """access: url is the whole address, such as http://prometheus.example.org:9090/api/v1/write."""
+    """A client of one URL, such as http://prometheus.example.org:9090/api/v1/write."""
 
     kind = "Remote write"
 
     def push(self, body: bytes) -> int | None:
-        """Sends a compressed request; returns the server's time in ns, to a second, None where it
-        gives none. Raises PushError."""
+        """Send a compressed request; return the server's time in ns, to a second, or None if the
+        answer has none. Raises PushError."""
         return self._push("", body, _HEADERS, _TAKEN).date_ns
 
 
 def own_labels(cluster: str, host: str) -> dict[str, str]:
-    """What every series of an agent gets, as a scrape would give it; hosts of two clusters may have
-    one name."""
+    """Return the labels that a scrape would add to every series of an agent. Hosts of two clusters
+    may share a name."""
     return {"job": "logshipper-agent", "instance": f"{cluster}/{host}"}
 
 
 def probe(labels: Mapping[str, str], time_ms: int) -> bytes:
-    """A request with a sample of our own."""
+    """Return a request with one sample of the agent's own."""
     encoder = SeriesEncoder(labels)
     return compress(encoder.sample(encoder.head(PROBE), 1.0, encode_time(time_ms)))
 
@@ -88,16 +87,16 @@ class RemoteWriteMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         name = "logshipper_agent_remote_write"
         self.samples = Counter(
-            f"{name}_samples", "Samples that were taken by remote write.", registry=registry
+            f"{name}_samples", "Samples that the server accepted.", registry=registry
         )
         self.dropped_samples = Counter(
-            f"{name}_dropped_samples", "Samples that were given up.", ["reason"], registry=registry
+            f"{name}_dropped_samples", "Dropped samples.", ["reason"], registry=registry
         )
         self.retries = Counter(
-            f"{name}_retries", "Requests that were tried again.", ["reason"], registry=registry
+            f"{name}_retries", "Retried requests.", ["reason"], registry=registry
         )
         self.queue_bytes = Gauge(
-            f"{name}_queue_bytes", "Bytes of requests that wait, compressed.", registry=registry
+            f"{name}_queue_bytes", "Bytes of queued requests, compressed.", registry=registry
         )
         for reason in DROP_REASONS:
             self.dropped_samples.labels(reason)
@@ -105,12 +104,11 @@ class RemoteWriteMetrics:
 
 @dataclass(slots=True)
 class _Origin:
-    """What the parts of one request share. splits: that are left; has_accepted_part: a part of it
-    was taken; beside: a sample of our own was taken next to it."""
+    """Common state of the parts of one request."""
 
-    splits: int = MAX_SPLITS
+    splits: int = MAX_SPLITS  # still allowed
     has_accepted_part: bool = False
-    beside: bool = False
+    is_probe_accepted: bool = False
 
 
 @dataclass(slots=True)
@@ -129,35 +127,32 @@ def _request(series: Sequence[bytes], time_ms: int, origin: _Origin) -> _Request
 class WriteState(NamedTuple):
     """The state of remote write, for `status`."""
 
-    taken_ns: int  # the node's time when a request was taken last, 0 where none was
+    taken_ns: int  # the node's time when the server accepted the last request, or 0
     waiting_bytes: int  # of requests, compressed
     dropped: dict[str, int]  # samples by reason, since the agent's start
-    # of the last answer that took no request (status 0: there was none), 0 and "" where all did
+    # of the last failed request (status 0: no answer), 0 and "" if none failed
     refused_ns: int
     status: int
     words: str
 
 
 class _Clocks(NamedTuple):
-    """off_ms: the node's less the server's, 0 where that is little; rose_ms: what lay between the
-    node's two clocks."""
+    """Differences between clocks when the server last answered."""
 
-    off_ms: int
-    rose_ms: float
+    off_ms: int  # the node's less the server's, 0 if small
+    offset_ms: float  # the node's less its monotonic clock
 
 
 class RemoteWrite:
-    """Sends rounds of samples. `run` is one thread's; tests call `turn` instead. labels: of every
-    series; text: what /metrics shows now; clock: seconds that only rise; wall_ms: the node's clock;
-    max_off_secs: what is no difference between that and the server's."""
+    """Sends rounds of samples. One thread calls `run`; tests call `turn` instead."""
 
     def __init__(
         self,
         section: RemoteWriteSection,
-        labels: Mapping[str, str],
-        text: Callable[[], str],
+        labels: Mapping[str, str],  # of every series
+        text: Callable[[], str],  # returns the present text of /metrics
         metrics: RemoteWriteMetrics,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -166,7 +161,7 @@ class RemoteWrite:
         self._section = section
         self._text = text
         self._metrics = metrics
-        self._say = say
+        self._log = log
         self._clock = clock
         self._wall_ms = wall_ms
         self._max_off_ms = max_off_secs * 1000
@@ -174,15 +169,15 @@ class RemoteWrite:
         self._client = RemoteWriteClient(section.access, max_answer_bytes=MAX_ANSWER_BYTES)
         self._encoder = SeriesEncoder(labels)
         self._labels = labels
-        self._lock = threading.RLock()  # of these three
+        self._lock = threading.RLock()  # of the next three
         self._queue: deque[_Request] = deque()
         self._queued_bytes = 0
-        self._is_sending = False  # the head, which nobody else takes away meanwhile
+        self._is_sending = False  # the head, which must stay meanwhile
         self._arrival = threading.Event()  # of a round, or of the end
         self._backoff = Backoff(section.retry_min_secs, section.retry_max_secs)
         self._round_due = self._send_due = 0.0
-        self._refused_ms = -1  # a round of which nothing was taken, though all else is
-        self._subjects: set[str] = set()
+        self._refused_ms = -1  # time of a round whose samples the server refused one and all
+        self._logged_troubles: set[str] = set()
         self._goes_well = True  # since the last round
         self._taken_ns = self._refused_ns = 0
         self._refusal: tuple[int, str] = (0, "")
@@ -190,15 +185,15 @@ class RemoteWrite:
 
     @property
     def state(self) -> WriteState:
-        """Any thread may ask."""
+        """The state now, for any thread."""
         drop_counts = {reason: count for reason, count in self._drop_counts.items() if count}
         return WriteState(
             self._taken_ns, self._queued_bytes, drop_counts, self._refused_ns, *self._refusal
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Until stop is set. Then what waits is tried once more; where nothing is left, all series
-        end."""
+        """Send until stop is set. Then send the queue once more and, if it empties, end all
+        series."""
         rounds = threading.Thread(
             target=self._make_rounds, args=(stop,), name="remote write: rounds", daemon=True
         )
@@ -218,11 +213,12 @@ class RemoteWrite:
         self._arrival.set()
 
     def _guarded(self, action: Callable[[], float | None]) -> float | None:
-        """Neither the agent's jobs nor the next round suffer from a fault of ours: None then."""
+        """Call an action, and return None if it fails: a fault here must not harm jobs or the next
+        round."""
         try:
             return action()
         except Exception as error:
-            self._tell(
+            self._log_once(
                 "fault", f"remote write: a fault of logshipper's own: {error!r}; tried again"
             )
             return None
@@ -231,19 +227,19 @@ class RemoteWrite:
         self._send_due = 0.0
         self._send(lambda: False)
         if self._queue:
-            self.say_lost()
+            self.log_unsent()
         elif self._known_clocks() is not None:
             self._end_series()
 
-    def say_lost(self) -> None:
-        """What waits, at the agent's end."""
+    def log_unsent(self) -> None:
+        """Log how many samples the agent's end loses."""
         with self._lock:
             count = sum(request.samples for request in self._queue)
         if count:
-            self._say(f"remote write: {count} samples that waited are lost with the agent's end")
+            self._log(f"remote write: {count} samples that waited are lost with the agent's end")
 
     def _end_series(self) -> None:
-        """As Prometheus itself does with a target that is gone. Nothing is tried again."""
+        """Send stale markers once, as Prometheus does for a vanished target."""
         series = self._encoder.encode("", self._now_ms())
         try:
             for begin in range(0, len(series), self._section.max_samples):
@@ -251,11 +247,11 @@ class RemoteWrite:
                     compress(b"".join(series[begin : begin + self._section.max_samples]))
                 )
         except PushError as error:
-            self._say(f"{error}; its series end five minutes later")
+            self._log(f"{error}; its series end five minutes later")
 
     def turn(self, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Queues a round where one is due, sends what may be sent; returns the seconds until there
-        is more to do. is_over: asked between two requests whether there should be no other."""
+        """Queue a round if one is due, send due requests, and return the seconds until more is due.
+        is_over: whether to stop before the next request."""
         if self._clock() >= self._round_due:
             self._queue_round()
         return min(self._round_due - self._clock(), self._send(is_over))
@@ -290,11 +286,11 @@ class RemoteWrite:
             return request
 
     def _drop(self, reason: str, words: str, *, place: int = 0) -> None:
-        """Gives the head up, or one behind it."""
+        """Drop the head, or a request behind it."""
         request = self._pop(place)
         self._metrics.dropped_samples.labels(reason).inc(request.samples)
         self._drop_counts[reason] += request.samples
-        self._tell(
+        self._log_once(
             reason, f"remote write: {request.samples} samples are dropped ({reason}): {words}"
         )
 
@@ -313,8 +309,7 @@ class RemoteWrite:
     # ---- sending
 
     def _send(self, is_over: Callable[[], bool]) -> float:
-        """Sends what may be sent; returns the seconds until there is more to do, unless a round
-        comes."""
+        """Send due requests; return the seconds until more is due, unless a round comes."""
         while self._queue and self._send_due <= self._clock() and not is_over():
             self._send_head()
         self._metrics.queue_bytes.set(self._queued_bytes)
@@ -324,7 +319,7 @@ class RemoteWrite:
 
     def _send_head(self) -> None:
         with self._lock:
-            if not self._queue:  # it found no room
+            if not self._queue:  # a round dropped it
                 return
             self._is_sending = True
             request = self._queue[0]
@@ -352,7 +347,7 @@ class RemoteWrite:
             if error.status == 413 and request.samples > 1 and request.origin.splits:
                 self._halve()
             elif self._is_at_fault(request, error):
-                self._give_up_or_halve(request, error)
+                self._drop_or_halve(request, error)
             else:
                 self._wait(error)
             return
@@ -362,27 +357,27 @@ class RemoteWrite:
         self._taken_ns = time.time_ns()
         self._metrics.samples.inc(request.samples)
         self._backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
-        if self._subjects and self._goes_well and not self._queue:
-            self._subjects.clear()
-            self._say(Notice("remote write: everything is taken again"))
+        if self._logged_troubles and self._goes_well and not self._queue:
+            self._logged_troubles.clear()
+            self._log(Notice("remote write: everything is taken again"))
 
     def _note(self, error: PushError) -> None:
         self._refusal = error.status, error.excerpt
         self._refused_ns = time.time_ns()
 
-    # ---- whose time counts
+    # ---- clocks
 
     def _now_ms(self) -> int:
-        """The server's time, where the node's is known to be another one."""
+        """Return the server's time if the node's is known to differ, else the node's."""
         clocks = self._known_clocks()
         return self._wall_ms() - (clocks.off_ms if clocks else 0)
 
     def _known_clocks(self) -> _Clocks | None:
-        """None where nothing is known any more."""
+        """Return the clocks' differences, or None if the node's clock was set since."""
         clocks = self._clocks
-        return clocks if clocks and abs(self._rose_ms() - clocks.rose_ms) < _SET_MS else None
+        return clocks if clocks and abs(self._offset_ms() - clocks.offset_ms) < _SET_MS else None
 
-    def _rose_ms(self) -> float:
+    def _offset_ms(self) -> float:
         return self._wall_ms() - self._clock() * 1000
 
     def _ask_time(self) -> None:
@@ -393,37 +388,38 @@ class RemoteWrite:
             self._wait(error)
 
     def _compare_clocks(self, date_ns: int | None) -> None:
-        """date_ns: the server's time, of an answer that came just now."""
+        """Note the server's time from an answer that has just come."""
         off_ms = 0 if date_ns is None else self._wall_ms() - date_ns // 1_000_000
         if abs(off_ms) <= self._max_off_ms:
             off_ms = 0
         else:
-            self._tell(
+            self._log_once(
                 "clock",
                 f"remote write: this node's clock is {off_ms / 1000:.0f} s off; the server's counts",
             )
-        self._clocks = _Clocks(off_ms, self._rose_ms())
+        self._clocks = _Clocks(off_ms, self._offset_ms())
 
-    # ---- what can't be sent
+    # ---- failures
 
     def _is_at_fault(self, request: _Request, error: PushError) -> bool:
-        """Whether it is the request that is no good, and not the server, or how it is reached."""
+        """Whether the request is at fault, rather than the server or the way to it."""
         if error.status not in (400, 500):
             return False
-        if error.status == 500:  # may be anything: asked again each time
-            suspected = request.tries >= TRIES or request.origin.splits < MAX_SPLITS
-            return suspected and self._takes_others()
-        request.origin.beside = request.origin.beside or self._takes_others()
-        return request.origin.beside
+        origin = request.origin
+        if error.status == 500:  # may mean anything: probe each time
+            suspected = request.tries >= TRIES or origin.splits < MAX_SPLITS
+            return suspected and self._accepts_probe()
+        origin.is_probe_accepted = origin.is_probe_accepted or self._accepts_probe()
+        return origin.is_probe_accepted
 
-    def _takes_others(self) -> bool:
+    def _accepts_probe(self) -> bool:
         try:
             self._client.push(probe(self._labels, self._now_ms()))
         except PushError:
             return False
         return True
 
-    def _give_up_or_halve(self, request: _Request, error: PushError) -> None:
+    def _drop_or_halve(self, request: _Request, error: PushError) -> None:
         origin = request.origin
         hopeless = request.time_ms == self._refused_ms
         if request.samples > 1 and origin.splits and not hopeless:
@@ -442,11 +438,11 @@ class RemoteWrite:
         self._backoff = self._backoff.failed()
         pause = self._backoff.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
         self._send_due = self._clock() + pause
-        self._tell(f"waits {reason}", f"{error}; it waits, and is tried again")
+        self._log_once(f"waits {reason}", f"{error}; it waits, and is tried again")
 
-    def _tell(self, subject: str, words: str) -> None:
-        """Once, until a round has gone well."""
+    def _log_once(self, trouble: str, words: str) -> None:
+        """Log a trouble once until a round succeeds."""
         self._goes_well = False
-        if subject not in self._subjects:
-            self._subjects.add(subject)
-            self._say(words)
+        if trouble not in self._logged_troubles:
+            self._logged_troubles.add(trouble)
+            self._log(words)

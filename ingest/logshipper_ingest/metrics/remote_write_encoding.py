@@ -1,10 +1,10 @@
-"""Encodes what /metrics shows as remote write 1.0: Prometheus' `WriteRequest` (protobuf). Pure.
+"""The text of /metrics as remote write 1.0: Prometheus' `WriteRequest` (protobuf). Pure.
 
-All samples of a round have one time. A series' labels are encoded when it appears and kept as long
-as it is there, so that a round costs a look-up, a number and a join for each sample. Times are
-varints of always six bytes (protobuf allows more groups than needed).
+All samples of a round share one time. The encoder caches the labels of each present series, so a
+sample costs a look-up, a number and a join. Times are always six-byte varints: protobuf allows more
+groups than needed.
 
-Field numbers: Prometheus' prompb/remote.proto and types.proto; what labels must be like:
+Field numbers: Prometheus' prompb/remote.proto and types.proto; rules for labels:
 https://prometheus.io/docs/specs/prw/remote_write_spec/
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from logshipper_ingest.servers.loki_push import sized, varint
 
-STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)  # the NaN that says: this series is over
+STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)  # the NaN that ends a series
 MAX_TIME_MS = (1 << 42) - 1
 _SAMPLE_BYTES = 16  # of a Sample: tag and value, tag and time
 _LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -24,19 +24,17 @@ _NUMBER = struct.Struct("<d")
 
 
 class SeriesEncoder:
-    """Turns rounds of text into encoded series. labels: those that each of them gets, such as
-    `instance`."""
+    """Encodes rounds of text, adding labels such as `instance` to each series."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = dict(labels)
-        self._heads: dict[str, bytes] = {}  # by a series as the text has it
+        self._heads: dict[str, bytes] = {}  # by the series' text
 
     def encode(self, text: str, time_ms: int) -> list[bytes]:
-        """Each series with a sample, and those of the last round that are gone with a last one that
-        says so.
+        """Return each series with a sample, and vanished series with a stale marker. Any of them,
+        joined, are a request.
 
-        text: Prometheus' text format 0.0.4, without times. time_ms: since 1970. Some of the
-        results, joined, are a request.
+        text: Prometheus' text format 0.0.4 without times. time_ms: since 1970.
         """
         time = encode_time(time_ms)
         before, self._heads = self._heads, {}
@@ -54,11 +52,11 @@ class SeriesEncoder:
 
     @staticmethod
     def sample(head: bytes, value: float, time: bytes) -> bytes:
-        """A series with one sample. head: as below; time: as `encode_time` gives it."""
+        """Return a series with one sample, from the results of `head` and `encode_time`."""
         return head + _NUMBER.pack(value) + time
 
     def head(self, series: str) -> bytes:
-        """All that stands before a sample's value. series: such as `name{label="value"}`."""
+        """Return the bytes before a sample's value. series: such as `name{label="value"}`."""
         name, _, rest = series.partition("{")
         labels = {"__name__": name, **self._labels}
         labels |= {match[1]: _ESCAPED.sub(_unescape, match[2]) for match in _LABEL.finditer(rest)}
@@ -66,7 +64,7 @@ class SeriesEncoder:
             b"\x0a"
             + sized(b"\x0a" + sized(label.encode()) + b"\x12" + sized(labels[label].encode()))
             for label in sorted(labels)
-            if labels[label]  # one that is empty is none, and must not be sent
+            if labels[label]  # an empty label is none, and must not be sent
         )
         return (
             b"\x0a"
@@ -81,7 +79,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def encode_time(time_ms: int) -> bytes:
-    """A sample's time, its tag included. Raises ValueError for times before 1970 or after 2109."""
+    """Return a sample's tag and time. Raises ValueError for times before 1970 or after 2109."""
     if not 0 <= time_ms <= MAX_TIME_MS:
         raise ValueError(f"{time_ms} ms is no time for a sample")
     return bytes(
@@ -90,7 +88,7 @@ def encode_time(time_ms: int) -> bytes:
 
 
 def split(request: bytes) -> list[bytes]:
-    """The encoded series of a write request."""
+    """Return the encoded series of a write request."""
     series = []
     begin = 0
     while begin < len(request):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from logshipper.errors import PushError
 from logshipper_ingest.config.otlp_section import OtlpSection
 from logshipper_ingest.config.sink_config import SinkConfig
-from logshipper_ingest.metrics.metrics_server import PARTIAL_SUCCESS
+from logshipper_ingest.metrics.agent_metrics import PARTIAL_SUCCESS
 from logshipper_ingest.otlp.client import PartialSuccess, compress
 from logshipper_ingest.otlp.log_records import encode_logs, probe
 from logshipper_ingest.otlp.points import encode_points

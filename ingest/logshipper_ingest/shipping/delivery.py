@@ -27,7 +27,7 @@ from typing import NamedTuple
 from logshipper.errors import PushError, QueryError, RetryablePushError
 from logshipper_ingest.config.delivery_options import DeliveryOptions
 from logshipper_ingest.console.service_log import Kind, LogLine, Notice
-from logshipper_ingest.metrics.metrics_server import PARTIAL_SUCCESS, SinkMetrics
+from logshipper_ingest.metrics.agent_metrics import PARTIAL_SUCCESS, SinkMetrics
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.refusals import STREAM_LIMIT, STREAM_RATE, throttle_of
 from logshipper_ingest.shipping.entries import Chunk, StreamKey

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, SinkMetrics
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics, SinkMetrics
 from logshipper_ingest.shipping.quarantine import Quarantine
 
 LOOK_SECS = 10.0  # between two looks: a quarantine has a file a day and user

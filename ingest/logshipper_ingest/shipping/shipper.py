@@ -35,7 +35,7 @@ from logshipper_ingest.config.sink_config import Server, SinkConfig
 from logshipper_ingest.config.tenants import tenant_of
 from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.service_log import Kind, LogLine
-from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.metrics.agent_metrics import SinkMetrics
 from logshipper_ingest.model.capture_account import EventRow, ReportRow, Rows
 from logshipper_ingest.model.job import (
     EVENT_KINDS,

@@ -28,8 +28,8 @@ from logshipper_ingest.config.tenants import USER, tenant_of, tenant_of_uid
 from logshipper_ingest.loki.account import JobAccount
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.loki.reader import Entries
+from logshipper_ingest.metrics.agent_metrics import SinkMetrics
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.model.end_record import (
     JOBCOMP,
     NOT_CAPTURED,

@@ -1,1 +1,1 @@
-"""What the node agent remembers on disk: checkpoints, the quarantine's files, marks of a purge."""
+"""The node agent's state on disk: checkpoints, the quarantine's files, marks of a purge."""

@@ -1,10 +1,9 @@
-"""`state.db`: what the node agent remembers of each capture, so that nothing is sent again that was
-taken, and nothing is left out.
+"""`state.db`: the node agent's checkpoint of each capture, so that it sends every entry once.
 
-Two parties go through a capture's segments: the shipper, which brings entries to Loki, and the
-learner, which follows what /metrics shows. Each has a position of its own; what the shipper knows
-and its position change in one transaction, after everything up to there was acknowledged. Segments
-before both positions may go.
+Two readers go through a capture's segments: the shipper sends entries to Loki, and the learner
+collects values for /metrics. Each has its own position. The shipper's position and account change in
+one transaction, after Loki has acknowledged everything before the position. Segments before both
+positions may go.
 """
 
 import json
@@ -53,22 +52,22 @@ CREATE TABLE note (
 STATE_FILE = "state.db"  # in the agent's state_dir
 _SHIPPED = ("identity", "segment", "offset", "done", "account", "counts", "changed_ns")
 _LEARNT = ("segment", "offset", "done", "account", "x_axis")
-KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
-KEPT_CAPTURES = 20_000  # that are done: beyond, the oldest are forgotten sooner. About a KB each
+KEPT_NS = 7 * 86400 * 10**9  # age at which a finished capture is forgotten
+KEPT_CAPTURES = 20_000  # finished ones at most, about 1 KB each; the oldest go sooner
 
 
 @dataclass
 class Counts:
-    """What became of a capture's entries; its fields are keys in the state file."""
+    """Counts of a capture's entries. Field names are keys in the state file."""
 
     entries: dict[str, int] = field(default_factory=dict)  # sent and acknowledged, by kind
     bytes: int = 0  # of their lines
     refused: dict[str, int] = field(default_factory=dict)  # quarantined, by reason
     last_ns: int = 0  # the newest entry's time
     heartbeat_ns: int = 0  # the newest heartbeat's time
-    report_ns: int = 0  # that of the newest report of its keys
-    ahead_ns: int = 0  # by which all its times are set back
-    skipped: int = 0  # lines that others got before this sink was there
+    report_ns: int = 0  # the newest key report's time
+    ahead_ns: int = 0  # subtracted from all its times
+    skipped: int = 0  # lines that other sinks got before this one was added
 
 
 _COUNTS = frozenset(field.name for field in fields(Counts))
@@ -78,19 +77,19 @@ _NO_ACCOUNT = vars(CaptureAccount())
 
 @dataclass
 class CaptureCheckpoint:
-    """How far a capture is shipped to a sink."""
+    """A capture's progress at one sink."""
 
     folder: str
     identity: Identity
     account: CaptureAccount
     position: SpoolPosition = field(default_factory=SpoolPosition)
-    done: bool = False  # all of it is shipped
+    done: bool = False  # shipped to its end
     counts: Counts = field(default_factory=Counts)
     changed_ns: int = 0
 
 
 class CaptureKnowledge(NamedTuple):
-    """What the learner knows of a capture."""
+    """The learner's progress and results for a capture."""
 
     folder: str
     position: SpoolPosition
@@ -100,7 +99,7 @@ class CaptureKnowledge(NamedTuple):
 
 
 def _put(table: str, columns: Sequence[str]) -> str:
-    """Where a row stands it is changed: those that stay lie close together."""
+    """Return a statement that updates a row in place, so that lasting rows stay close together."""
     names, places = ", ".join(("folder", *columns)), ", ".join("?" * (len(columns) + 1))
     changes = ", ".join(f"{column} = excluded.{column}" for column in columns)
     return (
@@ -119,20 +118,19 @@ class Checkpoints(StateFile):
         super().__init__(path, SCHEMA, VERSION)
 
     def shipped(self, folder: str | None = None) -> list[CaptureCheckpoint]:
-        """Of one capture, or of all."""
+        """Return the checkpoint of one capture, or of all."""
         with self._reading() as connection:
             return read_shipped(connection, self.path, folder)
 
     def folders(self) -> list[str]:
-        """Of all captures of which something was shipped."""
+        """Return all captures with shipped entries."""
         with self._reading() as connection:
             return [
                 folder for (folder,) in connection.execute("SELECT folder FROM shipped").fetchall()
             ]
 
     def commit(self, captures: Iterable[CaptureCheckpoint], newest_ns: Mapping[str, int]) -> None:
-        """Everything up to these positions was acknowledged. newest_ns: of each stream that was
-        sent to."""
+        """Store acknowledged positions, and the newest time of each stream."""
         with self._transaction() as connection:
             connection.executemany(
                 _PUT_SHIPPED,
@@ -156,7 +154,7 @@ class Checkpoints(StateFile):
             )
 
     def streams(self) -> dict[str, int]:
-        """The newest time sent, by stream."""
+        """Return the newest sent time by stream."""
         with self._reading() as connection:
             return dict(connection.execute("SELECT labels, newest_ns FROM stream").fetchall())
 
@@ -180,8 +178,8 @@ class Checkpoints(StateFile):
             raise damaged(self.path, str(error)) from None
 
     def put_learnt(self, captures: Iterable[CaptureKnowledge], gone: Iterable[str] = ()) -> None:
-        """gone: captures that are shipped to the end and removed. What is shipped says as much of
-        them as what is learnt."""
+        """Store the learner's progress, and delete it for captures that are gone: these were shipped
+        to the end, so their checkpoint has the same account."""
         with self._transaction() as connection:
             connection.executemany(
                 _PUT_LEARNT,
@@ -201,7 +199,7 @@ class Checkpoints(StateFile):
             )
 
     def put_notes(self, notes: Mapping[str, object]) -> None:
-        """What `status` reports of the agent itself: JSON by name."""
+        """Store JSON values by name, such as those that `status` reports."""
         with self._transaction() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO note (name, value) VALUES (?, ?)",
@@ -209,7 +207,7 @@ class Checkpoints(StateFile):
             )
 
     def note(self, name: str) -> Any:  # Any: JSON that an agent wrote
-        """None where there is none."""
+        """Return a note's value, or None."""
         with self._reading() as connection:
             row = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
         return None if row is None else json.loads(row[0])
@@ -217,8 +215,8 @@ class Checkpoints(StateFile):
     def forget(
         self, present: Iterable[str], before_ns: int, most_captures: int = KEPT_CAPTURES
     ) -> None:
-        """Forgets captures that are done since before a time, and aren't in the spool any more; of
-        those that are done, the newest most_captures are kept at most."""
+        """Forget captures that are absent from the spool and unchanged since before_ns. Also forget
+        absent finished ones beyond the newest most_captures."""
         keep = set(present)
         with self._transaction() as connection:
             old = connection.execute(
@@ -231,7 +229,7 @@ class Checkpoints(StateFile):
             _drop(connection, [folder for (folder,) in old if folder not in keep])
 
     def forget_sink(self) -> None:
-        """Forgets what was shipped, and to which streams; not what is learnt."""
+        """Forget everything shipped to the sink, but keep the learner's progress."""
         with self._transaction() as connection:
             for statement in (
                 "shipped",
@@ -250,9 +248,9 @@ def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:
 def read_shipped(
     connection: sqlite3.Connection, path: str, folder: str | None = None
 ) -> list[CaptureCheckpoint]:
-    """Raises DamagedError and SQLite's own."""
+    """Read the checkpoint of one capture, or of all. Raises DamagedError and sqlite3.Error."""
     columns = ", ".join(("folder", *_SHIPPED))
-    # of one capture by its key, else each look would go through all that are remembered
+    # Select one capture by its key: a full scan would be too slow for each new capture.
     where, keys = ("", ()) if folder is None else (" WHERE folder = ?", (folder,))
     rows = connection.execute(
         f"SELECT {columns} FROM shipped{where} ORDER BY changed_ns, folder",  # noqa: S608  names of our own
@@ -284,7 +282,7 @@ def _identity_values(identity: Identity) -> dict[str, Any]:  # Any: as Identity'
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what has its default (Any: fields of all types), which reading puts in again."""
+    """Return the values (Any: fields of all types) that differ from their defaults."""
     return {
         name: value
         for name, value in values.items()
@@ -295,22 +293,22 @@ def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
 def _fields_of(
     values: Any, names: Collection[str]
 ) -> dict[str, Any]:  # Any: JSON that an agent wrote
-    """Without what a later version put in."""
+    """Return the known fields; a later version may have written others."""
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     return {name: value for name, value in values.items() if name in names}
 
 
 class State(NamedTuple):
-    """What the agent remembers, as `status` reads it."""
+    """A sink's `state.db`, for `status` and other commands."""
 
-    checkpoints: list[CaptureCheckpoint]  # of captures of which something was shipped
-    learnt: dict[str, CaptureAccount]  # what is known of captures, shipped or not
+    checkpoints: list[CaptureCheckpoint]  # of captures with shipped entries
+    learnt: dict[str, CaptureAccount]  # of all captures, shipped or not
     notes: dict[str, Any]  # by name; Any: JSON that the agent wrote
 
 
 def read_state(path: str) -> State:
-    """Next to a running agent. Raises StoreError."""
+    """Read the file, even while an agent runs. Raises StoreError."""
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):

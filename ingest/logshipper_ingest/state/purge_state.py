@@ -1,5 +1,5 @@
-"""Takes a job's name and keys out of an agent's `state.db`: what it remembers of captures that it
-has shipped, for a week. Its own lines never stand there."""
+"""Purges a job's name and keys from an agent's `state.db`, which keeps shipped captures for a week.
+The job's lines are never in there."""
 
 import json
 import os
@@ -23,17 +23,18 @@ _JSON_COLUMNS = (("shipped", "identity"), ("shipped", "account"), ("learnt", "ac
 
 
 class _Cell(NamedTuple):
-    """A place in the state file that has the pattern."""
+    """A value in the state file that matches the pattern."""
 
     table: str
     column: str
     folder: str
-    new: str | None  # what is to stand there, None for no row
+    new: str | None  # the replacement, None to delete the row
 
 
 def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) -> int:
-    """How many values had the pattern; of all of a job what is remembered goes. dry_run: only
-    counts, also while the agent runs; else the caller holds its lock. Raises StoreError."""
+    """Mask matching values, or delete all rows of the job for EVERY_LINE; return their number.
+    dry_run only counts, even while the agent runs; else the caller holds the agent's lock. Raises
+    StoreError."""
     if not os.path.exists(path):
         return 0
     database = (
@@ -68,15 +69,15 @@ def _find_cells(connection: sqlite3.Connection, job_id: str, pattern: LinePatter
             cells += [_Cell(table, column, folder, new)] if new != text else []
     none_learnt = XAxis().to_json()
     for folder, text in _of(connection, "learnt", "x_axis", folders).items():
-        # begun again: the records it was learnt of are gone
+        # Start over: the records that the X axis was learned from are gone.
         if text != none_learnt and pattern.has(text):
             cells.append(_Cell("learnt", "x_axis", folder, none_learnt))
     return cells
 
 
 def _folders(connection: sqlite3.Connection, job_id: str) -> set[str]:
-    """Of the job's captures; of those of which nothing was shipped only the folder's name says
-    whose they are."""
+    """Return the job's captures; for those without shipped entries, only the folder's name tells
+    the job."""
     rows = connection.execute("SELECT folder, identity FROM shipped").fetchall()
     of_job = {folder for folder, identity in rows if json.loads(identity).get("job_id") == job_id}
     learnt = {folder for (folder,) in connection.execute("SELECT folder FROM learnt")} - {

@@ -1,9 +1,9 @@
-"""The quarantine's files as they are read, and rewritten once entries are delivered or purged.
+"""Reading and rewriting of the quarantine's files, for `replay`, `purge` and `fsck`.
 
-The agent appends to them meanwhile: it and whoever rewrites a file hold the folder's lock
-(`folder_lock`), for as long as that takes. Who rewrites also holds REWRITER_LOCK all the while, so
-that places in a file stay what they were read as. A file is replaced by a rename: a process that is
-killed leaves the old one or the new one, whole.
+The agent may append to a file at any time, so each writer holds the folder's lock (`folder_lock`)
+while it appends or rewrites. A rewriting process also holds REWRITER_LOCK from start to end, so that
+offsets in a file stay valid. It replaces a file by a rename: a killed process leaves the old file or
+the new one, complete.
 """
 
 import fcntl
@@ -22,19 +22,19 @@ from logshipper_ingest.servers.loki_push import is_name
 
 FOLDER = "quarantine"  # in the agent's state_dir
 REWRITER_LOCK = "quarantine.lock"  # likewise
-LOCK_SECS = 60.0  # rewriting a user's share of the default room takes some seconds
-MAX_ENTRY_BYTES = 64 << 20  # of a line: the longest log line, every byte of it escaped, fits
+LOCK_SECS = 60.0  # rewriting a user's share of the default size takes some seconds
+MAX_ENTRY_BYTES = 64 << 20  # fits the longest log line with every byte escaped
 _MAX_TIME_NS = (1 << 63) - 1
 _NEW = ".rewritten-"
 _FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.u(-?[0-9]{1,10})\.jsonl")
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_POLL_SECS = 0.02
-_LATER = ("host", "tenant", "capture")  # not in what earlier versions have written
+_LATER = ("host", "tenant", "capture")  # missing in files of earlier versions
 
 
 class QuarantineEntry(NamedTuple):
-    """A refused entry. stream, kind, host, tenant: of its stream's key."""
+    """A refused entry; stream, kind, host and tenant are from its stream's key."""
 
     reason: str
     status: int
@@ -45,10 +45,10 @@ class QuarantineEntry(NamedTuple):
     time_ns: int
     metadata: Mapping[str, str]
     line: str
-    host: str  # "" where the agent's own is meant
+    host: str  # "" for the agent's own
     tenant: str
-    uid: int  # whose it is
-    capture: str  # its folder, "" where that isn't known
+    uid: int  # of its owner
+    capture: str  # its folder, "" if unknown
 
     @property
     def job_id(self) -> str:
@@ -59,19 +59,19 @@ class QuarantineLine(NamedTuple):
     """A line of a file."""
 
     offset: int  # in bytes
-    size: int  # in bytes, its LF included
-    entry: QuarantineEntry | None  # None where it isn't one
+    size: int  # in bytes, with its LF
+    entry: QuarantineEntry | None  # None for an invalid line
     whole: bool  # whether it ends with LF
 
 
-# called with a line and its bytes; returns what stands there from now on
+# takes a line and its bytes, and returns the bytes that replace it
 Decide = Callable[[QuarantineLine, bytes], bytes]
 
 
 @contextmanager
 def folder_lock(folder: str, secs: float = LOCK_SECS) -> Iterator[None]:
-    """Held by whoever appends to the files or replaces one. Raises StoreError where others hold it
-    for so long."""
+    """Hold the lock for appending to the files or replacing one. Raises StoreError if others hold
+    it for so long."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -91,7 +91,7 @@ def folder_lock(folder: str, secs: float = LOCK_SECS) -> Iterator[None]:
 
 @contextmanager
 def rewriter_lock(state_dir: str) -> Iterator[None]:
-    """Held by the one process that may rewrite. Raises StoreError where another one does."""
+    """Hold the lock of the one process that may rewrite. Raises StoreError if another holds it."""
     path = os.path.join(state_dir, REWRITER_LOCK)
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -120,8 +120,7 @@ def _try_lock(fd: int) -> bool:
 
 
 def names(folder: str) -> list[str]:
-    """The files, those that were begun first before others; none where there is no folder. Raises
-    StoreError."""
+    """Return the files, the oldest first; none without a folder. Raises StoreError."""
     try:
         file_names = os.listdir(folder)
     except FileNotFoundError:
@@ -132,13 +131,13 @@ def names(folder: str) -> list[str]:
 
 
 def size(sink_dir: str) -> int:
-    """Bytes of all files of a sink's quarantine. Raises StoreError."""
+    """Return the bytes of all files of a sink's quarantine. Raises StoreError."""
     folder = os.path.join(sink_dir, FOLDER)
     return sum(os.path.getsize(os.path.join(folder, name)) for name in names(folder))
 
 
 def leftovers(folder: str) -> list[str]:
-    """What a rewriter that was killed left half-written."""
+    """Return the incomplete files of killed rewriters."""
     try:
         return sorted(name for name in os.listdir(folder) if name.startswith(_NEW))
     except OSError:
@@ -146,7 +145,7 @@ def leftovers(folder: str) -> list[str]:
 
 
 def remove_leftovers(folder: str) -> None:
-    """The caller holds the rewriter's lock."""
+    """Remove them; the caller holds the rewriter's lock."""
     for name in leftovers(folder):
         try:
             os.unlink(os.path.join(folder, name))
@@ -157,28 +156,27 @@ def remove_leftovers(folder: str) -> None:
 
 
 def read_lines(folder: str, name: str) -> Iterator[QuarantineLine]:
-    """All lines, in the order in which they were written. Raises StoreError."""
+    """Yield all lines in order. Raises StoreError."""
     for line, _ in read_bytes(folder, name):
         yield line
 
 
 def read_at(folder: str, name: str, line: QuarantineLine) -> QuarantineEntry:
-    """An entry that `read_lines` has found. The caller holds the rewriter's lock. Raises
+    """Read an entry from `read_lines` again. The caller holds the rewriter's lock. Raises
     StoreError."""
     path = os.path.join(folder, name)
     with _open_file(folder, name) as fd:
         entry = _parse(os.pread(fd, line.size, line.offset), _uid(name))
     if entry is None:
         raise StoreError(
-            path, f"at byte {line.offset}: isn't there any more what was read; call it again"
+            path, f"at byte {line.offset}: the entry has changed since; run the command again"
         )
     return entry
 
 
 def rewrite(folder: str, name: str, decide: Decide) -> None:
-    """Replaces each line by what decide returns, b"" for nothing; a file of which nothing is left
-    is removed. The caller holds the rewriter's lock. Raises StoreError: then the old file is
-    there."""
+    """Replace each line by the result of decide, b"" to delete it, and remove an empty file. The
+    caller holds the rewriter's lock. Raises StoreError and then keeps the old file."""
     new = os.path.join(folder, f"{_NEW}{name}")
     path = os.path.join(folder, name)
     with folder_lock(folder):
@@ -196,7 +194,7 @@ def rewrite(folder: str, name: str, decide: Decide) -> None:
 
 
 def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:
-    """Whether there is anything in it."""
+    """Write the new file; return whether it has any content."""
     size = 0
     fd = os.open(new, _NEW_FLAGS, 0o600)
     with open(fd, "wb") as file:
@@ -208,7 +206,7 @@ def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:
 
 
 def read_bytes(folder: str, name: str) -> Iterator[tuple[QuarantineLine, bytes]]:
-    """The same, with the bytes of each."""
+    """Yield all lines with their bytes. Raises StoreError."""
     uid = _uid(name)
     with _open_file(folder, name) as fd, open(fd, "rb", closefd=False) as file:
         offset = 0
@@ -239,8 +237,8 @@ def _uid(name: str) -> int:
 
 
 def _parse(raw: bytes, uid: int) -> QuarantineEntry | None:
-    """None where it isn't what `Quarantine` writes: a full disk, a torn write, somebody's
-    editor."""
+    """Return the entry, or None if `Quarantine` can't have written the line: a full disk, a torn
+    write or an editor may have spoilt it."""
     try:
         document: Any = orjson.loads(raw)  # Any: JSON, each field of which is checked
     except orjson.JSONDecodeError:
@@ -269,7 +267,7 @@ def _parse(raw: bytes, uid: int) -> QuarantineEntry | None:
 
 
 def sync_folder(folder: str) -> None:
-    """Names of files in it are on the disk then. Raises OSError."""
+    """Sync the names of its files to the disk. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,6 +1,6 @@
-"""Which entries lie in the quarantine already: what was put there and never committed is refused
-once more, and must not stand there twice. Entries are known by what tells them apart, not by when
-or why they were refused."""
+"""Digests of quarantined entries, so that the quarantine holds each entry once. If the agent dies
+between quarantining and committing an entry, Loki refuses the entry again. Its digest ignores the
+time and reason of the refusal."""
 
 import hashlib
 import os
@@ -9,35 +9,35 @@ from collections.abc import Iterable, Iterator, Mapping
 import orjson
 
 MAX_DIGESTS = 100_000  # more than a round has
-TAIL_BYTES = 32 << 20  # of a user's files, looked at once: more than a round's entries take
+TAIL_BYTES = 32 << 20  # of a user's files that are read: more than a round's entries
 _STEP_BYTES = 64 << 10
 _NAMING = ("stream", "kind", "time_ns", "metadata", "line")
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class QuarantinedEntries:
-    """Of the folder's files, the newest of each user; read again where others have changed them.
-    Raises OSError."""
+    """The newest entries of each user in a folder; files changed by others are read again. Raises
+    OSError."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._digests: dict[int, dict[bytes, None]] = {}  # by user; each in order of coming
-        # by user: name, inode, size and time of change of the files, as they were read last
+        self._digests: dict[int, dict[bytes, None]] = {}  # by user, the oldest first
+        # by user: name, inode, size and time of change of the files when they were read
         self._file_states: dict[int, list[tuple[str, int, int, int]]] = {}
 
     def look_up(self, uid: int) -> None:
-        """Reads the digests of all that lies there of a user's."""
+        """Read the digests of a user's entries if files have changed."""
         files = self._files(uid)
         if uid in self._digests and self._file_states[uid] == files:
             return
         if sum(map(len, self._digests.values())) > MAX_DIGESTS:
-            self._digests.clear()  # all can be read again
+            self._digests.clear()  # `look_up` reads them again
         user_digests: dict[bytes, None] = {}
         for line in self._newest_lines([name for name, *_ in files]):
             try:
                 user_digests[_digest(orjson.loads(line))] = None
             except (ValueError, TypeError, KeyError):
-                pass  # cut off, or somebody else's
+                pass  # a torn line, or not an entry
         self._digests[uid], self._file_states[uid] = user_digests, files
 
     def _files(self, uid: int) -> list[tuple[str, int, int, int]]:
@@ -55,15 +55,15 @@ class QuarantinedEntries:
             tails.append(_tail(os.path.join(self._folder, name), rest_bytes))
             rest_bytes -= len(tails[-1])
         for tail in reversed(tails):
-            yield from tail.split(b"\n")[:-1]  # what a killed agent left of a line doesn't count
+            yield from tail.split(b"\n")[:-1]  # without the torn line of a killed agent
 
     def digest_of_new(self, uid: int, document: Mapping[str, object]) -> bytes | None:
-        """What `add` takes; None where the entry is known."""
+        """Return an entry's digest for `add`, or None if the entry is known."""
         digest = _digest(document)
         return None if digest in self._digests[uid] else digest
 
     def add(self, uid: int, digests: Iterable[bytes]) -> None:
-        """They are in the user's files now."""
+        """Note entries that were written to the user's files."""
         user_digests = self._digests[uid]
         user_digests |= dict.fromkeys(digests)
         while len(user_digests) > MAX_DIGESTS:
@@ -72,8 +72,8 @@ class QuarantinedEntries:
 
 
 def cut_torn_line(fd: int) -> int:
-    """Cuts off what a killed agent left of a line: its entry wasn't committed, and comes again.
-    Returns the file's size then. Raises OSError."""
+    """Cut off a killed agent's torn line, whose entry was not committed and comes again. Return the
+    remaining size. Raises OSError."""
     size = end = os.fstat(fd).st_size
     while end:
         begin = max(end - _STEP_BYTES, 0)

@@ -1,5 +1,4 @@
-"""What the agent remembers of each Loki that it ships to, as the commands read it, also next to a
-running agent."""
+"""State files of all sinks, for commands, even while an agent runs."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,25 +10,25 @@ from logshipper_ingest.config.sink_config import SINKS_FOLDER, Server, SinkConfi
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.state.checkpoints import STATE_FILE, State, read_state
 
-SINKS_NOTE = "sinks"  # a note of the agent's own: the names of all that it ships to
+SINKS_NOTE = "sinks"  # the agent's note with the names of its sinks
 
 
 class SinkCheckpoints(NamedTuple):
-    """learnt, in its state, is the same for all."""
+    """A sink and its state; `learnt` is the same for all sinks."""
 
     config: SinkConfig[Server]
     state: State
 
 
 def read_states(config: AgentConfig) -> list[SinkCheckpoints]:
-    """Of all that the configuration names, in its order. Raises StoreError."""
+    """Read the state of each configured sink, in order. Raises StoreError."""
     main = _read(config.agent.state_dir)
     read = [(sink, _read(sink.folder) if sink.name else main) for sink in config.sinks]
     return [SinkCheckpoints(sink, state._replace(learnt=main.learnt)) for sink, state in read]
 
 
 def agent_notes(config: AgentConfig) -> dict[str, Any]:  # Any: JSON that the agent wrote
-    """The agent's own, by name. Raises StoreError."""
+    """Return the agent's notes by name. Raises StoreError."""
     return _read(config.agent.state_dir).notes
 
 
@@ -39,7 +38,7 @@ def _read(folder: str) -> State:
 
 
 def least_positions(states: Iterable[SinkCheckpoints]) -> dict[str, SpoolPosition]:
-    """By capture: how far the sink has shipped it that is the furthest behind."""
+    """Return, by capture, the position of the sink that is furthest behind."""
     return least_of(
         [
             {checkpoint.folder: checkpoint.position for checkpoint in sink.state.checkpoints}
@@ -49,21 +48,21 @@ def least_positions(states: Iterable[SinkCheckpoints]) -> dict[str, SpoolPositio
 
 
 def least_of(of_sinks: Sequence[Mapping[str, SpoolPosition]]) -> dict[str, SpoolPosition]:
-    """The same. A capture that one of them knows nothing of isn't there."""
+    """Return the least position of each capture that all sinks know."""
     everywhere = set.intersection(*(set(positions) for positions in of_sinks))
     return {folder: min(positions[folder] for positions in of_sinks) for folder in everywhere}
 
 
 def removed_sinks(config: AgentConfig) -> list[str]:
-    """Names of sinks that the configuration has no more, and something is remembered of; "" for the
-    one without a name. Raises StoreError."""
+    """Return the names of sinks with a state but no configuration; "" for the unnamed one. Raises
+    StoreError."""
     names = set(folders(config.agent.state_dir))
     names |= {""} if _read(config.agent.state_dir).checkpoints else set()
     return sorted(names - {sink.name for sink in config.sinks})
 
 
 def folders(state_dir: str) -> list[str]:
-    """Names of the sinks that have a folder."""
+    """Return the names of sinks with a folder."""
     try:
         with os.scandir(os.path.join(state_dir, SINKS_FOLDER)) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -72,8 +71,7 @@ def folders(state_dir: str) -> list[str]:
 
 
 def select_sinks(config: AgentConfig, name: str) -> list[SinkConfig[Server]]:
-    """The sink of that name; "" for all. Raises ConfigError where
-    there is none."""
+    """Return the sink of that name, or all for "". Raises ConfigError if there is none."""
     sinks = [sink for sink in config.sinks if name in ("", sink.label)]
     if not sinks:
         names = ", ".join(sink.label for sink in config.sinks)

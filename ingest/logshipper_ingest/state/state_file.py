@@ -1,5 +1,4 @@
-"""What is common to the databases in an agent's state_dir: one process writes, and its threads
-share a connection."""
+"""The base of databases in an agent's state_dir."""
 
 import sqlite3
 import threading
@@ -10,8 +9,8 @@ from logshipper_ingest.sqlite_file import open_writer, store_errors, transaction
 
 
 class StateFile:
-    """The file, open for writing. One process at a time: the agent's lock sees to it; its threads
-    share this object. Raises StoreError."""
+    """A database open for writing. The agent's lock admits one process, whose threads share this
+    object. Raises StoreError."""
 
     def __init__(self, path: str, schema: str, version: int) -> None:
         self.path = path
@@ -24,12 +23,12 @@ class StateFile:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection, no other thread's meanwhile."""
+        """Hold the connection for one thread."""
         with self._lock, store_errors(self.path):
             yield self._connection
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Likewise; what is done with it is one transaction."""
+        """Hold the connection for one thread and one transaction."""
         with self._reading() as connection, transaction(connection):
             yield connection

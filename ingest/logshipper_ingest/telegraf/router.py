@@ -29,7 +29,7 @@ from logshipper.telegraf.socket_owner import SocketOwner, SocketOwners
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.service_log import Notice
-from logshipper_ingest.metrics.metrics_server import TELEGRAF_OUTCOMES
+from logshipper_ingest.metrics.agent_metrics import TELEGRAF_OUTCOMES
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.sockets.socket_file import bind, unlink_own
 from logshipper_ingest.spool.capture_folder import Life

@@ -15,7 +15,7 @@ from logshipper.spool.captures import Counters
 from logshipper.spool.segment import Json
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import LokiClient
-from logshipper_ingest.metrics.metrics_server import exposition
+from logshipper_ingest.metrics.agent_metrics import exposition
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.spool.relay_process import relay_runs
 from tests.servers.running import LokiServer

@@ -13,7 +13,7 @@ import pytest
 
 from logshipper_ingest.agent import learner
 from logshipper_ingest.agent.learner import BATCH_BYTES
-from logshipper_ingest.metrics.metrics_server import exposition
+from logshipper_ingest.metrics.agent_metrics import exposition
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, SpoolPosition
 from tests.tools.segment_factory import make_ledger

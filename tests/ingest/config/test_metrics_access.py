@@ -17,7 +17,8 @@ from logshipper.errors import ConfigError
 from logshipper_ingest.config import metrics_access
 from logshipper_ingest.config.metrics_access import MetricsAccess
 from logshipper_ingest.metrics import metrics_server
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
+from logshipper_ingest.metrics.metrics_server import MetricsServer
 from tests.tools.access_setup import (
     BASIC,
     PASSWORD,

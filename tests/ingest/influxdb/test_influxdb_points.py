@@ -27,7 +27,7 @@ from logshipper_ingest.influxdb.points import (
     point_of,
 )
 from logshipper_ingest.influxdb.sent_points import MAX_SERIES, MAX_TAGS_BYTES, SentPoints
-from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.metrics.agent_metrics import SinkMetrics
 from logshipper_ingest.servers.loki_push import encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey
 from logshipper_ingest.shipping.quarantine import Refusal

@@ -375,7 +375,7 @@ def test_any_keys_and_names_give_text_that_parses_to_what_went_in(
 
 def test_keys_that_are_left_out_are_counted_and_said_once() -> None:
     messages: list[str] = []
-    jobs = job_metrics(MetricsSection(max_keys=2), say=messages.append)
+    jobs = job_metrics(MetricsSection(max_keys=2), log=messages.append)
     capture = FakeCapture()
     for value in (1, 2):
         record = {
@@ -400,7 +400,7 @@ def test_keys_that_are_left_out_are_counted_and_said_once() -> None:
 def test_a_job_that_always_prints_new_keys_has_an_end_of_series_and_of_lines_in_the_log() -> None:
     """Also where each new one goes before those that are shown."""
     messages: list[str] = []
-    jobs = job_metrics(say=messages.append)
+    jobs = job_metrics(log=messages.append)
     ever: set[str] = set()
     captures = [FakeCapture(key=f"c{task}", task=task) for task in range(8)]
     for number in range(300):
@@ -499,7 +499,7 @@ def test_how_slurm_ended_jobs_has_a_cap_and_the_oldest_go(monkeypatch: pytest.Mo
 
 def test_over_max_captures_those_that_are_over_go_first_the_oldest_before_others() -> None:
     messages: list[str] = []
-    jobs = job_metrics(MetricsSection(max_captures=3), say=messages.append)
+    jobs = job_metrics(MetricsSection(max_captures=3), log=messages.append)
 
     def visible_tasks() -> set[str]:
         return {dict(labels)["task"] for labels in samples(jobs.text(), "logshipper_job_info")}

@@ -5,15 +5,10 @@ from collections.abc import Mapping
 
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.influxdb.influxdb_sink import REASONS as INFLUXDB_REASONS
+from logshipper_ingest.metrics.agent_metrics import LEFT_OUT_REASONS, SCRAPE_REASONS
 from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_LOGGED
 from logshipper_ingest.metrics.job_series import FAMILIES
-from logshipper_ingest.metrics.metrics_server import (
-    DEADLINE_SECS,
-    HEAD_SECS,
-    LEFT_OUT_REASONS,
-    MAX_CONNECTIONS,
-    SCRAPE_REASONS,
-)
+from logshipper_ingest.metrics.metrics_server import DEADLINE_SECS, HEAD_SECS, MAX_CONNECTIONS
 from logshipper_ingest.metrics.remote_write import DROP_REASONS, MAX_OFF_SECS, MAX_SPLITS, PROBE
 from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE
 from logshipper_ingest.model.ledger import COLUMNS

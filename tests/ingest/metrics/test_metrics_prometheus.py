@@ -12,8 +12,9 @@ import pytest
 import requests
 
 from logshipper_ingest.config.agent_config import MetricsSection
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
+from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
 from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.metadata_keys import Path

@@ -16,8 +16,9 @@ from logshipper import __version__
 from logshipper.errors import ConfigError
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics import metrics_server
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.metrics.job_metrics import JobMetrics
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer, exposition
+from logshipper_ingest.metrics.metrics_server import MetricsServer
 from tests.tools.captured_runs import wait_until
 from tests.tools.job_views import FakeCapture, job_metrics
 

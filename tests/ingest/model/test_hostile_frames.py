@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logshipper.spool import segment
-from logshipper_ingest.metrics.metrics_server import exposition
+from logshipper_ingest.metrics.agent_metrics import exposition
 from logshipper_ingest.model.capture_account import NOT_A_JOBS, CaptureAccount, Rows
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.state.checkpoints import read_state

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.model.end_record import EndRecord
 from logshipper_ingest.model.slurm_hours import HOUR_SECS, MAX_HOURS, Hours, HourSums, oldest_hour
 from logshipper_ingest.slurm.waiting import WaitingEnd, WaitingEnds

@@ -160,7 +160,7 @@ from logshipper_ingest.agent import node_agent, node_status, sink_course
 from logshipper_ingest.agent.sink_parts import make_delivery, push_client
 from logshipper_ingest.checks import server_check
 from logshipper_ingest.config.agent_config import parse
-from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.metrics.agent_metrics import SinkMetrics
 
 tables = {"loki": {"url": "http://127.0.0.1:9"}, "influxdb": {"url": "http://127.0.0.1:9", "database": "d"}}
 config, problems = parse({**tables, **eval(sys.argv[1])})

@@ -26,7 +26,7 @@ from logshipper_ingest.agent.sink_parts import make_delivery, push_client
 from logshipper_ingest.checks.check_otlp import check_otlps
 from logshipper_ingest.config.agent_config import AgentConfig, parse
 from logshipper_ingest.config.sink_config import is_otlp
-from logshipper_ingest.metrics.metrics_server import SinkMetrics
+from logshipper_ingest.metrics.agent_metrics import SinkMetrics
 from logshipper_ingest.otlp.client import OtlpClient, PartialSuccess, compress
 from logshipper_ingest.otlp.otlp_sink import OtlpSink
 from logshipper_ingest.servers.loki_push import encode_metadata

@@ -12,7 +12,7 @@ from logshipper.errors import PushError, QueryError, RejectedPushError
 from logshipper.spool.segment import Stream
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.loki.client import LokiClient
-from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.model.capture_account import BlockRow, Rows
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
 from logshipper_ingest.shipping import delivery

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.shipping import disk_metrics
 from logshipper_ingest.shipping.disk_metrics import DiskMetrics, QuarantineMetrics
 from logshipper_ingest.shipping.quarantine import Quarantine

@@ -19,9 +19,9 @@ import pytest
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from logshipper_ingest.config.agent_config import parse
+from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition, utc_hour
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.job_series import SLURM_END, SLURM_START
-from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition, utc_hour
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping.delivery import Delivery
