@@ -1,1 +1,1 @@
-"""Reading of what captures wrote: directories, segments, what may be removed or purged of them."""
+"""Reading, removal and purging of captures' directories and segments."""

@@ -1,8 +1,7 @@
-"""One capture's directory in the spool, as whoever ingests it sees it: identity, counters, who
-lives, removal.
+"""A capture's directory in the spool, for its readers: identity, counters, life, removal.
 
-Everything is opened relative to a directory's descriptor and without following links; what belongs
-to somebody else is left alone. What stands in its files may be wrong in any way.
+All files are opened relative to a directory's descriptor, without following links. Files of other
+users are ignored. File contents are hostile input.
 """
 
 import errno
@@ -32,7 +31,7 @@ from logshipper_ingest.spool.folder_size import FolderSize, folder_size
 from logshipper_ingest.spool.relay_process import SHORTAGES, relay_runs
 from logshipper_ingest.spool.segment_reader import SpoolPosition, list_segments, segment_name
 
-GRACE_SECS = 60.0  # how long a capture may take from its directory to its first frame
+GRACE_SECS = 60.0  # from a capture's directory to its first frame
 IDENTITY = "identity.json"
 MAX_IDENTITY_BYTES = 64 << 10
 _MAX_FOLDERS = 100_000
@@ -42,7 +41,7 @@ _FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
 
 
 class Identity(NamedTuple):
-    """Whose capture it is (`identity.json`)."""
+    """The job, task and user of a capture (`identity.json`)."""
 
     job_id: str
     attempt: int
@@ -52,10 +51,10 @@ class Identity(NamedTuple):
     user: str
     host: str
     cluster: str
-    uid: int = -1  # of the job's processes, -1 where the file has none
+    uid: int = -1  # of the job's processes, -1 if the file has none
     account: str = ""  # the scheduler's
     partition: str = ""  # likewise
-    nodes: int = 0  # that the job has, 0 where the file has none
+    nodes: int = 0  # of the job, 0 if the file has none
     limit_secs: int = 0  # the job's time limit, likewise
 
     @property
@@ -63,40 +62,33 @@ class Identity(NamedTuple):
         return Source(self.attempt, self.step, self.task)
 
     def about(self, capture: str) -> dict[str, str]:
-        """What a line of the agent's log is about; capture: its folder's name."""
+        """Return the fields for lines of the agent's log. capture: the folder's name."""
         return {"job": self.job_id, "user": self.user, "capture": capture}
 
 
 class Life(Enum):
-    """STARTING: nothing is written yet; LIVE: its sidecar writes; ORPHANED: the sidecar is gone,
-    the job's relay runs on, counting what isn't logged; DEAD: both are gone."""
+    """The life of a capture's processes."""
 
-    STARTING = "starting"
-    LIVE = "live"
-    ORPHANED = "orphaned"
-    DEAD = "dead"
+    STARTING = "starting"  # nothing is written yet
+    LIVE = "live"  # the sidecar writes
+    ORPHANED = "orphaned"  # the sidecar is gone; the relay runs on and counts the lost output
+    DEAD = "dead"  # sidecar and relay are gone
 
 
 class CaptureFolder:
-    """Open descriptors of one capture's directory: close it. Raises SpoolError where it isn't the
-    owner's, OSError.
-
-    owner: of the directory and what says whose it is. writer: of `segments/`: the owner in a user's
-    own spool; in a node's, the job's user, as identity.json there says. is_taken: the agent has
-    taken `segments/` from its user.
-    """
+    """Open descriptors of one capture's directory; close it after use. Raises SpoolError if the
+    directory belongs to another user, and OSError."""
 
     def __init__(
         self, spool_fd: int, spool: str, name: str, owner: int, *, node: bool = False
     ) -> None:
         self.name = name
-        self.key = name.encode(
-            "utf-8", "backslashreplace"
-        ).decode()  # for databases; names are bytes, in truth
+        self.key = name.encode("utf-8", "backslashreplace").decode()  # valid text, for databases
         self.path = os.path.join(spool, name)
-        self.owner = self.writer = owner
+        self.owner = owner  # of the directory and identity.json
+        self.writer = owner  # of `segments/`: in a node's spool, the user in identity.json
         self.segments_fd = -1
-        self.is_taken = False
+        self.is_taken = False  # the agent took `segments/` from its user
         self._has_begun = False
         self._spool_fd = spool_fd
         self._fd = self._open_folder(name, spool_fd, owner)
@@ -109,7 +101,7 @@ class CaptureFolder:
             raise
 
     def _open_segments(self, node: bool) -> int:
-        """-1 where there are none: it is being created, or removed."""
+        """Return a descriptor, or -1 while the capture is being created or removed."""
         try:
             return self._open_folder("segments", self._fd, self.writer)
         except FileNotFoundError:
@@ -145,11 +137,11 @@ class CaptureFolder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- what its files say
+    # ---- contents of its files
 
     def identity(self, *, complete: bool = False) -> Identity | None:
-        """From identity.json; None where it isn't written yet. complete: it never will be (the
-        capture died before): then the directory's name has to do. Raises SpoolError where neither
+        """Read identity.json; return None if it isn't written yet. complete: the capture died, so a
+        missing file never comes and the directory's name must do. Raises SpoolError if neither
         names the job."""
         text = self._read(self._fd, IDENTITY, MAX_IDENTITY_BYTES)
         if text is None and not complete:
@@ -175,7 +167,7 @@ class CaptureFolder:
             attempt=_whole(identity.get("attempt"), int(name_match[2]) if name_match else 1) or 1,
             step=_words(identity.get("step")),
             task=_whole(identity.get("task"), 0),
-            # masked here, too: a scheduler's plugin writes the job's name as it is
+            # mask here, too: a scheduler's plugin writes the job's name unmasked
             name=masked_text(_words(identity.get("name"))) or job_id,
             user=_words(identity.get("user")),
             host=_words(identity.get("host")),
@@ -188,34 +180,25 @@ class CaptureFolder:
         )
 
     def counters(self) -> Counters | None:
-        """None where there are none, or none that can be understood. Raises OSError as `life`
-        does."""
-        text = (
-            self._read(self.segments_fd, "counters", COUNTERS_BYTES)
-            if self.segments_fd >= 0
-            else None
-        )
+        """Return the relay's counters, or None if they are missing or invalid. Raises OSError like
+        `life`."""
+        text = self._read_segments_file("counters", COUNTERS_BYTES)
         return None if text is None else read_counters(text)
 
     def telegraf_port(self) -> int:
-        """Where its sidecar takes measurements, as it says; 0 where it doesn't, or that can't be
-        read now."""
+        """Return the port on which its sidecar takes measurements, or 0."""
         try:
-            text = self._read(self.segments_fd, PORT_FILE, 16) if self.segments_fd >= 0 else None
+            text = self._read_segments_file(PORT_FILE, 16)
         except OSError:
             return 0
         digits = (text or b"").strip()
         return int(digits) if digits.isdigit() and 0 < int(digits) < 65536 else 0
 
     def live_status(self) -> dict[Stream, tuple[int, str]]:
-        """What running bars show now, as (time in ns, their lines) by stream, "" where that was
-        withdrawn; nothing where its sidecar hasn't said so."""
+        """Return the present lines of progress bars as (time in ns, lines) by stream; "" withdraws
+        earlier lines."""
         try:
-            data = (
-                self._read(self.segments_fd, LIVE_FILE, MAX_LIVE_BYTES)
-                if self.segments_fd >= 0
-                else None
-            )
+            data = self._read_segments_file(LIVE_FILE, MAX_LIVE_BYTES)
         except OSError:
             return {}
         return {
@@ -225,6 +208,9 @@ class CaptureFolder:
             )
             for stream, (time_ns, text) in decode_live(data or b"").items()
         }
+
+    def _read_segments_file(self, name: str, max_bytes: int) -> bytes | None:
+        return self._read(self.segments_fd, name, max_bytes) if self.segments_fd >= 0 else None
 
     def _read(self, folder: int, name: str, max_bytes: int) -> bytes | None:
         try:
@@ -241,8 +227,8 @@ class CaptureFolder:
             os.close(fd)
 
     def rewrite_identity(self, change: Callable[[bytes], bytes], *, dry_run: bool) -> int:
-        """Whether (1 or 0) change makes other bytes, as many, of identity.json: these are written
-        into it. dry_run: only looks. Raises OSError."""
+        """Replace identity.json's bytes by the result of change, which has the same length. Return 1
+        if they differ, else 0. Raises OSError."""
         text = self._read(self._fd, IDENTITY, MAX_IDENTITY_BYTES) or b""
         changed = change(text)
         if changed == text or dry_run:
@@ -259,23 +245,22 @@ class CaptureFolder:
         return 1
 
     def begun_ns(self) -> int:
-        """About when it began: its directory's own time may be later, never earlier."""
+        """Return about when it began. The fallback, the directory's time, may be later."""
         try:
             return os.stat(IDENTITY, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
         except OSError:
             return os.fstat(self._fd).st_mtime_ns
 
-    # ---- who lives
+    # ---- life
 
     def life(self) -> Life:
-        """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more.
-        Raises OSError where the system is short of what it takes to look: nobody is dead for that.
-        What was taken away is DEAD: whoever writes there still isn't read any more."""
+        """Return its life. Call it before reading segments, which don't grow once it is DEAD or
+        ORPHANED. Raises OSError if the system lacks resources to find out, since that makes nobody
+        dead. A taken capture is DEAD: later writes there are ignored."""
         if self.is_taken:
             return Life.DEAD
-        if (
-            not self._has_begun
-        ):  # first: it may begin right now; looked for once, as there may be very many names
+        # Check this first, as it may begin right now, and only once: there may be very many names.
+        if not self._has_begun:
             self._has_begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
         if self._is_locked():
             return Life.LIVE
@@ -288,7 +273,7 @@ class CaptureFolder:
         return Life.ORPHANED if runs else Life.DEAD
 
     def is_unused(self) -> bool:
-        """Whether nobody has begun to write: it was made for a job, and that is all."""
+        """Whether nobody has begun to write into it."""
         if self.is_taken:
             return False
         return self.counters() is None and not (
@@ -296,39 +281,34 @@ class CaptureFolder:
         )
 
     def _is_locked(self) -> bool:
-        """Whether the sidecar holds its lock. A shared lock, for a moment: a sidecar that begins
-        just now waits."""
+        """Whether the sidecar holds its lock. This takes a shared lock for a moment, so a sidecar
+        that begins just now waits."""
+        if self.segments_fd < 0:
+            return False
         try:
-            fd = (
-                os.open("lock", _FILE_FLAGS, dir_fd=self.segments_fd)
-                if self.segments_fd >= 0
-                else -1
-            )
+            fd = os.open("lock", _FILE_FLAGS, dir_fd=self.segments_fd)
         except OSError as error:
             if error.errno in SHORTAGES:
                 raise
-            return False
-        if fd < 0:
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:
-            return False  # not a file that can be locked: not a sidecar's
+            return False  # it can't be locked, so it isn't a sidecar's
         finally:
             os.close(fd)
         return False
 
     def write_limits(self, marks: bytes) -> None:
-        """Says how large its segments may be (logshipper/spool/spool_room.py), for its user to
-        read. Raises OSError."""
+        """Write the limits of its segments' size (logshipper/spool/spool_room.py), which its user
+        may read. Raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(LIMITS_FILE, flags, 0o600, dir_fd=self._fd)
         try:
-            if os.pwrite(fd, marks, 0) != len(
-                marks
-            ):  # over the last ones: needs no room on a full disk
+            # Overwriting the last limits needs no room on a full disk.
+            if os.pwrite(fd, marks, 0) != len(marks):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fchmod(fd, 0o644)
         finally:
@@ -337,7 +317,7 @@ class CaptureFolder:
     # ---- sizes and removal
 
     def bytes_from(self, position: SpoolPosition) -> int:
-        """Bytes of segments from a position on."""
+        """Return the bytes of segments from a position on."""
         total = 0
         for number in list_segments(self.segments_fd) if self.segments_fd >= 0 else []:
             if number >= position.segment:
@@ -345,7 +325,7 @@ class CaptureFolder:
         return max(0, total - position.offset) if position.segment else total
 
     def signature(self) -> tuple[object, ...]:
-        """Changes whenever there is something new to ingest."""
+        """Return a value that changes whenever something new is there to ingest."""
         numbers = list_segments(self.segments_fd) if self.segments_fd >= 0 else []
         return (
             self.life(),
@@ -361,24 +341,24 @@ class CaptureFolder:
         return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
     def size(self) -> FolderSize:
-        """Of all that is in the directory. Raises OSError."""
+        """Return the size of the whole directory. Raises OSError."""
         return folder_size(self._fd)
 
     def take_away(self) -> None:
-        """Takes `segments/` from its user, who can't make, rename or remove anything in it then; in
-        a node's spool, as the directory around it is the agent's. Files that are open can still be
-        written to. Raises OSError."""
+        """Take `segments/` from its user, who then can't make, rename or remove files there, but can
+        still write to open ones. This works in a node's spool, where the agent owns the directory
+        above. Raises OSError."""
         os.rename("segments", TAKEN, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         self.is_taken = True
         close_to_others(self.segments_fd)
 
     def empty_taken(self, keep_bytes: int) -> bool:
-        """Removes what isn't segments, and those beyond keep_bytes; False where there is more than
+        """Remove segments beyond keep_bytes and all foreign files. Return False if more remains than
         one call removes. Raises OSError."""
         return FolderRemoval(self._spool_fd, self.name, self._fd).empty_taken(keep_bytes)
 
     def remove_segments_before(self, number: int) -> None:
-        """Removes segments that are wholly ingested."""
+        """Remove fully ingested segments."""
         for earlier in list_segments(self.segments_fd) if self.segments_fd >= 0 else []:
             if earlier < number:
                 try:
@@ -387,13 +367,13 @@ class CaptureFolder:
                     pass  # a directory goes with the whole capture
 
     def remove(self) -> bool:
-        """Removes the capture's directory, links in it unfollowed; False where there was more in it
-        than one call removes: call it again. Raises OSError."""
+        """Remove the capture's directory without following links. Return False if more remains than
+        one call removes. Raises OSError."""
         return FolderRemoval(self._spool_fd, self.name, self._fd).go_on()
 
 
 def open_spool(path: str) -> int | None:
-    """A spool's folder, to look at; None where there is none. Raises StoreError."""
+    """Open a spool's folder for reading; return None if it is missing. Raises StoreError."""
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -403,8 +383,7 @@ def open_spool(path: str) -> int | None:
 
 
 def list_folders(spool_fd: int) -> list[str]:
-    """Names of the captures' directories in a spool; those that begin with a dot are the spool's
-    own."""
+    """Return the names of the captures' directories in a spool; the spool's own begin with a dot."""
     names = []
     with scanned(spool_fd) as entries:
         for entry in entries:

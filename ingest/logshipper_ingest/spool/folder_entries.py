@@ -1,4 +1,4 @@
-"""Goes through a folder that is open already, whoever else has it open."""
+"""Scanning of a folder through a shared descriptor."""
 
 import os
 from collections.abc import Iterator
@@ -9,9 +9,8 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def scanned(folder_fd: int) -> Iterator[Iterator["os.DirEntry[str]"]]:
-    """A folder's entries. os.scandir and os.listdir of a descriptor go on where the last one that
-    read from it stands: while another thread reads, entries would be missing. So it is opened once
-    more. Raises OSError."""
+    """Yield a folder's entries from a new descriptor. os.scandir and os.listdir continue at a
+    descriptor's position, so two threads that read from one would miss entries. Raises OSError."""
     fd = os.open(".", _FLAGS, dir_fd=folder_fd)
     try:
         with os.scandir(fd) as entries:

@@ -1,16 +1,13 @@
-"""Removes a capture's directory whose content somebody else may have made, and may be changing
-right now.
+"""Removal of a capture's directory, whose content hostile users may be changing right now.
 
-Strategy: one directory at a time, never one within another. A directory to be emptied lies directly
-in the capture's, where only its owner can rename; it is opened without following links and, where
-we are root, made root's and 0700, so that nothing in it can be changed any more. What it holds is
-unlinked; directories in it are moved up next to it, and emptied in turn. So depth costs neither
-recursion nor descriptors, and entries are never listed as a whole. `identity.json` goes last: until
-then everybody sees whose it is.
+It empties one directory at a time, never one within another. Each lies directly in the capture's,
+where only the owner can rename it. It is opened without following links and, as root, made root's
+with mode 0700, so that its content can't change any more. Its files are unlinked; directories in it
+are moved up next to it and emptied in turn. So depth costs neither recursion nor descriptors, and no
+listing is ever complete in memory. `identity.json` goes last, so that the owner stays known.
 
-What a user has filled with what no sidecar writes is taken from that user first: `segments/`
-becomes TAKEN, root's and 0700; segments in it stay until they are shipped, as far as they are
-within the limits.
+If a user fills `segments/` with files that no sidecar writes, the agent first takes it: it becomes
+TAKEN, root's with mode 0700. Segments within the limits stay there until they are shipped.
 """
 
 import errno
@@ -23,8 +20,8 @@ from logshipper_ingest.spool.folder_size import BYTES_PER_ENTRY, FEW_ENTRIES
 from logshipper_ingest.spool.segment_reader import list_segments, segment_name
 
 REMOVED_AT_ONCE = 10_000  # entries by one call: about a second
-TAKEN = "taken"  # what `segments/` is called once it was taken from its user
-# on the disk: a sidecar's have 32 MiB; a file system may allocate as much ahead
+TAKEN = "taken"  # the name of `segments/` after the agent took it from its user
+# on the disk: a sidecar writes 32 MiB, and a file system may allocate as much ahead
 _LARGEST_SEGMENT_BYTES = 64 << 20
 _KEPT = "identity.json"
 _COUNTERS = "counters"
@@ -32,9 +29,9 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLO
 
 
 def remove_remains(spool_fd: int, name: str) -> bool:
-    """Removes a folder of the spool that is empty, as where an agent died at the end of a removal,
-    or holds the agent's limits only, which it wrote into a capture that its keeper took back. False
-    where it holds anything else."""
+    """Remove a folder of the spool that is empty or only holds limits; return False for any other.
+    An agent that died at the end of a removal leaves an empty one. Limits remain if the agent wrote
+    them after the capture's keeper had withdrawn it."""
     try:
         fd = os.open(name, _FLAGS, dir_fd=spool_fd)
         try:
@@ -49,7 +46,7 @@ def remove_remains(spool_fd: int, name: str) -> bool:
 
 
 class FolderRemoval:
-    """name: in the spool, open as spool_fd, and itself open as fd: both stay the caller's."""
+    """The removal of one folder of the spool. The caller keeps both descriptors."""
 
     def __init__(self, spool_fd: int, name: str, fd: int) -> None:
         self._spool_fd = spool_fd
@@ -58,10 +55,10 @@ class FolderRemoval:
         self._budget = 0  # entries that this call may still remove
 
     def go_on(self) -> bool:
-        """Removes REMOVED_AT_ONCE entries at most; True when all is gone. Raises OSError."""
+        """Remove at most REMOVED_AT_ONCE entries; return whether that were all. Raises OSError."""
         self._budget = REMOVED_AT_ONCE
         try:
-            # readers of a half-removed capture find none, as in one being created
+            # so that readers find no segments, as in a capture that is being created
             self._move_up("segments", self._fd)
             fault_point("segments_moved")
         except FileNotFoundError:
@@ -73,7 +70,7 @@ class FolderRemoval:
         return False
 
     def _remove_entries(self) -> bool:
-        """Goes once through the capture's directory; False where nothing but _KEPT is left."""
+        """Go once through the capture's directory; return False if only _KEPT remains."""
         has_entries = False
         with os.scandir(self._fd) as entries:
             for entry in entries:
@@ -87,7 +84,7 @@ class FolderRemoval:
         return has_entries
 
     def _empty(self, name: str) -> None:
-        """Empties and removes a directory in the capture's, as far as there is work left."""
+        """Empty and remove a directory in the capture's, within the budget."""
         fd = os.open(name, _FLAGS, dir_fd=self._fd)
         try:
             close_to_others(fd)
@@ -100,8 +97,8 @@ class FolderRemoval:
             os.rmdir(name, dir_fd=self._fd)
 
     def _empty_once(self, fd: int) -> bool:
-        """Goes once through a directory; False where it is empty: file systems may pass over some
-        while others go."""
+        """Go once through a directory; return False if it is empty. File systems may skip entries
+        while others are removed, so one pass may not suffice."""
         has_entries = False
         with os.scandir(fd) as entries:
             for entry in entries:
@@ -113,8 +110,8 @@ class FolderRemoval:
         return has_entries
 
     def empty_taken(self, keep_bytes: int) -> bool:
-        """Removes from TAKEN, at most REMOVED_AT_ONCE entries, what no sidecar writes, and segments
-        after the first keep_bytes of them; True when nothing else is left. Raises OSError."""
+        """Remove at most REMOVED_AT_ONCE entries from TAKEN: foreign files, and segments after the
+        first keep_bytes of them. Return whether that were all. Raises OSError."""
         self._budget = REMOVED_AT_ONCE
         fd = os.open(TAKEN, _FLAGS, dir_fd=self._fd)
         try:
@@ -133,7 +130,7 @@ class FolderRemoval:
         return self._removed_folders()
 
     def _removed_folders(self) -> bool:
-        """Those that were moved up, and what is moved up of them; False where there are more."""
+        """Remove directories that were moved up; return False if the budget ends before."""
         while True:
             with os.scandir(self._fd) as entries:
                 names = [
@@ -149,17 +146,17 @@ class FolderRemoval:
                 self._empty(name)
 
     def _unlinked(self, name: str, fd: int) -> bool:
-        """False where it is a directory."""
+        """Unlink an entry; return False for a directory with content."""
         self._budget -= 1
         try:
             os.unlink(name, dir_fd=fd)
-        except (IsADirectoryError, PermissionError):  # EPERM: POSIX's word for a directory
+        except (IsADirectoryError, PermissionError):  # POSIX has EPERM for a directory
             try:
                 os.rmdir(name, dir_fd=fd)
             except NotADirectoryError:
                 raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name) from None
             except OSError:
-                return False  # it holds something
+                return False
         fault_point("entry_removed")
         return True
 
@@ -176,18 +173,18 @@ class FolderRemoval:
 
 
 def close_to_others(folder_fd: int) -> None:
-    """From here on nobody else makes, renames or removes what is in it, whatever they have open."""
+    """Keep all others from making, renaming or removing its entries, even through open descriptors."""
     if os.geteuid() == 0:
-        os.fchown(folder_fd, 0, 0)  # first: its owner could change the mode back
+        os.fchown(folder_fd, 0, 0)  # before the mode, which its owner could change back
     os.fchmod(folder_fd, 0o700)
 
 
 def _is_plain(fd: int, name: str) -> bool:
-    """Whether it is a file of one name and of a size that a sidecar's files have."""
+    """Whether it is a file with one name and a size that a sidecar may write."""
     try:
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
-        return True  # shipped, and removed meanwhile
+        return True  # a shipper removed it meanwhile
     return (
         stat.S_ISREG(status.st_mode)
         and status.st_nlink == 1
@@ -196,8 +193,8 @@ def _is_plain(fd: int, name: str) -> bool:
 
 
 def _first_segments(fd: int, most_bytes: int) -> set[str]:
-    """Names of the oldest ones that have no more together; hardly any where they are very many and
-    hold nothing."""
+    """Return the names of the oldest segments that fit into most_bytes; hardly any of very many
+    empty ones."""
     names: set[str] = set()
     size = 0
     for number in list_segments(fd) if most_bytes else []:

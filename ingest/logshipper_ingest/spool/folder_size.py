@@ -1,10 +1,10 @@
-"""How much of the disk a capture's directory takes, whatever its user has put there.
+"""The disk usage of a capture's directory, even if its user has put other files there.
 
-Blocks count, not lengths: holes are free, and room may be allocated beyond a file's end; a file
-that has several names counts once. Entries count, as each may be an inode: a normal capture has
-some ten, and one for each 32 MiB of segments. Everything is looked at by stat(2) relative to a
-directory's descriptor, links unfollowed; only directories are opened. The walk ends where there are
-more entries, or they lie deeper, than in any capture that a sidecar writes.
+Blocks count, not lengths: holes are free, and file systems may allocate beyond a file's end. A file
+with several names counts once. Entries count, since each may be an inode: a normal capture has some
+ten, and one for each 32 MiB of segments. The walk calls stat(2) relative to a directory's descriptor
+without following links, and opens only directories. It ends when it finds more or deeper entries
+than any sidecar writes.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from logshipper_ingest.spool.segment_reader import segment_number
 
 FEW_ENTRIES = 1000
-# further entries are allowed for so many bytes of segments; compressed, they may be as small
+# of segments for each further entry: compressed ones may be as small
 BYTES_PER_ENTRY = 64 << 10
 MAX_DEPTH = 4  # `segments/` is the only directory, and has none
 _BLOCK = 512  # of st_blocks: stat(2)
@@ -27,19 +27,18 @@ class FolderSize(NamedTuple):
     """The size of a capture's directory."""
 
     blocks: int = 0  # bytes on the disk
-    segments: int = 0  # of these, what segments hold
-    entries: int = 0  # how many were counted
-    # there are more entries, or deeper ones, than in any normal capture, and not all were looked at
-    is_flood: bool = False
+    segments: int = 0  # bytes of these in segments
+    entries: int = 0  # counted ones
+    is_flood: bool = False  # the walk ended early: more or deeper entries than any sidecar writes
 
     @property
     def foreign(self) -> int:
-        """Bytes that no segment holds."""
+        """Bytes outside of segments."""
         return self.blocks - self.segments
 
 
 def folder_size(folder_fd: int) -> FolderSize:
-    """Of a capture's directory, which is open. Raises OSError where the system refuses to look."""
+    """Measure a capture's open directory. Raises OSError if the system lacks resources."""
     walk = _Walk()
     try:
         walk.enter(".", folder_fd)
@@ -49,7 +48,7 @@ def folder_size(folder_fd: int) -> FolderSize:
 
 
 class _Walk:
-    """Directories that are open: each one within the one before."""
+    """A walk through nested directories, all of them open."""
 
     def __init__(self) -> None:
         self._open: list[tuple[int, Iterator[os.DirEntry[str]]]] = []
@@ -122,8 +121,7 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 
 
 def _pass_over(error: OSError) -> None:
-    """What is gone or another file by now, closed to us, or mounted there by its user (FUSE) keeps
-    nothing else from being counted. Raises the error where the system is short of what it takes to
-    look."""
+    """Ignore an entry that has vanished or changed, that is closed to us, or that its user mounted
+    there (FUSE): the others still count. Raises the error if the system lacks resources."""
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         raise error

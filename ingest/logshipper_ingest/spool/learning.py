@@ -1,5 +1,4 @@
-"""Takes one batch of frames into a capture's account: the same for every store, so that all have
-the same."""
+"""Adding a batch of frames to a capture's account, in the same way for every store."""
 
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome
 
-MAX_FAULT_CHARS = 500  # the frames' own words may be in it
+MAX_FAULT_CHARS = 500  # the error may quote the frames
 TAKEN_AWAY = (
     "its files in the node's spool were far above the limits, so the agent took them away: what was printed after that "
     "isn't logged"
@@ -18,16 +17,15 @@ TAKEN_AWAY = (
 
 
 class BatchResult(NamedTuple):
-    """done: the capture is over, and all of it was ingested; blocked: the reason that what follows
-    can't be read; damages: what was left out, a sentence each."""
+    """The result of one batch."""
 
-    done: bool
-    blocked: str
-    damages: list[str]
+    done: bool  # the capture is over and fully ingested
+    blocked: str  # why the next frames can't be read, or ""
+    damages: list[str]  # a sentence for each skipped place
 
 
 def new_account(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
-    """The account of a capture before its first frame."""
+    """Return the account of a capture before its first frame."""
     begun_ns = folder.begun_ns()
     return CaptureAccount(
         cluster=identity.cluster,
@@ -54,9 +52,9 @@ def learn(
     *,
     with_counters: bool = True,
 ) -> BatchResult:
-    """Adds a batch to account, axis and rows. life: looked at before the batch was read;
-    with_counters: what the relay counts now is added as well, which may be other counts when the
-    same frames are read again. Raises OSError before anything is added."""
+    """Add a batch to account, axis and rows. life: before the read. with_counters: add the
+    relay's present counts, which may differ at a second read of the same frames.
+    Raises OSError before it adds anything."""
     done = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
     counters = folder.counters() if with_counters or done else None
     for frame in batch.frames:
@@ -90,5 +88,5 @@ def learn(
 
 
 def own_fault(error: Exception) -> str:
-    """Words for an error that a capture's frames brought out."""
+    """Describe a fault of logshipper that a capture's frames have caused."""
     return f"a fault of logshipper's own: {error!r}"[:MAX_FAULT_CHARS]

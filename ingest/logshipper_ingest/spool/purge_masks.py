@@ -1,18 +1,19 @@
-"""What stands in the place of a line or a text that is purged: as many asterisks, so that places in
-a file stay what they are, and lines still count. Of JSON the keys and values of others are masked,
-none of the format's own. Pure."""
+"""Masks of purged lines and texts: asterisks of the same length, so that offsets stay valid and
+lines still count. In JSON they cover the job's keys and values, not the format's own. Pure."""
 
 import re
 from collections.abc import Iterator
 
 from logshipper_ingest.spool.purge_pattern import LinePattern
 
-_TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL)  # a text without an end, too
-_DATA = b"data"  # of an event: what the job logged, numbers, too
-_NOTHING = b' *"{}[],:'  # what is left of it where all of its texts are masked
+_TOKEN = re.compile(
+    rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL
+)  # with or without a closing quote
+_DATA = b"data"  # of an event: values that the job logged
+_NOTHING = b' *"{}[],:'  # its characters once all texts are masked
 # of imports, and of lines' attributes
 _OWN_KEYS = frozenset((b"import", b"n", b"repeat", b"part", b"origin", b"copy", b"sent"))
-# values that logshipper itself goes by, at the first level of its records, accounts and identities
+# values that logshipper itself uses, at the first level of its records, accounts and identities
 _OWN_VALUES = frozenset(
     (b"type", b"event", b"state", b"mode", b"from", b"to", b"stream", b"origin", b"parent", b"allocation", b"cluster",
      b"version", b"boot_id", b"user", b"host", b"job_id")
@@ -20,12 +21,12 @@ _OWN_VALUES = frozenset(
 
 
 def masked(line: bytes) -> bytes:
-    """What stands in a line's place: as long, in bytes."""
+    """Return the mask of a line."""
     return b"*" * len(line)
 
 
 def masked_lines(text: bytes, pattern: LinePattern) -> tuple[bytes, int]:
-    """The text, and how many of its lines have the pattern."""
+    """Return the masked text and the number of matching lines."""
     lines = text.split(b"\n")
     hits = [at for at, line in enumerate(lines) if line and pattern.has(line)]
     for at in hits:
@@ -34,9 +35,9 @@ def masked_lines(text: bytes, pattern: LinePattern) -> tuple[bytes, int]:
 
 
 def masked_json(text: bytes, pattern: LinePattern, own_levels: int = 1) -> bytes:
-    """JSON as long as it was, whose keys and texts that have the pattern are masked; an event's
-    data that has it otherwise (a number) is `{}`. own_levels: at so many the keys are logshipper's
-    own, and stay."""
+    """Return JSON of the same length with matching keys and texts masked. If an event's data still
+    matches, by a number, it becomes `{}`. own_levels: levels whose keys are logshipper's own and
+    stay."""
     scan = _Scan(text, own_levels)
     edited = bytearray(text)
     for begin, end in scan.job_texts():
@@ -49,11 +50,13 @@ def masked_json(text: bytes, pattern: LinePattern, own_levels: int = 1) -> bytes
 
 
 class _Scan:
-    """Goes through JSON token by token; what isn't JSON is taken as far as it looks like it. data:
-    where the value of `data` at the first level begins and ends, once all are gone through."""
+    """A scan of JSON, or of text that resembles it, token by token."""
 
     def __init__(self, text: bytes, own_levels: int) -> None:
-        self.data = (0, 0)
+        self.data = (
+            0,
+            0,
+        )  # begin and end of the value of `data` at the first level, after the scan
         self._text = text
         self._own_levels = own_levels
         self._open: list[bytes] = []
@@ -61,8 +64,7 @@ class _Scan:
         self._key = b""  # at the first level
 
     def job_texts(self) -> Iterator[tuple[int, int]]:
-        """Where texts and keys begin and end, without their quotes, that aren't logshipper's
-        own."""
+        """Yield begin and end, inside the quotes, of the job's texts and keys."""
         for token in _TOKEN.finditer(self._text):
             if token[1] is None:
                 self._enter(token[0], token.start())

@@ -1,8 +1,8 @@
-"""Which lines of a job are purged: one pattern that Python's `re`, for files, and RE2, for Loki,
-read alike. Pure.
+"""The pattern of purged lines, which Python's `re` (for files) and RE2 (for Loki) must read alike.
+Pure.
 
-What the two read differently, or RE2 doesn't have, is refused: lines of one place would go, those
-of another stay.
+Syntax that differs between them, or that RE2 lacks, is refused: else a purge would remove a line from
+one place and keep it in another.
 """
 
 import re
@@ -33,21 +33,19 @@ _NOT_IN_RE2 = {
 
 
 class LinePattern(NamedTuple):
-    """Of lines that are purged. python: searched for in each form of each; logql: the filter for
-    Loki, which knows but the form in which a line stands there, "" for all lines; is_anchored: what
-    stands around a place where it is found matters, too."""
+    """The pattern of purged lines."""
 
-    python: "re.Pattern[str]"
-    logql: str
-    is_anchored: bool = False
+    python: "re.Pattern[str]"  # searched for in each form of a line
+    logql: str  # Loki's filter, which only sees the stored form of a line; "" for all lines
+    is_anchored: bool = False  # a match depends on the text around it
 
     @property
     def without(self) -> str:
-        """The filter for Loki of lines that don't have it as they stand there."""
+        """Loki's filter of lines whose stored form does not match."""
         return f" !{self.logql[2:]}"
 
     def has(self, line: bytes | str) -> bool:
-        """What is masked has nothing any more, whatever the pattern."""
+        """Whether a line matches; masked lines never do."""
         text = line if isinstance(line, str) else line.decode("utf-8", "replace")
         return bool(text.strip("*")) and any(map(self.python.search, forms(text)))
 
@@ -56,7 +54,7 @@ EVERY_LINE = LinePattern(re.compile(""), "")
 
 
 def pattern_of(grep: str | None, fixed: str | None) -> LinePattern:
-    """Of `--grep RE`, or `--fixed TEXT`; EVERY_LINE where neither is given. Raises ConfigError."""
+    """Return the pattern of `--grep RE` or `--fixed TEXT`, else EVERY_LINE. Raises ConfigError."""
     if grep is None and fixed is None:
         return EVERY_LINE
     option, text = ("--grep", grep) if grep is not None else ("--fixed", fixed or "")
@@ -107,7 +105,7 @@ def _regex_problems(text: str) -> list[str]:
 
 
 def _names(text: str) -> set[str]:
-    """Of all that a regular expression is made of."""
+    """Return the names of all elements of a regular expression."""
     return set(_parts(re._parser.parse(text, re.ASCII)))  # type: ignore[attr-defined]  # no other way in
 
 

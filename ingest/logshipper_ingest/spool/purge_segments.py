@@ -1,8 +1,7 @@
-"""Purges lines in segments: each is overwritten by as many asterisks, so that frames, times and
-what the agent has noted of places in the file stay as they are, and the lines still count.
+"""Purging of lines in segments: asterisks overwrite each, so that frames, times and noted offsets
+stay valid, and the lines still count. Damaged places are purged as well.
 
-The caller sees to it that nobody reads meanwhile. A capture that lives may go on writing: it
-appends, and never comes back. What stands in damaged places is overwritten, too.
+The caller keeps others from reading meanwhile. A live capture may write on, since it only appends.
 """
 
 import errno
@@ -29,19 +28,19 @@ from logshipper_ingest.spool.segment_reader import MAX_SEGMENT_BYTES, list_segme
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ENOENT)
 _OWN_LEVELS_OF_ATTRS = 2  # `runs`, `lines`, and the numbers of lines
-_MAX_AT_ONCE = 256 << 20  # of a segment in memory: a writer's are 32 MiB
+_MAX_AT_ONCE = 256 << 20  # of a segment in memory; a writer's have 32 MiB
 
 
 class PurgeResult(NamedTuple):
-    """lines: that have the pattern; files: in which there were such, paths."""
+    """The result of a purge."""
 
-    lines: int
-    files: list[str]
+    lines: int  # matching ones
+    files: list[str]  # paths of files with matching lines
 
 
 def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool) -> PurgeResult:
-    """In what says whose a capture is (the job's name), in all its segments and its live status.
-    dry_run: only counts. Raises StoreError."""
+    """Purge a capture's identity (the job's name), segments and live status. dry_run only counts.
+    Raises StoreError."""
     alive = folder.life() is Life.LIVE
     path = os.path.join(folder.path, IDENTITY)
     try:
@@ -71,7 +70,7 @@ def _purge_segment(
         )
     except OSError as error:
         if error.errno in _NOT_A_FILE:
-            return 0  # the agent reads no such thing either
+            return 0  # the agent doesn't read such files either
         raise
     try:
         status = os.fstat(fd)
@@ -98,7 +97,7 @@ def _purge_segment(
 def _edits(
     data: bytes, pattern: LinePattern, *, alive: bool
 ) -> tuple[int, list[tuple[int, bytes]]]:
-    """How many lines have the pattern, and what is to be written at which offset."""
+    """Return the number of matching lines, and the new bytes by offset."""
     try:
         at = decode_file_header(data)
     except SegmentCorrupt:
@@ -109,7 +108,7 @@ def _edits(
         try:
             decoded = decode_frame(data, at)
             if decoded is None and alive:
-                break  # it is being written
+                break  # the sidecar is writing it
         except SegmentCorrupt:
             decoded = None
         if decoded is not None:
@@ -130,7 +129,7 @@ def _edits(
 
 
 def _masked_frame(frame: Frame, attrs: bytes, pattern: LinePattern) -> tuple[bytes, int]:
-    """Attributes and text, and how many lines of it have the pattern."""
+    """Return masked attributes and text, and the number of matching lines."""
     if frame.type is FrameType.LINES:
         masked_attrs = masked_json(attrs, pattern, _OWN_LEVELS_OF_ATTRS)
         text, hit_count = masked_lines(frame.text, pattern)
@@ -142,7 +141,7 @@ def _masked_frame(frame: Frame, attrs: bytes, pattern: LinePattern) -> tuple[byt
 
 
 def _frame_with(frame: bytes, payload: bytes) -> bytes:
-    """A frame whose attributes and text are others, as long; its checksum with it
+    """Return a frame with another payload of the same length, and its checksum
     (docs/segment-format.md)."""
     head = frame[: FRAME_HEADER_BYTES - 4]
     crc = zlib.crc32(payload, zlib.crc32(head))

@@ -1,18 +1,18 @@
-"""Reads the segments of one capture in order, from a position, while they may still grow
+"""A reader of one capture's segments in order, from a position, while they may still grow
 (docs/segment-format.md).
 
-Segments are hostile input: a job could write them. So they are opened by openat without following
-links and without blocking, must be regular files of the right owner, are read in blocks (never
-mapped), and every length is checked.
+Segments are hostile input: a job could write them. The reader opens them by openat without following
+links or blocking. They must be regular files of the right owner. It reads blocks, never maps files,
+and checks every length.
 
-What is damaged is skipped up to the next frame that decodes, and reported as a value; nothing here
-raises for what stands in a segment. A frame that isn't all there yet: while the capture lives the
-reader waits for the rest; else it is cut off. A segment is over when its END frame was read, when
-the capture is dead, or when the next segment has frames: the writer makes the next one first, but
-puts a frame there only after this one's END. Memory: one block, or the one frame that is larger.
+The reader skips damage up to the next frame that decodes, and reports it as a value; no content of a
+segment raises an error. While the capture lives, it waits for the rest of an incomplete frame; later
+the frame counts as cut off. A segment is over after its END frame, when the capture is dead, or when
+the next segment has frames. (The writer creates the next one early, but writes frames there only
+after the END of this one.) Memory: one block, or one larger frame.
 
-A read does READ_WORK_BYTES of work at most, whatever stands there: bytes gone over, and so much for
-each name and place. What is left is MORE, and the next read goes on there.
+A read does at most READ_WORK_BYTES of work: scanned bytes, and a fixed cost for each name and place.
+If more remains, its outcome is MORE and the next read continues there.
 """
 
 import errno
@@ -20,6 +20,7 @@ import os
 import stat
 from bisect import bisect_right
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 from logshipper.errors import SegmentCorrupt
@@ -37,16 +38,15 @@ from logshipper.spool.segment import (
 from logshipper_ingest.spool.folder_entries import scanned
 
 BLOCK_BYTES = 1 << 20
-# the writer's are 32 MiB; what is beyond is left out, and counts as that much at most
+# the writer's have 32 MiB; the rest is skipped, and counts as that much at most
 MAX_SEGMENT_BYTES = 1 << 30
 READ_WORK_BYTES = 64 << 20  # of one read
-# how much a reader goes over in search of frames; past that a segment's rest is left out
-SEARCH_BYTES = 256 << 20
-FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost besides their bytes
+SEARCH_BYTES = 256 << 20  # of a reader's searches for frames; later it skips a segment's rest
+FRAME_COST_BYTES = 200  # of a frame, a run of lines, a line's attributes, besides their bytes
 _RECORD_COST_BYTES = 5 * FRAME_COST_BYTES
-_NAME_WORK_BYTES = 64 << 10  # what opening a file counts as
+_NAME_WORK_BYTES = 64 << 10  # cost of opening a file
 _FIRST_STEP_BYTES = 4 << 10
-_MAX_CANDIDATES = 1000  # places where a whole frame may begin after an incomplete one
+_MAX_CANDIDATES = 1000  # possible frames after an incomplete one
 _VERSION_OFFSET = 8  # where decode_file_header reports a newer version
 _MAX_NAMES = 1 << 16
 _MAX_DAMAGES = 1000  # of one read
@@ -55,30 +55,27 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_
 
 
 class SpoolPosition(NamedTuple):
-    """A place in a capture's segments. segment: its number, 0 before the first; offset: in bytes, 0
-    before its header. All that stands before is done with."""
+    """A place in a capture's segments; everything before it is done."""
 
-    segment: int = 0
-    offset: int = 0
+    segment: int = 0  # its number, 0 before the first
+    offset: int = 0  # in bytes, 0 before its header
 
 
 class Outcome(Enum):
-    """Why reading stopped. MORE: enough for now; WAITING: all is read that is there, the capture
-    lives; CLOSED: its last frame was read; CUT: the capture is dead, all is read; BLOCKED: what
-    follows can't be read by this version."""
+    """The reason why a read ended."""
 
-    MORE = "more"
-    WAITING = "waiting"
-    CLOSED = "closed"
-    CUT = "cut"
-    BLOCKED = "blocked"
+    MORE = "more"  # enough for one read
+    WAITING = "waiting"  # everything is read, but the capture lives
+    CLOSED = "closed"  # the capture's last frame is read
+    CUT = "cut"  # everything is read, and the capture is dead
+    BLOCKED = "blocked"  # this version can't read the next segment
 
 
 class Damage(NamedTuple):
-    """What was wrong at a place. skipped: bytes left out for it."""
+    """Damage at one place."""
 
     error: SegmentCorrupt
-    skipped: int
+    skipped: int  # bytes
 
 
 class FrameBatch(NamedTuple):
@@ -88,8 +85,8 @@ class FrameBatch(NamedTuple):
     damages: list[Damage]
     position: SpoolPosition  # where to go on
     outcome: Outcome
-    size: int  # bytes of the frames, and what they cost besides
-    frame_bytes: int = 0  # theirs alone
+    size: int  # bytes of the frames and their cost
+    frame_bytes: int = 0  # without their cost
 
 
 def segment_name(number: int) -> str:
@@ -97,7 +94,7 @@ def segment_name(number: int) -> str:
 
 
 def segment_number(name: str) -> int | None:
-    """The number of a segment by its file's name, None for any other file."""
+    """Return the number of a segment by its file name, None for other files."""
     digits, dot, ending = name.partition(".")
     return (
         int(digits)
@@ -107,42 +104,34 @@ def segment_number(name: str) -> int | None:
 
 
 def list_segments(folder_fd: int) -> list[int]:
-    """Numbers of the segments in a folder, in order; _MAX_NAMES names are looked at at most."""
+    """Return the numbers of a folder's segments in order, from at most _MAX_NAMES names."""
     numbers = []
     with scanned(folder_fd) as entries:
-        for looked_at, entry in enumerate(entries):
+        for entry in islice(entries, _MAX_NAMES + 1):
             number = segment_number(entry.name)
             if number:
                 numbers.append(number)
-            if looked_at >= _MAX_NAMES:
-                break
     return sorted(numbers)
 
 
 class SegmentReader:
-    """Reads from a folder that stays open as folder_fd (the caller's). path: its name in reports;
-    owner: the user id that segments must belong to. Raises OSError where the system refuses (a
-    failing disk, no descriptors left)."""
+    """A reader of a folder that the caller keeps open. Raises OSError if the system fails: a broken
+    disk, no descriptors left."""
 
     def __init__(
         self, folder_fd: int, path: str, position: SpoolPosition, *, owner: int, line_bytes: int = 0
     ) -> None:
         self.position = position
         self._folder_fd = folder_fd
-        self._path = path
-        self._owner = owner
-        self._line_bytes = line_bytes
+        self._path = path  # for reports
+        self._owner = owner  # required of segments
+        self._line_bytes = line_bytes  # extra cost of each line
         self._fd = -1
-        self._closed = False  # the capture's last END was read
-        self._searched = 0  # bytes gone over in search of frames
-        self._step = (
-            BLOCK_BYTES  # how much is read at once: little after damage, then more and more
-        )
-        # an incomplete frame, and the segment's size from which another is sought
-        self._tail = (
-            SpoolPosition(),
-            0,
-        )
+        self._closed = False  # the capture's last END is read
+        self._searched = 0  # bytes scanned in search of frames
+        self._step = BLOCK_BYTES  # of the next block: small after damage, then doubled
+        # an incomplete frame, and the segment's size at which the next search is due
+        self._tail = SpoolPosition(), 0
         self._begin_read()
 
     def _begin_read(self) -> None:
@@ -160,18 +149,16 @@ class SegmentReader:
             self._fd = -1
 
     def has_grown(self) -> bool:
-        """Whether the segment that is open has more than what was read of it: a cheap look between
-        two reads."""
+        """Whether the open segment has unread bytes: a cheap check between two reads."""
         return self._fd >= 0 and os.fstat(self._fd).st_size > self.position.offset
 
     def read(
         self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None
     ) -> FrameBatch:
-        """Reads on until about max_bytes of frames are there, or nothing more can be read for now.
+        """Read about max_bytes of frames, or all that are there.
 
-        alive: whether the capture lived when this was called, or at any time after that; once it is
-        False, segments must not grow any more. until: where an earlier read ended, which this one
-        isn't to go past (MORE).
+        alive: whether the capture lives, or lived when the caller last checked; once False,
+        segments must not grow any more. until: where to stop (MORE), the end of an earlier read.
         """
         self._begin_read()
         self._until = until
@@ -195,14 +182,13 @@ class SegmentReader:
         batch = FrameBatch(
             self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes
         )
-        self._begin_read()  # it is the caller's alone: there are a thousand readers, and many won't read again
+        self._begin_read()  # free the frames: there are a thousand readers, and many won't read again
         return batch
 
     # ---- from segment to segment
 
     def _open(self, alive: bool) -> Outcome | None:
-        """Opens the segment of the position, or goes to the one that follows where it is missing or
-        is none."""
+        """Open the position's segment, or go to the next one if it is missing or no segment."""
         number = self.position.segment
         self._work += _NAME_WORK_BYTES
         if number:
@@ -240,8 +226,8 @@ class SegmentReader:
         self.position = SpoolPosition(self.position.segment + 1, 0)
 
     def _following(self) -> int | None:
-        """The first segment after the position's. The folder is listed once per read: it may hold
-        very many names."""
+        """Return the first segment after the position's. The folder is listed once per read, since
+        it may hold very many names."""
         if self._present is None:
             self._present = list_segments(self._folder_fd)
         at = bisect_right(self._present, self.position.segment)
@@ -252,7 +238,7 @@ class SegmentReader:
         self.position = SpoolPosition(self.position.segment + 1, 0)
 
     def _is_over(self, alive: bool) -> bool:
-        """Whether nothing more is written into this segment."""
+        """Whether this segment no longer grows."""
         if not alive:
             return True
         try:
@@ -290,7 +276,7 @@ class SegmentReader:
     # ---- frames
 
     def _read_block(self, max_bytes: int, alive: bool) -> Outcome | None:
-        """Takes the frames of one block; None where there is more to do."""
+        """Take the frames of one block; return None if there is more to do."""
         begin = self.position.offset
         if begin >= MAX_SEGMENT_BYTES:
             return self._leave_rest(alive)
@@ -303,8 +289,8 @@ class SegmentReader:
         return self._meet_obstacle(block, alive)
 
     def _take_frames(self, block: bytes, max_bytes: int) -> int:
-        """Takes whole frames from the beginning of the block; returns how far it came, the position
-        with it."""
+        """Take complete frames from the block's begin, and advance the position. Return the offset
+        of the first byte not taken."""
         at = 0
         number, begin = self.position
         end_limit = (
@@ -334,8 +320,8 @@ class SegmentReader:
         return at
 
     def _meet_obstacle(self, block: bytes, alive: bool) -> Outcome | None:
-        """No frame could be taken at the position: damage, a frame that isn't all there, a large
-        one, or the end."""
+        """Handle a position without a complete frame: damage, an incomplete or large frame, or the
+        end."""
         begin = self.position.offset
         try:
             frame_size = frame_bytes(block, 0) or FRAME_HEADER_BYTES
@@ -343,7 +329,7 @@ class SegmentReader:
             self._skip_to(self._find_magic(begin + 1), _reason(error))
             return None
         is_over = self._is_over(alive)
-        file_bytes = self._file_bytes()  # looked at after is_over: now nothing more can come
+        file_bytes = self._file_bytes()  # after is_over: now it can't grow
         if file_bytes - begin >= frame_size:
             self._take_large(frame_size)
             return None
@@ -370,8 +356,7 @@ class SegmentReader:
         return None
 
     def _end_without_mark(self, alive: bool) -> Outcome | None:
-        """The segment is over, but no END frame says so: as a capture leaves its last one when it
-        dies."""
+        """Leave a segment that is over without an END frame, as a dying capture's last one is."""
         if not alive and self._following() is None:
             return Outcome.CUT
         self._report(self.position.offset, "the end mark is missing", 0)
@@ -379,7 +364,7 @@ class SegmentReader:
         return None
 
     def _leave_rest(self, alive: bool) -> Outcome | None:
-        """Of a segment that is longer than any writer's."""
+        """Leave a segment that is longer than any writer's."""
         rest = os.fstat(self._fd).st_size - MAX_SEGMENT_BYTES
         if rest <= 0:
             return self._end_without_mark(alive) if self._is_over(alive) else Outcome.WAITING
@@ -391,8 +376,7 @@ class SegmentReader:
         return None
 
     def _take_large(self, frame_size: int) -> None:
-        """Takes the one frame at the position, which may be larger than a block; skips it where it
-        is damaged."""
+        """Take one frame that may be larger than a block; skip it if it is damaged."""
         begin = self.position.offset
         block = self._pread(frame_size, begin)
         try:
@@ -400,7 +384,7 @@ class SegmentReader:
         except SegmentCorrupt as error:
             reason = _reason(error)
         else:
-            # takes none where the file has changed since: looked at again
+            # This takes none if the file has changed since; the next round checks it again.
             self._take_frames(block, self._size + 1)
             return
         self._searched += frame_size
@@ -409,8 +393,8 @@ class SegmentReader:
     # ---- damage
 
     def _find_magic(self, begin: int) -> int:
-        """Where the next frame may begin: at a magic number, or at the end of what is there; or how
-        far the work of this read has come."""
+        """Return the next possible begin of a frame: a magic number, the end of the file, or the
+        place at which this read's work is used up."""
         file_bytes = self._file_bytes()
         if self._searched > SEARCH_BYTES:
             return max(file_bytes, begin)
@@ -430,8 +414,8 @@ class SegmentReader:
         return max(file_bytes, begin)
 
     def _find_frame(self, begin: int, end: int, is_over: bool) -> int | None:
-        """Where a whole frame begins after the last, incomplete one. Where this is too much work:
-        None, or, of a segment that is over, how far the search has come."""
+        """Return the begin of a complete frame after an incomplete one. If that is too much work,
+        return None, or the end of the search in a segment that is over."""
         at = begin
         for _ in range(_MAX_CANDIDATES):
             at = self._find_magic(at)
@@ -462,7 +446,7 @@ class SegmentReader:
         self._step = _FIRST_STEP_BYTES
 
     def _report(self, offset: int, reason: str, skipped: int) -> None:
-        """Neighbouring damages are one."""
+        """Note damage, merged with an adjacent one."""
         path = self._segment_path()
         if self._damages and skipped:
             last = self._damages[-1]
@@ -472,7 +456,7 @@ class SegmentReader:
         self._note(Damage(SegmentCorrupt(path, offset, reason), skipped))
 
     def _note(self, damage: Damage) -> None:
-        """Each costs what a record does: it becomes an event."""
+        """Note damage, at the cost of a record: it becomes an event."""
         self._damages.append(damage)
         self._size += _RECORD_COST_BYTES
 
@@ -481,7 +465,7 @@ class SegmentReader:
 
 
 def _cost(frame: Frame) -> int:
-    """What it costs to ingest a frame, besides its bytes."""
+    """Return the cost of ingesting a frame, besides its bytes."""
     if frame.type is not FrameType.LINES:
         return _RECORD_COST_BYTES
     records = sum(lines for kind, lines in frame.runs if kind is Kind.METADATA)
@@ -493,12 +477,12 @@ def _reason(error: SegmentCorrupt) -> str:
 
 
 def _begun_magic(block: bytes) -> int:
-    """How many bytes at the block's end may be the beginning of a frame."""
+    """Return the number of bytes at the block's end that may begin a frame."""
     return next((size for size in (3, 2, 1) if block.endswith(FRAME_MAGIC[:size])), 0)
 
 
 def _pread(fd: int, size: int, offset: int) -> bytes:
-    """All of size that is there: a read may return less than was asked for."""
+    """Read up to size bytes, repeating short reads."""
     data = os.pread(fd, size, offset) if size > 0 else b""
     while 0 < len(data) < size:
         more = os.pread(fd, size - len(data), offset + len(data))

@@ -1,8 +1,8 @@
-"""The forms in which one text may stand in a line: as it is, without colours, with the escapes of
-JSON resolved, and both of them again for JSON within JSON. Pure.
+"""Forms of a line: as it is, without colours, with JSON's escapes resolved, and both again for JSON
+within JSON. Pure.
 
-A secret that a job has printed in colours, or as a value of JSON, stands in none of its bytes: it
-is looked for in each form, and a place in a form is known by its place in the line.
+A secret in colours, or escaped in JSON, is not in the line as a plain sequence of bytes. Purges therefore
+search each form, and map each match back to its place in the line.
 """
 
 import re
@@ -10,25 +10,22 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-MAX_LEVELS = (
-    4  # of JSON within JSON: the quarantine's file, an entry, and what a job has put in there
-)
-MAY_DIFFER = r"[\x1b\\]"  # of lines that have other forms, for RE2 as well
+MAX_LEVELS = 4  # of JSON within JSON: the quarantine's file, an entry, and the job's own levels
+MAY_DIFFER = r"[\x1b\\]"  # matches lines with other forms, in RE2 as well
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(["\\/bfnrt]))')
 _NAMED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class Form(NamedTuple):
-    """text: of a line; at: where in the line each of its characters begins, and, last, where the
-    line ends."""
+    """A form of a line."""
 
     text: str
-    at: Sequence[int]
+    at: Sequence[int]  # offset in the line of each character, and of the line's end
 
 
 def forms(line: str) -> Iterator[str]:
-    """Each one once; most lines have but one."""
+    """Yield each form once; most lines have only one."""
     yield line
     for _ in range(MAX_LEVELS):
         if "\x1b" in line:
@@ -41,7 +38,7 @@ def forms(line: str) -> Iterator[str]:
 
 
 def spans(line: str, pattern: "re.Pattern[str]") -> Iterator[str]:
-    """Pieces of the line in which its forms have the pattern."""
+    """Yield the pieces of the line whose forms match the pattern."""
     form = Form(line, range(len(line) + 1))
     steps = ((_COLOUR, lambda _: ""), (_ESCAPE, _character)) * MAX_LEVELS
     for match in pattern.finditer(line):
@@ -58,7 +55,7 @@ def spans(line: str, pattern: "re.Pattern[str]") -> Iterator[str]:
 
 
 def _width(form: Form, at: int) -> int:
-    """How much of the line one character of a form takes."""
+    """Return the length in the line of one character of a form."""
     return form.at[at + 1] - form.at[at]
 
 
