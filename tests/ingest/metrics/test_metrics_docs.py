@@ -70,23 +70,25 @@ def test_values_of_labels_and_reasons() -> None:
     assert {RUNNING, UNRESPONSIVE} < code(table["logshipper_job_state"][1])
 
 
-def test_reasons_of_what_is_left_out() -> None:
-    match = re.search(r"of what was left out: (.*?)\. ", PAGE)
+def values_of(label: str) -> str:
+    """The cell of a label's values."""
+    match = re.search(rf"^\| {re.escape(label)} \| (.*) \|$", PAGE, re.MULTILINE)
     assert match is not None
-    assert set(LEFT_OUT_REASONS) == code(match[1])
-    assert set(INFLUXDB_REASONS) == code(re.search(r"by an InfluxDB (.*?);", PAGE, re.DOTALL)[1])  # type: ignore[index]
+    return match[1]
+
+
+def test_reasons_of_drops_by_limits() -> None:
+    assert set(LEFT_OUT_REASONS) == code(values_of("`reason` of a drop by a limit"))
+    of_entries = values_of("`reason` of a refused entry")
+    assert set(INFLUXDB_REASONS) == code(re.search(r"by an InfluxDB (.*?);", of_entries)[1])  # type: ignore[index]
 
 
 def test_reasons_of_refused_scrapes() -> None:
-    match = re.search(r"of a refused scrape: (.*?);", PAGE, re.DOTALL)
-    assert match is not None
-    assert set(SCRAPE_REASONS) == code(match[1])
+    assert set(SCRAPE_REASONS) == code(values_of("`reason` of a refused scrape"))
 
 
-def test_reasons_of_samples_that_remote_write_gave_up() -> None:
-    match = re.search(r"of samples that remote\s+write gave up: (.*?);", PAGE, re.DOTALL)
-    assert match is not None
-    assert set(DROP_REASONS) == code(match[1])
+def test_reasons_of_samples_that_remote_write_dropped() -> None:
+    assert set(DROP_REASONS) == code(values_of("`reason` of a dropped sample"))
 
 
 def test_series_of_a_capture_and_of_its_job() -> None:
