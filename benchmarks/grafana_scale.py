@@ -32,7 +32,8 @@ from benchmarks.cluster_logs import (
 from logshipper_grafana.parts import links
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics
-from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.job_series import CaptureView
 from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.x_axis import XAxis
@@ -311,7 +312,7 @@ def _view(job: Job) -> CaptureView:
     counts = {name: value for name, value in job.counts().items() if name != "lost"}
     return CaptureView(key=job.job_id, identity=job.identity, state=job.state, exit_code=0, signal=0,
                        started_ns=job.begin_ns, ended_ns=job.end_ns, heartbeat_ns=job.end_ns, mode="enabled",
-                       reason="", axis=axis, latest=axis.latest(), over=True, **counts)  # fmt: skip
+                       axis=axis, latest=axis.latest(), over=True, **counts)  # fmt: skip
 
 
 def _streams(loki: LokiSource, selector: str, when: Range) -> list[dict[str, str]]:

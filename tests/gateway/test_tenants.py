@@ -12,7 +12,6 @@ import pytest
 from logshipper.spool.segment import Stream
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.config.tenants import BY_USER, NOBODYS, USER, tenant_of
-from logshipper_ingest.shipping import shipper
 from logshipper_ingest.shipping.entries import StreamKey
 from logshipper_ingest.slurm.states import uid_of
 from logshipper_ingest.state.checkpoints import Checkpoints
@@ -22,7 +21,7 @@ from tests.tools.captured_runs import wait_until
 from tests.tools.modelled_loki import HOUR_NS, rejection, throttled, unreachable
 from tests.tools.node_agents import NodeAgent
 from tests.tools.segment_factory import make_ledger
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.shipping_node import ShippingNode, one_stream_at_a_time, soon_ns
 from tests.tools.sources import ROOT
 
 OF_ANN, OF_BEN = 'tenant="ann"', 'tenant="ben"'
@@ -256,7 +255,7 @@ def test_a_tenant_that_takes_every_second_push_gets_all_without_much_again(
     assert payload > 4 << 20
     assert sizes(node.loki.requests) <= 3 * payload
     assert sizes([("", node.loki.stored)]) <= 1.2 * payload, "what counts against the user's limits"
-    assert node.shipper._digests == {}
+    assert node.shipper._acknowledged._digests == {}
     assert node.quarantined() == []
 
 
@@ -303,7 +302,7 @@ def test_a_tenant_that_failed_is_tried_with_a_batch_of_one_capture(
 def test_nothing_more_is_sent_to_a_tenant_that_failed_in_this_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipper, "STREAMS_AT_ONCE", 1)
+    one_stream_at_a_time(monkeypatch)
     node = ShippingNode(tmp_path, tenant_by="user")
     try:
         much(node, "a")

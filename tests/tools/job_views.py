@@ -9,7 +9,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from logshipper_ingest.config.agent_config import MetricsSection
-from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.job_series import CaptureView
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.ranks import RULE_UNIT
 from logshipper_ingest.model.x_axis import XAxis
@@ -72,7 +73,6 @@ class FakeCapture:
             "ended_ns": START_NS + 60 * SECOND if over else None,
             "heartbeat_ns": START_NS + 60 * SECOND,
             "mode": "enabled",
-            "reason": "",
             "ledger": {},
             "lines": self.records,
             "records": self.records,

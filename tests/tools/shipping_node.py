@@ -5,17 +5,23 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from logshipper_ingest.agent.learner import Learner
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig, parse
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics
-from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.job_series import CaptureView
 from logshipper_ingest.model.job import EVENT_KINDS
 from logshipper_ingest.servers.server_access import ServerAccess
+from logshipper_ingest.shipping import round_delivery
 from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.shipping.loki_sink import LokiSink
@@ -35,6 +41,26 @@ MAX_ROUNDS = 500
 def soon_ns(minutes: float = 10) -> int:
     """Some minutes ago."""
     return time.time_ns() - int(minutes * 60) * SECOND_NS
+
+
+class InlineExecutor:
+    """Runs each task in the calling thread when it is submitted."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, task: Callable[..., Any], *args: object) -> "Future[Any]":  # Any: any task's
+        future: Future[Any] = Future()
+        future.set_result(task(*args))
+        return future
+
+    def shutdown(self) -> None:
+        pass
+
+
+def one_stream_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    """Make shippers deliver streams one after another, in the same order in each run."""
+    patch.setattr(round_delivery, "ThreadPoolExecutor", InlineExecutor)
 
 
 class NodeCapture(CaptureWriter):

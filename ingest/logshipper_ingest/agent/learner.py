@@ -10,7 +10,8 @@ from logshipper.errors import LogshipperError
 from logshipper.fault_points import fault_point
 from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics
-from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
+from logshipper_ingest.metrics.job_metrics import JobMetrics
+from logshipper_ingest.metrics.job_series import CaptureView
 from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount, Rows
 from logshipper_ingest.model.job import derived_state
 from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
@@ -240,7 +241,6 @@ def view_of(capture: FollowedCapture, state: str) -> CaptureView:
         ended_ns=account.ended_ns,
         heartbeat_ns=account.heartbeat_ns,
         mode=account.mode,
-        reason=account.reason,
         ledger=account.settled_ledger(),
         lines=account.lines,
         records=account.records,

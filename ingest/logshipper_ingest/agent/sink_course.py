@@ -17,8 +17,9 @@ from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.shipping.disk_metrics import QuarantineMetrics
 from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
 from logshipper_ingest.shipping.quarantine import Quarantine
+from logshipper_ingest.shipping.ship_loop import ship_until
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
-from logshipper_ingest.shipping.shipper import Shipper, ship_until
+from logshipper_ingest.shipping.shipper import Shipper
 from logshipper_ingest.slurm.states import SlurmStates
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.checkpoints import STATE_FILE, Checkpoints

@@ -12,7 +12,7 @@ logged.
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from prometheus_client import Counter
 from prometheus_client.metrics_core import Metric
@@ -26,6 +26,7 @@ from logshipper_ingest.metrics.job_series import (
     SLURM_END,
     SLURM_START,
     CaptureValues,
+    CaptureView,
     JobValues,
     capture_labels,
     family_header,
@@ -34,42 +35,16 @@ from logshipper_ingest.metrics.job_series import (
     slurm_start_series,
 )
 from logshipper_ingest.model.courses import Trend
-from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS, Json
-from logshipper_ingest.model.metadata_keys import Number, Path
+from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS
+from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.ranks import REASONS, JobKeys, escape
 from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, XAxis
-from logshipper_ingest.spool.capture_folder import Identity
 
 MAX_JOB_KEYS = 1024
 MAX_KEYS_LOGGED = 20  # of a job: all users share the agent's log
 MAX_SLURM_ENDS = 20_000
+_NO_AXIS = XAxis()
 _MAX_REMEMBERED = 100_000  # omitted captures; further ones are not counted
-
-
-@dataclass(frozen=True)
-class CaptureView:
-    """The present state of a capture. `JobMetrics` copies its mutable values: ledger, axis, latest.
-    Times are ns since 1970."""
-
-    key: str  # unique on this node
-    identity: Identity
-    state: str
-    exit_code: int | None
-    signal: int  # 0 for none
-    started_ns: int
-    ended_ns: int | None
-    heartbeat_ns: int
-    mode: str
-    reason: str
-    ledger: Json  # settled, {} before the first one
-    lines: int
-    records: int
-    bytes_printed: int
-    bytes_logged: int
-    nodes: int  # of its job, 0 if unknown
-    axis: XAxis
-    latest: Mapping[Path, Number]  # the last number of each key
-    over: bool  # everything is ingested, and nothing follows
 
 
 class _Job:
@@ -96,13 +71,13 @@ class _Job:
     def close(self, capture: CaptureValues) -> None:
         """Merge the trends of a finished capture for good."""
         self.not_compared += _merge(self.closed, capture.trends, self.compared)
-        self.closed_records += capture.records
+        self.closed_records += capture.view.records
         capture.trends = {}
 
     def values(self) -> JobValues:
         """Return the present values for a scrape, with the trends of finished captures only."""
         records = self.closed_records + sum(
-            capture.records for capture in self.captures.values() if not capture.over
+            capture.view.records for capture in self.captures.values() if not capture.view.over
         )
         return JobValues(
             self.labels, list(self.captures.values()), dict(self.closed), records, self.not_compared
@@ -204,18 +179,18 @@ class JobMetrics(Collector):
 
     def _note_change(self, job: _Job, capture: CaptureValues, before: CaptureValues | None) -> None:
         job.changes += 1
-        if not capture.over:
+        if not capture.view.over:
             job.over_ns = None
-        elif before is None or not before.over:
+        elif before is None or not before.view.over:
             job.close(capture)
             self._over += 1
 
     def _make_room(self) -> None:
         """Remove the capture that ended first."""
         over = (
-            (capture.ended_ns or capture.heartbeat_ns, key)
+            (view.ended_ns or view.heartbeat_ns, key)
             for key, job in self._job_of.items()
-            if (capture := job.captures[key]).over
+            if (view := job.captures[key].view).over
         )
         _, key = min(over)
         job = self._job_of.pop(key)
@@ -247,7 +222,7 @@ class JobMetrics(Collector):
             ]:
                 del self._slurm_ends[key]
             for job_id, job in list(self._jobs.items()):
-                if not all(capture.over for capture in job.captures.values()):
+                if not all(capture.view.over for capture in job.captures.values()):
                     continue
                 if job.over_ns is None:
                     job.over_ns = now_ns
@@ -307,9 +282,9 @@ class JobMetrics(Collector):
         for capture in values.captures:
             values.not_compared += _merge(values.trends, capture.trends, job.compared)
         signs = [
-            capture.heartbeat_ns + UNRESPONSIVE_NS
+            capture.view.heartbeat_ns + UNRESPONSIVE_NS
             for capture in values.captures
-            if capture.state == RUNNING
+            if capture.view.state == RUNNING
         ]
         job.valid_until_ns = min((sign for sign in signs if sign >= now_ns), default=1 << 63)
         job.texts = job_series(values, job.keys, now_ns)
@@ -335,37 +310,15 @@ def _values_of(
 ) -> CaptureValues:
     """Return a copy of a view's values. before: the capture's previous values; a finished capture
     stays finished, and its trends are merged already."""
+    over = view.over or (before is not None and before.view.over)
     trends: Mapping[Path, Trend] = {}
-    over = view.over
-    if before is not None and before.over:
-        over = True
-    elif before is not None and before.records == view.records and not over:
+    if before is not None and not over and before.view.records == view.records:
         trends = before.trends
-    else:
+    elif before is None or not before.view.over:
         trends = view.axis.trends(over=over)
-    return CaptureValues(
-        labels=labels,
-        source=view.identity.source,
-        state=view.state,
-        mode=view.mode,
-        exit_code=view.exit_code,
-        signal=view.signal,
-        started_ns=view.started_ns,
-        ended_ns=view.ended_ns,
-        heartbeat_ns=view.heartbeat_ns,
-        ledger={
-            name: dict(account)
-            for name, account in view.ledger.items()
-            if isinstance(account, dict)
-        },
-        records=view.records,
-        bytes_printed=view.bytes_printed,
-        bytes_logged=view.bytes_logged,
-        nodes=view.nodes,
-        latest=dict(view.latest),
-        trends=trends,
-        over=over,
-    )
+    ledger = {name: dict(lines) for name, lines in view.ledger.items() if isinstance(lines, dict)}
+    kept = replace(view, over=over, ledger=ledger, latest=dict(view.latest), axis=_NO_AXIS)
+    return CaptureValues(labels, kept, trends)
 
 
 def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend], compared: set[Path]) -> int:

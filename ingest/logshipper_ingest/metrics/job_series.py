@@ -14,6 +14,7 @@ from logshipper_ingest.model.job import Json, derived_state
 from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.metadata_keys import Number, Path
 from logshipper_ingest.model.ranks import JobKeys, KeyLabels, escape, rank, thinning_digits
+from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import Identity
 
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # of a job, from the controller's agent
@@ -42,27 +43,38 @@ _STREAMS = ("stdout", "stderr")
 _MAX_EXACT = 1 << 53  # floats hold all integers up to here exactly
 
 
-@dataclass(slots=True)
-class CaptureValues:
-    """A capture's values for its series; fields without a comment are those of `CaptureView`."""
+@dataclass(frozen=True)
+class CaptureView:
+    """The present state of a capture. `JobMetrics` copies its mutable values: ledger, axis, latest.
+    Times are ns since 1970."""
 
-    labels: tuple[str, str]  # from `capture_labels`
-    source: Source
+    key: str  # unique on this node
+    identity: Identity
     state: str
-    mode: str
     exit_code: int | None
-    signal: int
+    signal: int  # 0 for none
     started_ns: int
     ended_ns: int | None
     heartbeat_ns: int
-    ledger: Mapping[str, Json]
+    mode: str
+    ledger: Json  # settled, {} before the first one
+    lines: int
     records: int
     bytes_printed: int
     bytes_logged: int
-    nodes: int
-    latest: Mapping[Path, Number]
+    nodes: int  # of its job, 0 if unknown
+    axis: XAxis
+    latest: Mapping[Path, Number]  # the last number of each key
+    over: bool  # everything is ingested, and nothing follows
+
+
+@dataclass(slots=True)
+class CaptureValues:
+    """A capture as its series show it."""
+
+    labels: tuple[str, str]  # from `capture_labels`
+    view: CaptureView  # with copies of its mutable values, without its axis
     trends: Mapping[Path, Trend]  # of its keys, {} once merged into its job
-    over: bool
 
 
 @dataclass(slots=True)
@@ -132,7 +144,7 @@ def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
         _write_capture(lines, capture, now_ns)
         begin = f"logshipper_metadata_value{{{capture.labels[0]}"
         value_lines = lines["logshipper_metadata_value"]
-        for path, value in capture.latest.items():
+        for path, value in capture.view.latest.items():
             key = by_key.get(path)
             if key is None:
                 continue
@@ -184,9 +196,10 @@ def _newest_of_each_source(captures: list[CaptureValues]) -> list[CaptureValues]
     """Return one capture per attempt, step and task: equal labels would spoil the scrape."""
     newest: dict[Source, CaptureValues] = {}
     for capture in captures:
-        newest_so_far = newest.get(capture.source)
-        if newest_so_far is None or newest_so_far.started_ns <= capture.started_ns:
-            newest[capture.source] = capture
+        source = capture.view.identity.source
+        newest_so_far = newest.get(source)
+        if newest_so_far is None or newest_so_far.view.started_ns <= capture.view.started_ns:
+            newest[source] = capture
     return list(newest.values())
 
 
@@ -197,35 +210,34 @@ def _secs(time_ns: int) -> float:
 
 def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: int) -> None:
     labels, info = capture.labels
-    state = derived_state(capture.state, capture.heartbeat_ns, now_ns)
+    view = capture.view
+    state = derived_state(view.state, view.heartbeat_ns, now_ns)
     lines["logshipper_job_info"].append(f"logshipper_job_info{{{info}}} 1\n")
     lines["logshipper_job_state"].append(
         f'logshipper_job_state{{{labels},state="{escape(state)}"}} 1\n'
     )
     lines["logshipper_job_mode"].append(
-        f'logshipper_job_mode{{{labels},mode="{escape(capture.mode)}"}} 1\n'
+        f'logshipper_job_mode{{{labels},mode="{escape(view.mode)}"}} 1\n'
     )
     facts = {
-        "logshipper_job_nodes": capture.nodes or None,
-        "logshipper_job_start_time_seconds": _secs(capture.started_ns),
-        "logshipper_job_end_time_seconds": None
-        if capture.ended_ns is None
-        else _secs(capture.ended_ns),
-        "logshipper_job_heartbeat_time_seconds": _secs(capture.heartbeat_ns),
-        "logshipper_job_exit_code": capture.exit_code,
-        "logshipper_job_signal": capture.signal or None,
+        "logshipper_job_nodes": view.nodes or None,
+        "logshipper_job_start_time_seconds": _secs(view.started_ns),
+        "logshipper_job_end_time_seconds": None if view.ended_ns is None else _secs(view.ended_ns),
+        "logshipper_job_heartbeat_time_seconds": _secs(view.heartbeat_ns),
+        "logshipper_job_exit_code": view.exit_code,
+        "logshipper_job_signal": view.signal or None,
     }
     for family, value in facts.items():
         if value is not None:
             lines[family].append(f"{family}{{{labels}}} {value!r}\n")
     for stream in _STREAMS:
-        accounts = capture.ledger.get(stream)
+        accounts = view.ledger.get(stream)
         if accounts is not None:
             begin = f'logshipper_job_lines{{{labels},stream="{stream}",outcome="'
             lines["logshipper_job_lines"] += [
                 f'{begin}{column}"}} {accounts.get(column, 0)}\n' for column in COLUMNS
             ]
-    for subject, count in (("printed", capture.bytes_printed), ("logged", capture.bytes_logged)):
+    for subject, count in (("printed", view.bytes_printed), ("logged", view.bytes_logged)):
         lines["logshipper_job_bytes"].append(
             f'logshipper_job_bytes{{{labels},what="{subject}"}} {count}\n'
         )

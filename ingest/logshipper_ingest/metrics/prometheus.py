@@ -100,7 +100,7 @@ class PrometheusClient(ServerClient):
     ) -> Any:  # Any: JSON, checked later
         answer = self._server.get_json(f"/api/v1/{path}", params)
         if not isinstance(answer, dict) or answer.get("status") != "success":
-            raise QueryError(self.name, 200, "this isn't how Prometheus answers: is url right?")
+            raise self._wrong_answer()
         return answer.get("data")
 
     def _series(self, path: str, params: Mapping[str, str]) -> list[Series]:
@@ -115,9 +115,10 @@ class PrometheusClient(ServerClient):
                 for series in answer["result"]
             ]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise QueryError(
-                self.name, 200, "this isn't how Prometheus answers: is url right?"
-            ) from None
+            raise self._wrong_answer() from None
+
+    def _wrong_answer(self) -> QueryError:
+        return QueryError(self.name, 200, "this isn't how Prometheus answers: is url right?")
 
 
 def _samples(series: Any) -> Any:  # Any: JSON; native histograms have neither key

@@ -1,1 +1,1 @@
-"""From the spool to Loki: rounds, entries, pushes below its limits, checkpoints, the quarantine."""
+"""From the spool to sinks: rounds, entries, pushes below limits, retries, the quarantine."""

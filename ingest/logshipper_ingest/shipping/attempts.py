@@ -1,9 +1,9 @@
-"""What the shipper is about to send, written down before it is sent: so that the same entries go to
-the same streams again, whatever has become of them and of the node meanwhile.
+"""Notes of the shipper's tries, written before it sends: they make a repeated round go to the same
+streams.
 
-Whether an entry goes to a stream's replay depends on how far it is behind the newest one there.
-Were that decided again after an answer got lost, or the agent was killed, then what Loki has in the
-one stream would be stored in the other once more, where no query takes the two for one.
+An entry goes to a stream's replay if it is far behind the newest one there. After a lost answer or
+the agent's death, a new decision might differ. Then Loki would store the entry in both streams, and
+queries would return it twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,21 +17,21 @@ _NOTE = "attempts"
 
 
 class End(NamedTuple):
-    """Up to where a capture was read. done: to its end, which was sent as well."""
+    """The end of a capture's part of a try."""
 
     position: SpoolPosition
-    done: bool
+    done: bool  # it includes the capture's end
 
 
 class _Attempt(NamedTuple):
-    """A round."""
+    """The note of a round."""
 
     ends: dict[str, End]  # by capture
-    newest_ns: dict[str, int]  # the newest entry that a stream has, with what is sent of this round
+    newest_ns: dict[str, int]  # of each stream, with this round's entries
 
 
 class Attempts:
-    """Those that may not be committed yet; one of each capture. Raises StoreError."""
+    """Tries without a commit, at most one per capture. Raises StoreError."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
@@ -40,8 +40,7 @@ class Attempts:
             self._by_capture |= dict.fromkeys(attempt.ends, attempt)
 
     def end(self, progress: CaptureCheckpoint) -> End | None:
-        """Up to where a capture's entries were sent, or begun to be; None where all that is
-        committed."""
+        """Return the end of a capture's last try, or None if it is committed."""
         attempt = self._by_capture.get(progress.folder)
         if attempt is None or progress.done:
             return None
@@ -49,11 +48,11 @@ class Attempts:
         return end if end.done or end.position > progress.position else None
 
     def newest_ns(self, capture: str, key: StreamKey) -> int:
-        """The newest entry of a stream, as it was when the capture's last attempt began."""
+        """Return the newest time of a stream when the capture's last try began."""
         return self._by_capture[capture].newest_ns.get(key.text, 0)
 
     def begin(self, ends: Mapping[str, End], newest_ns: Mapping[StreamKey, int]) -> None:
-        """The attempt is on the disk when this returns."""
+        """Write down a try; it is on the disk when this returns."""
         attempt = _Attempt(dict(ends), {key.text: time_ns for key, time_ns in newest_ns.items()})
         by_capture = self._by_capture | dict.fromkeys(attempt.ends, attempt)
         attempts = {id(attempt): attempt for attempt in by_capture.values()}
@@ -72,12 +71,12 @@ class Attempts:
         self._by_capture = by_capture
 
     def settle(self, progress: CaptureCheckpoint) -> None:
-        """It is committed."""
+        """Forget a committed try."""
         if self.end(progress) is None:
             self._by_capture.pop(progress.folder, None)
 
     def keep(self, captures: Iterable[str]) -> None:
-        """No other captures are there any more."""
+        """Forget all other captures."""
         if self._by_capture:
             self._by_capture = {
                 capture: self._by_capture[capture]

@@ -1,19 +1,16 @@
-"""Brings batches to a sink until each entry is acknowledged or refused for good. Nothing is dropped
-on the way.
+"""Delivery of batches to a sink, until it acknowledges or refuses each entry for good.
 
-What may be taken later is tried again, for as long as it takes, with growing pauses. Where an
-answer is about some of the entries, the batch is halved until the refused ones are alone. Where
-somebody must fix something first (401, 403, 404, and all answers that nobody expects) everything
-waits and `status` says so.
+Temporary failures are retried for as long as they last, with growing pauses. If an answer is about
+some of the entries, the batch is halved until the refused ones are alone. If somebody must fix
+something first (401, 403, 404 and all unexpected answers), everything waits and `status` reports it.
 
-Where users have tenants of their own, one's limits aren't the others': a delivery that fails isn't
-tried again here, but given back to the caller (TenantWaits), who goes on with the others until
-`waiting_tenants` names it no more. Any later push that is taken ends its trouble, and so does that
-nobody has anything for it: the stream that failed may never come again.
+A user's tenant has its own limits. So a failed delivery to one is not retried here: the caller gets
+TenantWaits, and goes on with other tenants until `waiting_tenants` no longer names it. The trouble
+also ends when the tenant accepts any later push, or when nobody has entries for it: the failed
+stream may never come again.
 
-A stream that alone isn't taken while others of its tenant are (its own rate, Loki's limit of
-streams, a part of Loki that is away) is given back in the same way (StreamWaits): the others of the
-round don't wait for it.
+A single stream may fail while others of its tenant succeed, by its own rate, Loki's limit of streams
+or the outage of a part of Loki. Then the caller gets StreamWaits, and the round's other streams go on.
 """
 
 import random
@@ -37,96 +34,86 @@ from logshipper_ingest.shipping.server_clock import ServerClock
 from logshipper_ingest.shipping.sink import PushClient, Sink
 
 _MAX_MESSAGES = 100
-_ALL_TENANTS = (0, 404)  # nothing about one of them
-_ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
-# Least and longest pause: Loki has no room before streams have been idle for long.
+_ALL_TENANTS = (0, 404)  # failures that concern all tenants
+_ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that concern one stream
+# Least and longest pause: Loki has no room until streams have been idle for long.
 STREAM_LIMIT_SECS = (30.0, 600.0)
-OUTAGE_SECS = 5.0  # after which others will come back at the same time
+OUTAGE_SECS = 5.0  # after a longer outage, many agents come back at the same time
 RESTART_SECS = 1.0  # without an answer: Loki may have been restarted
-PART_SECS = 2.0  # of 5xx for one stream: others are tried then, as only a part of Loki may be away
-SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
-# How long after its pause a stream that nobody has anything for counts as failing.
-STALE_SECS = 1200.0
-_COUNTS = re.compile(r"[0-9]+|\{[^}]*+(?:\}|\Z)")  # in Loki's words: another one each time
+PART_SECS = 2.0  # of 5xx for one stream: maybe only a part of Loki is down, so try others
+LOG_AGAIN_SECS = 600.0  # between two lines about the same trouble
+STALE_SECS = 1200.0  # after its pause, a failing stream without entries is forgotten
+_COUNTS = re.compile(r"[0-9]+|\{[^}]*+(?:\}|\Z)")  # in Loki's messages: parts that vary
 
 
 class Stopped(Exception):
-    """The agent ends: what is under way is sent again by the next one."""
+    """The agent ends; the next one sends the current entries again."""
 
 
 class TenantWaits(Exception):
-    """Nothing more of this tenant's is taken now."""
-
-    def __init__(self, tenant: str) -> None:
-        super().__init__(tenant)
-        self.tenant = tenant
+    """The tenant accepts nothing now."""
 
 
 class StreamWaits(Exception):
-    """Nothing more of this stream is taken now; others of its tenant may go on."""
-
-    def __init__(self, key: StreamKey) -> None:
-        super().__init__(key)
-        self.key = key
+    """The stream accepts nothing now, but others of its tenant may go on."""
 
 
 class DeliveryState(NamedTuple):
-    """For `status`."""
+    """The state of a delivery, for `status`."""
 
     since_ns: int = 0  # 0 while all is well
     status: int = 0  # HTTP's
-    words: str = ""  # what the server said last, or why nothing is sent
+    words: str = ""  # the server's last message, or why nothing is sent
 
 
 class _Pause(NamedTuple):
-    """Of a stream that failed. Times are of the monotonic clock."""
+    """The pause of a failed stream, by the monotonic clock."""
 
     backoff: Backoff
     failed_at: float
-    until: float  # when it is tried again
+    until: float  # time of the retry
     alone: bool  # others of its tenant go on
 
 
 class Delivery:
-    """To one server. make_client: for each thread that delivers; stop: set when the agent ends;
-    say: lines for the agent's log; clock: the server's."""
+    """Delivery to one server, for several threads."""
 
     def __init__(
         self,
         sink: Sink,
-        make_client: Callable[[], PushClient],
+        make_client: Callable[[], PushClient],  # called once per thread
         options: DeliveryOptions,
         metrics: SinkMetrics,
-        stop: threading.Event,
-        say: Callable[[str], None],
+        stop: threading.Event,  # set when the agent ends
+        log: Callable[[str], None],
     ) -> None:
         self.sink = sink
         self._make_client = make_client
         self._clients = threading.local()  # a connection is one thread's
         self._options = options
         self._metrics = metrics
-        for reason in sink.reasons:  # at 0 from the start: rate() sees the first ones, too
+        for reason in sink.reasons:  # at 0 from the start, so that rate() counts the first ones
             metrics.refused_entries.labels(reason)
         self._stop = stop
-        self._say = say
+        self._log = log
         self._lock = threading.Lock()
         self._troubles: dict[StreamKey, DeliveryState] = {}
         self._last = DeliveryState()
         self.rates = Rates(options)
-        self._failing_since: dict[StreamKey, float] = {}  # as _troubles, by the monotonic clock
-        self._push_times: dict[str, float] = {}  # of the last one that was taken, by tenant
+        self._failing_since: dict[StreamKey, float] = {}  # like _troubles, by the monotonic clock
+        self._push_times: dict[str, float] = {}  # of the last accepted one, by tenant
         self._pauses: dict[StreamKey, _Pause] = {}
         self._party_tenants: dict[str, frozenset[str]] = {}
-        # When each message was logged, not once a stream or number.
+        # when each message was logged, whatever its stream and numbers
         self._message_times: dict[tuple[str, int, str], float] = {}
         self._is_outage_logged = False
-        self._is_away = False
+        self._is_down = False
         self._settled_at = 0.0  # by the monotonic clock
         self.clock = ServerClock(self._ask_time)
 
     @property
     def state(self) -> DeliveryState:
-        """The longest trouble of all streams, or that all is well."""
+        """The longest present trouble of any stream."""
         with self._lock:
             return min(
                 self._troubles.values(),
@@ -135,12 +122,12 @@ class Delivery:
             )
 
     def waiting_by_result(self) -> Counter[str]:
-        """How many streams wait, by the last answer: HTTP's status, or `no_connection`."""
+        """Count waiting streams by the last answer: HTTP's status, or `no_connection`."""
         with self._lock:
             return Counter(_result(trouble.status) for trouble in self._troubles.values())
 
     def waiting_tenants(self) -> set[str]:
-        """Those that aren't to be sent to yet."""
+        """Return tenants whose retry is not due yet."""
         now = time.monotonic()
         with self._lock:
             return {
@@ -150,13 +137,12 @@ class Delivery:
             }
 
     def failing_tenants(self) -> set[str]:
-        """Those that didn't take what they were sent last, whether they are to be sent to again or
-        not."""
+        """Return tenants whose last push failed, whether or not a retry is due."""
         with self._lock:
             return {key.tenant for key, pause in self._pauses.items() if not pause.alone}
 
     def waiting_streams(self) -> set[StreamKey]:
-        """Those that aren't to be sent to yet, though others of their tenants are."""
+        """Return streams that failed alone and whose retry is not due yet."""
         now = time.monotonic()
         with self._lock:
             alone = {key: pause for key, pause in self._pauses.items() if pause.alone}
@@ -164,13 +150,13 @@ class Delivery:
             return {key for key, pause in alone.items() if pause.until > now}
 
     def failing_streams(self) -> set[StreamKey]:
-        """Those that didn't take what they were sent last, though others of their tenants did."""
+        """Return streams that failed while others of their tenants succeeded."""
         with self._lock:
             return {key for key, pause in self._pauses.items() if pause.alone}
 
     def want(self, party: str, tenants: Collection[str]) -> None:
-        """All tenants that a party has something for, before it delivers that: others' trouble is
-        over, where no party has anything for them."""
+        """Note all tenants for which a party has entries, before it delivers these. The trouble of
+        tenants for which no party has entries is over."""
         with self._lock:
             self._party_tenants[party] = frozenset(tenants)
             tenant_names = frozenset[str]().union(*self._party_tenants.values())
@@ -184,13 +170,13 @@ class Delivery:
 
     @property
     def last_refusal(self) -> DeliveryState:
-        """The last answer that wasn't 204."""
+        """The last failed push."""
         with self._lock:
             return self._last
 
     def deliver(self, batch: Sequence[Chunk]) -> list[Refusal]:
-        """Returns when all entries of a batch (of one stream) are acknowledged, but for those it
-        returns. Raises Stopped, TenantWaits, StreamWaits."""
+        """Deliver a batch of one stream; return refused entries after the sink has acknowledged all
+        others. Raises Stopped, TenantWaits, StreamWaits."""
         refusals: list[Refusal] = []
         todo = [list(batch)]
         while todo:
@@ -198,10 +184,10 @@ class Delivery:
             error = self._push(part)
             if error is None:
                 continue
-            if throttle_of(error):  # in smaller pushes: many share what there is
+            if throttle_of(error):  # in smaller pushes: many share the limit
                 todo += reversed(_halves(part))
                 continue
-            if not self.sink.is_certain(error) and not self._takes_others(part[0].key):
+            if not self.sink.is_certain(error) and not self._accepts_probe(part[0].key):
                 self._hold(part[0].key, error)
                 todo.append(part)
                 continue
@@ -211,7 +197,7 @@ class Delivery:
                 self._note_drops(part[0].key, drop_count, error)
             rest_count = _count(rest)
             if rest_count < _count(part):
-                todo += [rest] if rest else []  # nothing is known of these yet
+                todo += [rest] if rest else []  # the answer did not concern these
             elif rest_count > 1:
                 todo += reversed(_halves(rest))  # the earlier half first
             else:
@@ -219,9 +205,9 @@ class Delivery:
                 refusals += [Refusal(chunk, reason, error.status, error.excerpt) for chunk in rest]
         return refusals
 
-    def _takes_others(self, key: StreamKey) -> bool:
-        """Whether a push of our own is taken in this stream. If not, a refusal has nothing to do
-        with the entries that were sent: a limit of the server's is in the way, or a gateway."""
+    def _accepts_probe(self, key: StreamKey) -> bool:
+        """Whether the sink accepts a probe in this stream. If not, its refusal does not concern the
+        entries: a limit of the server or a gateway is in the way."""
         try:
             self._client().push_body(self.sink.probe(key), key.tenant)
         except PushError:
@@ -229,22 +215,22 @@ class Delivery:
         return True
 
     def _hold(self, key: StreamKey, error: PushError) -> None:
-        """Everything waits: somebody must fix something."""
+        """Pause until somebody fixes the problem."""
         self._trouble(key, error)
         self._pause(
             key, self._backoff(key), self._options.retry_max_secs, alone=self._is_alone(key)
         )
 
     def _push(self, part: list[Chunk]) -> PushError | None:
-        """Pushes until there is an answer that says something about these entries, or that they are
-        too many at once; None: all are taken."""
+        """Push until an answer concerns these entries, or says that they are too many at once.
+        Return None once all are accepted."""
         key = part[0].key
         push = self.sink.push(part)
         weight = sum(chunk.weight for chunk in part)
         backoff = self._backoff(key)
         client = self._client()
         while True:
-            self._wait_if(self.rates.take(key, weight))
+            self._wait(self.rates.take(key, weight))
             self._await_settled(client)
             if self._stop.is_set():
                 raise Stopped
@@ -259,7 +245,7 @@ class Delivery:
                     and (not error.status or error.status >= 500)
                     and not self._is_alone(key)
                 ):
-                    self._is_away = True
+                    self._is_down = True
                 if error.status:
                     self._compare_clocks(client.answer_date_ns)
                 if (
@@ -283,21 +269,19 @@ class Delivery:
                 return None
 
     def _await_settled(self, client: PushClient) -> None:
-        """Loki that was restarted has read its write-ahead log, and takes that for a rate: it
-        splits streams for some seconds. What it had before, and is sent again then, would be there
-        twice."""
-        if self._is_away and self._answers(client):
+        """Wait for settle_secs after a restart of Loki. It counts its write-ahead log as a rate and
+        splits streams for some seconds; entries repeated then would be stored twice."""
+        if self._is_down and self._answers(client):
             with self._lock:
-                if self._is_away:
-                    self._is_away, self._settled_at = (
+                if self._is_down:
+                    self._is_down, self._settled_at = (
                         False,
                         time.monotonic() + self._options.settle_secs,
                     )
-        self._wait_if(max(0.0, self._settled_at - time.monotonic()))
+        self._wait(max(0.0, self._settled_at - time.monotonic()))
 
     def _answers(self, client: PushClient) -> bool:
-        """Also that it isn't ready yet is an answer, or that a gateway doesn't let such questions
-        through."""
+        """Whether Loki or a gateway answers, even if only by an error."""
         try:
             client.ready()
         except QueryError as error:
@@ -307,8 +291,7 @@ class Delivery:
     def _is_too_much(
         self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, sent_at: float
     ) -> bool:
-        """Waits, here or elsewhere, until it may be tried again; whether it should be less at a
-        time then."""
+        """Pause until the retry, and return whether it should be in smaller pushes."""
         limit = throttle_of(error)
         is_apart = not key.tenant and error.status >= 500 and self._has_failed_for(key) > PART_SECS
         alone = limit in _ALONE or (not limit and (is_apart or self._is_alone(key)))
@@ -324,21 +307,21 @@ class Delivery:
         return bool(limit) and weight > self.rates.batch_bytes(key.tenant)
 
     def _has_failed_for(self, key: StreamKey) -> float:
-        """Seconds."""
+        """Return the seconds since its first failure."""
         now = time.monotonic()
         with self._lock:
             return now - self._failing_since.get(key, now)
 
     def _is_alone(self, key: StreamKey) -> bool:
-        """Whether other streams of the tenant were taken since this one began to fail."""
+        """Whether the tenant accepted other streams since this one began to fail."""
         with self._lock:
             return self._push_times.get(key.tenant, 0.0) > self._failing_since.get(
                 key, float("inf")
             )
 
     def _backoff(self, key: StreamKey) -> Backoff:
-        """As earlier deliveries of the stream left it; or of others of its tenant, where that failed:
-        each time another one may be the first to be tried."""
+        """Return the longest backoff of this stream, or of its tenant's streams if the tenant
+        fails: any of them may be the next to try."""
         with self._lock:
             backoffs = [
                 pause.backoff
@@ -349,14 +332,16 @@ class Delivery:
         return max(backoffs, key=lambda backoff: backoff.tries, default=first)
 
     def _ask_time(self) -> int | None:
-        """Raises QueryError where it doesn't answer."""
+        """Return the server's time. Raises QueryError if it doesn't answer."""
         client = self._client()
         try:
             client.ready()
         except QueryError as error:
             if not error.status:
                 raise
-        return client.answer_date_ns  # a gateway that lets only pushes through has a clock, too
+        return (
+            client.answer_date_ns
+        )  # the answer of a gateway that admits only pushes has a time, too
 
     def _client(self) -> PushClient:
         if not hasattr(self._clients, "client"):
@@ -365,8 +350,8 @@ class Delivery:
         return client
 
     def _pause(self, key: StreamKey, backoff: Backoff, secs: float, *, alone: bool) -> None:
-        """Before the next try: here, or where it is about a user's tenant or one stream only, with
-        whoever has others to go on with."""
+        """Wait for the retry if all are concerned. For a user's tenant or a single stream, note the
+        pause and raise, so that the caller goes on with others."""
         if not key.tenant and not alone:
             self._wait(secs)
             return
@@ -374,32 +359,28 @@ class Delivery:
         with self._lock:
             self._pauses[key] = _Pause(backoff, now, now + secs, alone)
         if alone:
-            raise StreamWaits(key)
-        raise TenantWaits(key.tenant)
-
-    def _wait_if(self, secs: float) -> None:
-        if secs:
-            self._wait(secs)
+            raise StreamWaits
+        raise TenantWaits
 
     def _wait(self, secs: float) -> None:
-        if self._stop.wait(secs):
+        if secs and self._stop.wait(secs):
             raise Stopped
 
-    # ---- what is logged
+    # ---- troubles and their log lines
 
     def _note(self, key: StreamKey, error: PushError) -> None:
         self._metrics.pushes.labels(_result(error.status)).inc()
         with self._lock:
             self._last = DeliveryState(time.time_ns(), error.status, error.excerpt)
-        if (
-            error.status not in self.sink.split_statuses
-        ):  # these are the entries' fault, not the sink's
+        if error.status not in self.sink.split_statuses:  # else the entries may be at fault
             self._trouble(key, error)
 
     def _note_drops(self, key: StreamKey, count: int, error: PushError) -> None:
-        """The others were taken."""
+        """Count entries that the sink dropped while it accepted the others."""
         self._metrics.left_out.labels(PARTIAL_SUCCESS).inc(count)
-        self._say(LogLine(f"{error}; these are lost, as nobody knows which they are", Kind.REFUSED))
+        self._log(
+            LogLine(f"{error}; these are lost, as the server does not name them", Kind.REFUSED)
+        )
         self._note_recovery(key, time.monotonic())
 
     def _trouble(self, key: StreamKey, error: PushError) -> None:
@@ -414,7 +395,7 @@ class Delivery:
             self._message_times = {
                 earlier: at
                 for earlier, at in self._message_times.items()
-                if now - at < SAY_AGAIN_SECS
+                if now - at < LOG_AGAIN_SECS
             }
             is_news = (
                 message not in self._message_times and len(self._message_times) < _MAX_MESSAGES
@@ -423,18 +404,18 @@ class Delivery:
                 self._message_times[message] = now
                 self._is_outage_logged = True
         if is_news:
-            self._say(LogLine(f"{error}; {self.sink.fix(error, tenant)}", Kind.SINK_AWAY))
+            self._log(LogLine(f"{error}; {self.sink.fix(error, tenant)}", Kind.SINK_AWAY))
 
     def _compare_clocks(self, date_ns: int | None) -> None:
-        """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that
-        is off brings."""
+        """Note the server's time from an answer that has just come, even a refusal: a wrong clock
+        causes these."""
         if date_ns is not None:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
             self.clock.note(date_ns)
 
     def _note_recovery(self, key: StreamKey, begin: float) -> None:
-        """begin: of the push that was taken; what failed after that, next to it, is still in
-        trouble."""
+        """End the troubles of a stream and its tenant after a push that began at `begin`. Streams
+        that failed later, in other threads, stay in trouble."""
         with self._lock:
             self._push_times[key.tenant] = time.monotonic()
             tenant_pauses = [
@@ -455,14 +436,14 @@ class Delivery:
             since_ns = min(trouble.since_ns for trouble in troubles)
             secs = (time.time_ns() - since_ns) / 1e9
             words = f"{self.sink.kind} takes everything again, after {secs:.0f} s"
-            self._say(Notice(words, Kind.SINK_BACK))
+            self._log(Notice(words, Kind.SINK_BACK))
 
     def _failing_keys(self) -> list[StreamKey]:
-        """Users' streams. The caller has the lock, here and below."""
+        """Return failing streams of users. The caller holds the lock, here and below."""
         return [key for key in {**self._troubles, **self._pauses} if key.tenant]
 
     def _forget(self, keys: Iterable[StreamKey]) -> list[DeliveryState]:
-        """Returns their troubles."""
+        """Forget streams; return their troubles."""
         troubles: list[DeliveryState] = []
         for key in keys:
             self._pauses.pop(key, None)
@@ -473,12 +454,12 @@ class Delivery:
 
 
 def _result(status: int) -> str:
-    """An answer's label in /metrics."""
+    """Return an answer's label in /metrics."""
     return str(status or "no_connection")
 
 
 def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
-    """The earlier half of the entries, and the later one."""
+    """Split entries into an earlier and a later half."""
     room = _count(part) // 2
     first: list[Chunk] = []
     second: list[Chunk] = []

@@ -1,4 +1,4 @@
-"""How much room there is for the agent's folders, and in each sink's quarantine, for /metrics."""
+"""Metrics of the disks of the agent's folders, and of each sink's quarantine."""
 
 import math
 import os
@@ -8,20 +8,19 @@ from collections.abc import Mapping
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics, SinkMetrics
 from logshipper_ingest.shipping.quarantine import Quarantine
 
-LOOK_SECS = 10.0  # between two looks: a quarantine has a file a day and user
+LOOK_SECS = 10.0  # between two measurements: a quarantine has a file per day and user
 
 
 class DiskMetrics:
-    """folders: paths by the value of the label `folder`. One thread's."""
+    """Metrics of the file systems of folders. One thread's."""
 
     def __init__(self, metrics: AgentMetrics, folders: Mapping[str, str]) -> None:
         self._metrics = metrics
-        self._folders = folders
+        self._folders = folders  # paths by label
         self._due = 0.0
 
     def measure(self) -> None:
-        """Looks, where that is due. What can't be measured is NaN, which no alert takes for room,
-        nor for none."""
+        """Measure if it is due. Failures give NaN, which triggers no alert."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -39,7 +38,7 @@ class DiskMetrics:
 
 
 class QuarantineMetrics:
-    """The same of a sink's quarantine."""
+    """Metrics of a sink's quarantine."""
 
     def __init__(self, metrics: SinkMetrics, quarantine: Quarantine, max_bytes: int) -> None:
         self._metrics = metrics
@@ -59,7 +58,7 @@ class QuarantineMetrics:
 
 
 def _room(path: str) -> tuple[float, float, float, float]:
-    """Bytes that are free for whoever isn't root, bytes in all; the same of files."""
+    """Return the bytes that are free without root, and all bytes; the same of inodes."""
     try:
         file_system = os.statvfs(path)
     except OSError:
@@ -68,6 +67,6 @@ def _room(path: str) -> tuple[float, float, float, float]:
         file_system.f_bavail * file_system.f_frsize,
         file_system.f_blocks * file_system.f_frsize,
     )
-    if not file_system.f_files:  # a file system that has no limit of files
+    if not file_system.f_files:  # a file system without a limit of inodes
         return free, size, math.nan, math.nan
     return free, size, file_system.f_favail, file_system.f_files

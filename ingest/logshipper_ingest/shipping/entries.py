@@ -1,9 +1,9 @@
-"""Rows of a capture as entries of Loki's streams: labels, structured metadata, lines split to what
-Loki takes. Pure.
+"""Rows of a capture as entries of Loki's streams: labels, structured metadata, lines split to Loki's
+limit. Pure.
 
-What one frame brought is one chunk, or a few: a chunk's entries share a stream, so that a block of
-plain lines is encoded in one go. Encoding depends on the segment and the configuration only: what
-is sent again is the same bytes.
+A frame gives one chunk or a few. A chunk's entries share a stream, so that a block of plain lines is
+encoded at once. The encoding only depends on the segment and the configuration, so a repeat sends
+the same bytes.
 """
 
 import json
@@ -47,47 +47,44 @@ KIND_LABELS = {
     Kind.NOTE: "log",
 }
 HOUR_NS = 3600 * 10**9
-EVENTS_SPAN_NS = 60 * 10**9  # of a chunk: chunks are sent by their first times
+EVENTS_SPAN_NS = 60 * 10**9  # of a chunk, since the first times give the order of chunks
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _PART = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")
 _HOURS_PER_WEEK = 168
-_ENTRY_BYTES = 24  # of an entry without line and metadata, encoded
+_ENTRY_BYTES = 24  # of an encoded entry without line and metadata
 _EXTRA_BYTES = 24
-_LEVEL_BYTES = 20  # detected_level, which Loki adds to each entry unless its configuration says no
+_LEVEL_BYTES = 20  # detected_level, which Loki adds to each entry by default
 
 
 class StreamKey(NamedTuple):
-    """What tells an agent's streams apart."""
+    """The identity of a stream of an agent."""
 
     stream: str  # stdout, stderr, "" for events
     kind: str
-    replay: str = ""  # "" or the hour of the week, see `replay_hour`
+    replay: str = ""  # hour of the week, see `replay_hour`
     host: str = ""  # the capture's, "" for the agent's own
     tenant: str = ""  # see `tenants.tenant_of`
     shard: str = ""  # of a job's lines, see `job.job_shard`
 
     @property
     def text(self) -> str:
-        """For the checkpoints, which `from_text` reads."""
+        """The form in the checkpoints, for `from_text`."""
         return "/".join(self).rstrip("/")
 
     @classmethod
     def from_text(cls, text: str) -> "StreamKey":
-        # a later version may tell streams apart by more
+        # a later version may have more fields
         return cls(*text.split("/")[: len(cls._fields)])
 
     def labels(self, cluster: str, host: str) -> dict[str, str]:
-        """Loki's labels; empty ones are left out. host: the agent's."""
-        stream_labels = {
+        """Return Loki's labels without empty ones. host: the agent's."""
+        labels = {
+            "cluster": cluster,
+            "service_name": SERVICE,
             "stream": self.stream,
             "kind": self.kind,
             "replay": self.replay,
             "host": self.host or host,
-        }
-        labels = {
-            "cluster": cluster,
-            "service_name": SERVICE,
-            **stream_labels,
             "job_shard": self.shard,
         }
         return {name: value for name, value in labels.items() if value}
@@ -99,11 +96,11 @@ class Chunk:
 
     capture: str
     key: StreamKey
-    times_ns: Sequence[int]  # of each entry, a range where they are a nanosecond apart
+    times_ns: Sequence[int]  # of each entry; a range if they are a nanosecond apart
     lines: Sequence[bytes]  # of each entry
     common: "Metadata"  # of all entries
-    extra: Sequence[Mapping[str, str]] = ()  # more metadata, of each; empty where there is none
-    line_bytes: int = -1  # of all lines, counted where it isn't given
+    extra: Sequence[Mapping[str, str]] = ()  # more metadata of each entry, or empty
+    line_bytes: int = -1  # of all lines; by default they are counted
 
     def __post_init__(self) -> None:
         if self.line_bytes < 0:
@@ -112,7 +109,7 @@ class Chunk:
             object.__setattr__(self, "line_bytes", size)
 
     def encoded(self) -> bytes:
-        """For `loki_push.assemble`."""
+        """Encode the entries for `loki_push.assemble`."""
         if not self.extra and isinstance(self.times_ns, range):
             return encode_block(self.lines, self.times_ns[0], self.common.encoded)
         common = self.common.encoded
@@ -125,12 +122,12 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """About the bytes of all entries, encoded."""
+        """The approximate encoded bytes of all entries."""
         return self.line_bytes + len(self.lines) * self._overhead
 
     @property
     def weight(self) -> int:
-        """About the bytes that Loki counts against the tenant's rate."""
+        """The approximate bytes that Loki counts against the tenant's rate."""
         overhead = self.common.pair_bytes + _LEVEL_BYTES + (_EXTRA_BYTES if self.extra else 0)
         return self.line_bytes + len(self.lines) * overhead
 
@@ -139,7 +136,7 @@ class Chunk:
         return _ENTRY_BYTES + len(self.common.encoded) + (_EXTRA_BYTES if self.extra else 0)
 
     def fitting(self, max_bytes: int) -> int:
-        """How many of the first entries have about max_bytes, encoded."""
+        """Return how many of the first entries fit into about max_bytes, encoded."""
         lines = self.lines[: max_bytes // self._overhead + 1]
         ends = accumulate(map(self._overhead.__add__, map(len, lines)))
         return bisect_right(list(ends), max_bytes)
@@ -148,17 +145,17 @@ class Chunk:
         return {**self.common.pairs, **(self.extra[at] if self.extra else NO_METADATA)}
 
     def slice(self, begin: int, end: int) -> "Chunk":
-        """Some of the entries."""
+        """Return some of the entries."""
         times, lines = self.times_ns[begin:end], self.lines[begin:end]
         return Chunk(self.capture, self.key, times, lines, self.common, self.extra[begin:end])
 
 
 class Metadata(NamedTuple):
-    """A capture's structured metadata. encoded: as loki_push has it; uid: whose it is."""
+    """A capture's structured metadata."""
 
     pairs: Mapping[str, str]
-    encoded: bytes
-    uid: int = -1
+    encoded: bytes  # by `encode_metadata`
+    uid: int = -1  # of its user
 
     @property
     def pair_bytes(self) -> int:
@@ -166,17 +163,16 @@ class Metadata(NamedTuple):
 
 
 class EntryBuilder:
-    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant:
-    whose they are; ahead_ns: by which all times are set back."""
+    """Builds the entries of one capture."""
 
     def __init__(
         self,
         folder: str,
         identity: Identity,
-        max_line_bytes: int,
+        max_line_bytes: int,  # longer lines are split
         tenant: str = "",
         *,
-        ahead_ns: int = 0,
+        ahead_ns: int = 0,  # subtracted from all times
     ) -> None:
         self._folder = folder
         self._max_line_bytes = max_line_bytes
@@ -195,7 +191,7 @@ class EntryBuilder:
         self._host = identity.host if NAME.fullmatch(identity.host) else ""
 
     def chunks(self, rows: Rows) -> Iterator[Chunk]:
-        """Of all rows, the capture's own account included."""
+        """Yield the chunks of all rows, lines as well as events of the capture itself."""
         for row in _in_order(rows):
             if isinstance(row, BlockRow):
                 yield from self._block(row)
@@ -213,7 +209,7 @@ class EntryBuilder:
             yield self._report(rows.report)
 
     def _key(self, stream: str, kind: str) -> StreamKey:
-        # a flood is one of lines; others' streams have none
+        # only streams of lines can become a flood
         shard = self._shard if kind == "log" else ""
         return StreamKey(stream, kind, host=self._host, tenant=self._tenant, shard=shard)
 
@@ -222,7 +218,7 @@ class EntryBuilder:
     def _block(self, block: BlockRow) -> Iterator[Chunk]:
         text = as_utf8(block.text)
         texts = BlockLines(text)
-        stream = STREAM_NAMES.get(block.stream, "")
+        stream, max_bytes = STREAM_NAMES.get(block.stream, ""), self._max_line_bytes
         at = 0
         for number, count in block.runs or [(int(Kind.LOG), block.lines)]:
             kind = Kind(number)
@@ -237,7 +233,8 @@ class EntryBuilder:
             if kind is Kind.STATUS or not lines:
                 continue
             key = self._key(stream, KIND_LABELS[kind])
-            if kind is not Kind.NOTE and not line_attrs and self._fit(lines, len(text)):
+            is_plain = kind is not Kind.NOTE and not line_attrs
+            if is_plain and (len(text) <= max_bytes or lines.longest <= max_bytes):
                 size = len(text) - count if count == block.lines else -1
                 times = range(time_ns, time_ns + count)
                 yield Chunk(self._folder, key, times, lines, self._metadata, line_bytes=size)
@@ -245,14 +242,11 @@ class EntryBuilder:
                 yield self._chunk_of_lines(key, kind, lines, time_ns, line_attrs)
 
     def _record(self, row: RecordRow) -> Chunk:
-        """A record whose line is an entry of its own."""
+        """Return a record as an entry of its own."""
         key = self._key(STREAM_NAMES.get(row.stream, ""), KIND_LABELS[Kind.METADATA])
         attrs: Json = {"n": row.n, ORIGIN: row.origin, COPY: 1}
         time_ns = row.time_ns - self._ahead_ns
         return self._chunk_of_lines(key, Kind.METADATA, [as_utf8(row.line)], time_ns, {0: attrs})
-
-    def _fit(self, lines: BlockLines, size: int) -> bool:
-        return size <= self._max_line_bytes or lines.longest <= self._max_line_bytes
 
     def _chunk_of_lines(
         self,
@@ -262,7 +256,7 @@ class EntryBuilder:
         time_ns: int,
         attrs: Mapping[int, Json],
     ) -> Chunk:
-        """Lines with attributes of their own, or too long ones."""
+        """Return lines that have their own attributes or are too long."""
         entries: list[tuple[int, bytes, dict[str, str]]] = []
         for number, line in enumerate(lines):
             metadata = _valid_attrs(attrs[number]) if number in attrs else {}
@@ -311,8 +305,7 @@ class EntryBuilder:
 
 
 def _valid_attrs(attrs: Json) -> dict[str, str]:
-    """A line's own attributes, as far as they are what the format says: a segment is hostile
-    input."""
+    """Return a line's valid attributes: a segment is hostile input."""
     counts = {name: attrs.get(name) for name in ("n", "repeat", COPY, SENT)}
     pairs = {
         name: str(count)
@@ -329,7 +322,7 @@ def _valid_attrs(attrs: Json) -> dict[str, str]:
 
 
 def _in_order(rows: Rows) -> "Iterable[BlockRow | RecordRow]":
-    """Blocks, and records that are in none."""
+    """Return blocks, and records outside of blocks, by time."""
     copies = [row for row in rows.records if row.is_copy]
     if not copies:
         return rows.blocks
@@ -351,14 +344,14 @@ def json_line(value: Json) -> bytes:
         return orjson.dumps(
             {
                 "event": name,
-                "message": "what else it says can't be written as JSON, and is left out",
+                "message": "its other fields can't be written as JSON, and are left out",
             }
         )
 
 
 def split(line: bytes, max_bytes: int) -> list[bytes]:
-    """Pieces of at most max_bytes (over 3) that begin and end between characters, and tear no
-    colours."""
+    """Split a line into pieces of at most max_bytes (over 3), between characters and outside of
+    colour sequences."""
     pieces = []
     begin = 0
     while begin < len(line):
@@ -374,15 +367,13 @@ def split(line: bytes, max_bytes: int) -> list[bytes]:
 
 
 def replay_hour(time_ns: int) -> str:
-    """The `replay` label of an entry that is shipped late. Within one such stream no two entries of
-    a week are more than an hour apart: so none is ever too far behind another, whatever comes
-    first."""
+    """Return the `replay` label of a late entry. Entries of one week in such a stream are at most an
+    hour apart, so none is ever too far behind another, in any order."""
     return f"{time_ns // HOUR_NS % _HOURS_PER_WEEK:03d}"
 
 
 def with_replay(chunk: Chunk, floor_ns: int) -> list[Chunk]:
-    """The chunk, in as many parts as it takes to have its entries before floor_ns in replay
-    streams."""
+    """Split a chunk so that entries before floor_ns go to replay streams."""
     if chunk.key.replay or min(chunk.times_ns) >= floor_ns:
         return [chunk]
     hours = [replay_hour(time_ns) if time_ns < floor_ns else "" for time_ns in chunk.times_ns]
@@ -394,13 +385,13 @@ def with_replay(chunk: Chunk, floor_ns: int) -> list[Chunk]:
 
 
 def _replay_key(key: StreamKey, hour: str) -> StreamKey:
-    """An hour's stream is all jobs': else catching up would open ten times as many."""
+    """Return the key of an hour's stream. All jobs share it, or catching up would open ten times as
+    many streams."""
     return key._replace(replay=hour, shard="") if hour else key
 
 
 def batches(chunks: Iterable[Chunk], max_bytes: int) -> Iterator[list[Chunk]]:
-    """Chunks of one stream, by the batch: each of about max_bytes at most, or of one entry that is
-    larger."""
+    """Group chunks of one stream into batches of about max_bytes, or of one larger entry."""
     batch: list[Chunk] = []
     room = max_bytes
     for chunk in chunks:
@@ -408,7 +399,7 @@ def batches(chunks: Iterable[Chunk], max_bytes: int) -> Iterator[list[Chunk]]:
         while (size := rest.size) > room:
             count = rest.fitting(room) or (0 if batch else 1)
             if count == len(rest.lines):
-                break  # one entry that is larger
+                break  # one larger entry
             if count:
                 batch.append(rest.slice(0, count))
                 rest = rest.slice(count, len(rest.lines))

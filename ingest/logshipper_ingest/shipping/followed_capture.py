@@ -1,5 +1,4 @@
-"""A capture in the node's spool, and how far the agent's parties have gone through it: the learner,
-and each sink."""
+"""A capture in the node's spool, and the progress of its readers: the learner and each sink."""
 
 import os
 import threading
@@ -25,53 +24,46 @@ class _Capture(Protocol):
     def identity(self) -> Identity: ...
 
 
-REPORT_NS = 60 * 10**9  # of the capture's time: between two reports of its keys
+REPORT_NS = 60 * 10**9  # between two reports of its keys, in the capture's time
 FIRST_REPORT_NS = 10 * 10**9  # after its start
 
 AnyCapture = TypeVar("AnyCapture", bound=_Capture)
 
 
 class FollowedCapture:
-    """Owns the folder. The learner's thread sets what begins with learn, and life; each sink's
-    shipper what is in its `sinks`; each reads the others'. checkpoints: the learner's; sinks: of
-    each sink, the learner's own where none are named; new: those of sinks that were added since the
-    agent ran last. Raises SpoolError where it isn't a capture that can be followed.
-
-    life: looked at before the learner's last read. learnt: as of now, checkpoint: as it was last
-    checkpointed. begun_ns: when its directory was made. blocked: why it can't be read further.
-    next_look: by the monotonic clock. report: the newest one of its keys while it runs, None before
-    the first.
-    """
+    """A capture and its folder, which it owns. The learner's thread sets all attributes except
+    `sinks`, whose elements belong to their shippers; every thread reads all. Raises SpoolError if
+    it has no segments."""
 
     def __init__(
         self,
         folder: CaptureFolder,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpoints,  # the learner's
         identity: Identity,
-        sinks: Sequence[Checkpoints] = (),
-        new: Collection[Checkpoints] = (),
+        sinks: Sequence[Checkpoints] = (),  # of each sink; by default, the learner's
+        new: Collection[Checkpoints] = (),  # of sinks added since the agent's last run
     ) -> None:
         if folder.segments_fd < 0:
             raise SpoolError(folder.path, "has no segments/")
         self.folder = folder
         self.identity = identity
-        self.life = Life.STARTING
-        self.blocked = ""
-        self.next_look = 0.0
+        self.life = Life.STARTING  # before the learner's last read
+        self.blocked = ""  # why the rest can't be read
+        self.next_look = 0.0  # by the monotonic clock
         self.pause_secs = 0.0
         self.shown_state = ""
         self.damages_told = 0
         self.begun_ns = folder.begun_ns()
-        self.checkpoint = checkpoints.learnt(folder.key)
+        self.checkpoint = checkpoints.learnt(folder.key)  # the stored form of `learnt`
         self.learnt = self.checkpoint or self._nothing_learnt()
         if self.learnt.done:
-            self.life = Life.DEAD  # nobody looks any more
+            self.life = Life.DEAD  # the learner checks it no more
         self.learn_reader = self._reader(self.learnt.position)
         self.sinks = [
             ShippedCapture(self, sink_checkpoints) for sink_checkpoints in sinks or (checkpoints,)
         ]
         begin_new(self.sinks, new)
-        self.report: ReportRow | None = None
+        self.report: ReportRow | None = None  # the newest one of its keys while it runs
         self._reported_records = 0
         self._report_ns = max(sink.progress.counts.report_ns for sink in self.sinks)
         self._holders = len(self.sinks)
@@ -79,16 +71,16 @@ class FollowedCapture:
 
     @property
     def about(self) -> dict[str, str]:
-        """Of a line of the log."""
+        """The fields of a log line about it."""
         return self.identity.about(self.folder.name)
 
     def line(self, words: str) -> LogLine:
-        """Of the log: where the capture is, and what is wrong with it."""
+        """Return a log line about it."""
         return LogLine(f"{self.folder.path}: {words}", **self.about)
 
     @property
     def first(self) -> ShippedCapture:
-        """As the first sink has it."""
+        """The first sink's progress."""
         return self.sinks[0]
 
     def _reader(self, position: SpoolPosition) -> SegmentReader:
@@ -96,12 +88,12 @@ class FollowedCapture:
         return SegmentReader(self.folder.segments_fd, path, position, owner=self.folder.writer)
 
     def begin_learning_again(self) -> None:
-        """After a read that raised: what it had taken already is read once more."""
+        """Go back to `learnt` after a failed read."""
         self.learn_reader.close()
         self.learn_reader = self._reader(self.learnt.position)
 
     def learn_from_checkpoint(self, checkpoints: Checkpoints) -> None:
-        """From the learner's last checkpoint on: what it took after that may be half taken."""
+        """Go back to the last checkpoint: later frames may be half learned."""
         self.checkpoint = checkpoints.learnt(self.folder.key)
         self.learnt = self.checkpoint or self._nothing_learnt()
         self.begin_learning_again()
@@ -112,8 +104,8 @@ class FollowedCapture:
         return CaptureKnowledge(self.folder.key, SpoolPosition(), False, account, axis)
 
     def report_keys(self) -> None:
-        """Makes a new report where there are new records, and the last one, maybe of an earlier
-        agent, is old enough."""
+        """Make a new report if there are new records and the last report, maybe an earlier
+        agent's, is old enough."""
         account, axis = self.learnt.account, self.learnt.axis
         if axis.records == self._reported_records:
             return
@@ -124,7 +116,7 @@ class FollowedCapture:
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it is shipped to every sink and learnt, and the checkpoints say so."""
+        """Whether all checkpoints, the learner's and each sink's, have reached its end."""
         return (
             all(sink.committed[1] for sink in self.sinks)
             and self.checkpoint is not None
@@ -132,7 +124,7 @@ class FollowedCapture:
         )
 
     def remove_old_segments(self) -> None:
-        """Those that all parties have done with. Called by any shipper, after its checkpoint."""
+        """Remove segments that all readers have finished. Any shipper calls it after a checkpoint."""
         checkpoint = self.checkpoint
         if len({sink.committed for sink in self.sinks}) > 1:
             fault_point("sinks_differ")
@@ -143,7 +135,7 @@ class FollowedCapture:
             self.folder.remove_segments_before(done)
 
     def let_go(self) -> None:
-        """Called by each sink's shipper when it has done with it: the last one closes it."""
+        """Release it for one sink's shipper; the last release closes it."""
         with self._lock:
             self._holders -= 1
             is_last = self._holders == 0
@@ -158,8 +150,8 @@ class FollowedCapture:
 
 
 def in_turn(captures: Iterable[AnyCapture]) -> Iterator[AnyCapture]:
-    """User by user, a capture of each at a time, each user's in the given order: none is behind
-    another's thousand."""
+    """Yield captures user by user in turn, so that nobody waits for another's thousand. Each user's
+    captures keep their order."""
     queues: dict[int, deque[AnyCapture]] = defaultdict(deque)
     for capture in captures:
         queues[capture.identity.uid].append(capture)

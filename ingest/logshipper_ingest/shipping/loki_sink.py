@@ -1,5 +1,5 @@
-"""Loki as a sink. A 400 means that some entries were refused and the others stored; pushing those
-once more does no harm, as Loki drops exact repeats."""
+"""Loki as a sink. A 400 means that Loki refused some entries and stored the others. Pushing these
+again is harmless, since Loki drops exact repeats."""
 
 import re
 import time
@@ -22,7 +22,7 @@ _BEHIND = re.compile(
 
 
 class LokiSink:
-    """cluster, host: labels of all streams."""
+    """A Loki. All streams have the labels cluster and host."""
 
     kind = "Loki"
     split_statuses = SPLITTING
@@ -39,7 +39,7 @@ class LokiSink:
         return Push(compress(assemble(labels, [chunk.encoded() for chunk in chunks])))
 
     def probe(self, key: StreamKey) -> bytes:
-        """An entry of our own."""
+        """Return a push of one entry of the agent's own."""
         block = encode_block([_PROBE], time.time_ns(), _PROBE_METADATA)
         return compress(assemble(key.labels(*self._node), [block]))
 
@@ -57,7 +57,7 @@ class LokiSink:
 
 
 def late_verdict(chunks: list[Chunk], error: PushError) -> Verdict:
-    """Where Loki says from which time on it takes entries: those before it are refused."""
+    """Refuse the entries before the oldest acceptable time, if the error names one."""
     floor_ns = _floor_ns(error.excerpt) if reason_of(error) == "too_far_behind" else 0
     verdict = Verdict([], [])
     for chunk in chunks:
@@ -73,7 +73,7 @@ def late_verdict(chunks: list[Chunk], error: PushError) -> Verdict:
 
 
 def _floor_ns(words: str) -> int:
-    """The time before which Loki took nothing, as its words have it; 0 where they haven't."""
+    """Return the oldest acceptable time of an error message, or 0."""
     match = _BEHIND.search(words)
     if match is None:
         return 0

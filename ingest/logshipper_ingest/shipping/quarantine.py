@@ -1,9 +1,8 @@
-"""`quarantine/`: what Loki refused for good, entry by entry, with its words; synced before it
-counts as dealt with.
+"""`quarantine/`: entries that a sink refused for good, with its message, synced before the shipper
+commits.
 
-Files are JSON lines, one a day and user, at most max_bytes in all: what doesn't fit any more is
-dropped, and counted. What was put in and is refused again, since an agent was killed before its
-checkpoint, stands there once.
+There is one file of JSON lines per day and user. Entries beyond max_bytes in all are dropped and
+counted. An entry that is refused again, because the agent died before its checkpoint, is stored once.
 """
 
 import os
@@ -25,17 +24,16 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Refusal(NamedTuple):
-    """Refused entries: all of the chunk's."""
+    """The refusal of all entries of a chunk."""
 
     chunk: Chunk
-    reason: str  # one of a few words
-    status: int  # HTTP's, 0 where nothing was sent
-    words: str  # Loki's
+    reason: str  # one of a few names
+    status: int  # HTTP's, 0 if the agent itself refused
+    words: str  # the sink's message
 
 
 class Quarantine:
-    """The folder, made where it is missing. No user's entries take more than USER_SHARE of it.
-    Raises StoreError."""
+    """A quarantine's folder, of which each user gets at most USER_SHARE. Raises StoreError."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder = folder
@@ -47,8 +45,8 @@ class Quarantine:
             raise self._error(error) from None
 
     def put(self, refusals: Iterable[Refusal]) -> int:
-        """Writes and syncs them; returns how many entries found no room. Raises StoreError: then
-        nothing counts as written."""
+        """Write and sync entries; return how many found no room. After StoreError, nothing counts
+        as written."""
         by_user: dict[int, list[Refusal]] = {}
         for refusal in refusals:
             by_user.setdefault(refusal.chunk.common.uid, []).append(refusal)
@@ -62,7 +60,7 @@ class Quarantine:
 
     def _put(self, uid: int, refusals: Sequence[Refusal]) -> int:
         self._entries.look_up(uid)
-        total_bytes, user_bytes = self._sizes(uid)  # each time: somebody may have made room
+        total_bytes, user_bytes = self._sizes(uid)  # each time, as others may have made room
         room = min(self._max_bytes - total_bytes, int(self._max_bytes * USER_SHARE) - user_bytes)
         entries = self._new_entries(uid, refusals)
         if room <= 0:
@@ -79,14 +77,14 @@ class Quarantine:
                 os.ftruncate(fd, before)
                 raise
             if not before:
-                sync_folder(self._folder)  # or a power cut takes the file's name
+                sync_folder(self._folder)  # else a power cut may lose the file's name
             self._entries.add(uid, digests)
         finally:
             os.close(fd)
         return dropped_count
 
     def _new_entries(self, uid: int, refusals: Sequence[Refusal]) -> Iterator[tuple[bytes, bytes]]:
-        """Digest and line of each entry that isn't there yet."""
+        """Yield digest and line of each new entry."""
         for refusal in refusals:
             for at in range(len(refusal.chunk.lines)):
                 document = _document(refusal, at)
@@ -95,17 +93,16 @@ class Quarantine:
                     yield digest, orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
     def size(self) -> int:
-        """Bytes of all that it holds. Raises OSError."""
+        """Return the bytes of all files. Raises OSError."""
         return self._sizes(0)[0]
 
     def _sizes(self, uid: int) -> tuple[int, int]:
-        """Bytes of all, and of one user."""
+        """Return the bytes of all files, and of one user's."""
         total_bytes = user_bytes = 0
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                if entry.is_file() and not entry.name.startswith(
-                    "."
-                ):  # what a killed rewriter left goes with the next
+                # without the file of a killed rewriter, which the next one removes
+                if entry.is_file() and not entry.name.startswith("."):
                     size = entry.stat().st_size
                     total_bytes += size
                     user_bytes += size if entry.name.endswith(f".u{uid}.jsonl") else 0
@@ -116,8 +113,8 @@ class Quarantine:
 
 
 def _write(fd: int, entries: Iterable[tuple[bytes, bytes]], room: int) -> tuple[list[bytes], int]:
-    """Writes entry by entry, as far as there is room; returns the digests of those written, and how
-    many there was no room for."""
+    """Write entries until the room is used up; return the digests of those written, and the number
+    of the others."""
     digests: list[bytes] = []
     dropped_count = 0
     lines: list[bytes] = []

@@ -1,35 +1,32 @@
-"""How far this machine's clock is off a server's that refuses what comes from the future."""
+"""The offset of this machine's clock from a server that refuses future times."""
 
 import time
 from collections.abc import Callable
 
 from logshipper.errors import LogshipperError
 
-TOLERATED_NS = 5 * 60 * 10**9  # Loki takes what is up to ten minutes ahead
-FRESH_SECS = (
-    60.0  # how long an answer counts; the monotonic clock stands still while a machine is suspended
-)
+TOLERATED_NS = 5 * 60 * 10**9  # Loki accepts times up to ten minutes ahead
+FRESH_SECS = 60.0  # how long an answer counts: a suspended machine's monotonic clock stands still
 
 
 class ServerClock:
-    """ask: gets an answer of the server's, and returns its time (ns since 1970), None where it
-    doesn't tell. For several threads."""
+    """A server's clock, for several threads."""
 
     def __init__(self, ask: Callable[[], int | None]) -> None:
+        """ask: returns the server's time in ns since 1970, or None if its answer has none."""
         self._ask = ask
-        # By the monotonic clock, and the server's then.
+        # its time by the monotonic clock, and by the server's
         self._last_answer: tuple[float, int] | None = None
         self._next_ask = 0.0  # by the monotonic clock
 
     def note(self, date_ns: int) -> None:
-        """An answer has just come."""
+        """Note the time of an answer that has just come."""
         now = time.monotonic()
         self._last_answer, self._next_ask = (now, date_ns), now + FRESH_SECS
 
     def ahead_ns(self) -> int:
-        """0 where it is no more than TOLERATED_NS, or where nobody has answered. Asks where the
-        last answer is old, and once in FRESH_SECS: who doesn't answer may take as long as a
-        time-out for that."""
+        """Return how far this clock is ahead; 0 up to TOLERATED_NS, or without an answer. Ask the
+        server if the last answer is old, but once in FRESH_SECS: a silent one costs a time-out."""
         now = time.monotonic()
         if now >= self._next_ask:
             self._next_ask = now + FRESH_SECS
@@ -43,8 +40,8 @@ class ServerClock:
         return ahead_ns if ahead_ns > TOLERATED_NS else 0
 
     def now_ns(self) -> int:
-        """The server's time, where it isn't about this machine's. Asks nobody, and holds also where
-        this machine's clock was set since the last answer."""
+        """Return the server's time if it differs by more than TOLERATED_NS, else this machine's.
+        This asks nobody, and is right even if this clock was set since the last answer."""
         now_ns, answer = time.time_ns(), self._last_answer
         if answer is None:
             return now_ns

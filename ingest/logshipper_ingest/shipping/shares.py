@@ -1,19 +1,19 @@
-"""What a round of the shipper reads of each capture, and whom it doesn't send to any more."""
+"""The shares of captures in a round of the shipper, and the pauses during a round."""
 
 from collections import Counter
 
 from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.entries import StreamKey
 
-SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
+SHARE_BYTES = 512 << 10  # of a capture in a round; more if few captures have something
 MAX_SHARE_BYTES = 4 << 20
-LEAST_SHARE_BYTES = 16 << 10  # where Loki takes little
-# what others may have to wait for: some seconds, at the rate that a stream may have
+LEAST_SHARE_BYTES = 16 << 10  # if Loki accepts little
+# a delay of some seconds for others, at a stream's maximum rate
 ROUND_BYTES = 4 << 20
 
 
 class RoundPauses:
-    """Tenants and single streams that take nothing more in this round. Shared by its threads."""
+    """Tenants and single streams that accept nothing more in this round. Its threads share it."""
 
     def __init__(self, streams: set[StreamKey]) -> None:
         self.tenants: set[str] = set()
@@ -24,13 +24,13 @@ class RoundPauses:
 
 
 class Shares:
-    """What a round may still read, by tenant and for those that failed last. capture_counts:
-    of captures that have something, by tenant."""
+    """The bytes that a round may still read, by tenant; less of failing tenants and streams."""
 
     def __init__(self, delivery: Delivery, capture_counts: Counter[str]) -> None:
+        """capture_counts: of captures with something to ship, by tenant."""
         self._rates = delivery.rates
         self._failing = delivery.failing_tenants() | delivery.failing_streams()
-        # Failing ones that have had a try in this round.
+        # failing ones with a try in this round
         self._tries: set[str | StreamKey] = set()
         self._size = 0
         self._room = {
@@ -52,7 +52,7 @@ class Shares:
         return self._size >= ROUND_BYTES
 
     def share(self, tenant: str, blocked: frozenset[StreamKey]) -> int:
-        """Of a capture, in bytes; 0 where it is another's turn."""
+        """Return the bytes that a capture may read; 0 if it must wait for a later round."""
         failing = self._failing & {tenant, *blocked}
         if failing & self._tries or self._room[tenant] <= 0:
             return 0

@@ -1,11 +1,12 @@
-"""A capture as one Loki's shipper goes through it: where it reads, what is checkpointed, what it
-keeps meanwhile."""
+"""The progress of a capture at one sink: its reader, its checkpoint, and its state in between."""
 
 import os
 import time
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from logshipper_ingest.console.service_log import LogLine
+from logshipper_ingest.model.capture_account import ReportRow
 from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS
 from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
@@ -18,47 +19,45 @@ from logshipper_ingest.state.checkpoints import (
     Counts,
 )
 
-if TYPE_CHECKING:
-    from logshipper_ingest.shipping.followed_capture import FollowedCapture
-
 FIRST_SEGMENT = 1
-ENTRY_BYTES = 100  # what an entry costs at Loki besides its line, about: a share is what is sent
+ENTRY_BYTES = 100  # about the cost of an entry at Loki besides its line: shares are sent bytes
+
+
+class Followed(Protocol):
+    """The common state of a capture's readers: a `FollowedCapture`."""
+
+    folder: CaptureFolder
+    identity: Identity
+    life: Life
+    learnt: CaptureKnowledge
+    learn_reader: SegmentReader
+    begun_ns: int
+    report: ReportRow | None
+
+    def line(self, words: str) -> LogLine: ...
+
+    def remove_old_segments(self) -> None: ...
 
 
 class ShippedCapture:
-    """One thread's, its shipper's; others read what is `committed`.
+    """A capture at one sink. Its shipper's thread owns it; others read `committed`."""
 
-    committed: position, and whether that is the end, as they stand in the checkpoints. read_at:
-    when a frame was last read, by the monotonic clock. pending_batch: read, and put off.
-    waiting_since_ns: the time of the first frame that isn't shipped, 0 where all is.
-    served_turn: the shipper's last round with it. trouble: why it couldn't be read. entries: builds
-    what is sent. spooled_bytes: what isn't shipped, as last measured, measured_at: when, by the
-    monotonic clock.
-    """
-
-    def __init__(self, capture: "FollowedCapture", checkpoints: Checkpoints) -> None:
+    def __init__(self, capture: Followed, checkpoints: Checkpoints) -> None:
         self.capture = capture
+        self.folder = capture.folder
+        self.identity = capture.identity
+        self.begun_ns = capture.begun_ns
         self.checkpoints = checkpoints
-        self.pending_batch: tuple[FrameBatch, Life] | None = None
-        self.read_at = time.monotonic()
-        self.stale = False
-        self.waiting_since_ns = 0
-        self.served_turn = 0
-        self.trouble = ""
+        self.pending_batch: tuple[FrameBatch, Life] | None = None  # read but put off
+        self.read_at = time.monotonic()  # of the last frame, by the monotonic clock
+        self.stale = False  # it must go back to its checkpoint
+        self.waiting_since_ns = 0  # time of the first unshipped frame, or 0
+        self.served_turn = 0  # the shipper's last round with it
+        self.trouble = ""  # the last read error
         self.entries: EntryBuilder | None = None
-        self.spooled_bytes = 0
-        self.measured_at = 0.0
+        self.spooled_bytes = 0  # unshipped ones, when last measured
+        self.measured_at = 0.0  # by the monotonic clock
         self._load()
-
-    # ---- what is the capture's
-
-    @property
-    def folder(self) -> CaptureFolder:
-        return self.capture.folder
-
-    @property
-    def identity(self) -> Identity:
-        return self.capture.identity
 
     @property
     def life(self) -> Life:
@@ -67,10 +66,6 @@ class ShippedCapture:
     @property
     def learnt(self) -> CaptureKnowledge:
         return self.capture.learnt
-
-    @property
-    def begun_ns(self) -> int:
-        return self.capture.begun_ns
 
     # ---- checkpoints
 
@@ -85,6 +80,7 @@ class ShippedCapture:
             )
         )
         self.progress = new or rows[0]
+        # the checkpoint's position, and whether it is the end
         self.committed = self.progress.position, self.progress.done
         path = os.path.join(self.folder.path, "segments")
         self.reader = SegmentReader(
@@ -96,14 +92,14 @@ class ShippedCapture:
         )
 
     def reload(self) -> None:
-        """Goes back to the last checkpoint: what came after it is read and sent once more."""
+        """Go back to the last checkpoint; later frames are read and sent again."""
         self.reader.close()
         self.pending_batch = None
         self._load()
         self.stale = False
 
     def begin_behind(self, slowest: CaptureCheckpoint) -> None:
-        """Begins where another sink is, on the disk, too: the segments before that are gone."""
+        """Begin at another sink's position, since earlier segments are gone, and commit that."""
         progress = CaptureCheckpoint(
             slowest.folder, slowest.identity, slowest.account, slowest.position, slowest.done
         )
@@ -111,11 +107,11 @@ class ShippedCapture:
         self.checkpoints.commit([progress], {})
         self.reload()
 
-    # ---- how far it is
+    # ---- progress
 
     @property
     def waits(self) -> bool:
-        """Whether there is something to ship."""
+        """Whether it has something to ship."""
         if self.stale:
             return True
         if self.progress.done:
@@ -129,9 +125,9 @@ class ShippedCapture:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no frame has come for so long that it has yet to be reported. By this process's
-        own clock: neither a machine's stepped clock nor an agent that was stopped makes a
-        silence."""
+        """Whether it has been silent for long enough to report, and that isn't reported yet. This
+        uses the process's own monotonic clock, so that neither a stepped clock nor a stopped agent
+        looks like silence."""
         account = self.progress.account
         if (
             self.life not in (Life.LIVE, Life.ORPHANED)
@@ -142,11 +138,11 @@ class ShippedCapture:
         return time.monotonic() - self.read_at > UNRESPONSIVE_NS / 1e9
 
     def note_waiting(self, since_ns: int) -> None:
-        """Something new is there."""
+        """Note that something new is there."""
         self.waiting_since_ns = self.waiting_since_ns or since_ns
 
     def note_round(self) -> None:
-        """After a round: where more waits, it is younger than what was shipped."""
+        """Note a committed round; anything left is younger than the shipped frames."""
         self.committed = self.progress.position, self.progress.done
         caught_up = self.reader.position == self.capture.learn_reader.position
         self.waiting_since_ns = 0 if caught_up else self.progress.account.newest_ns
@@ -156,8 +152,8 @@ class ShippedCapture:
 
 
 def begin_new(sinks: Sequence[ShippedCapture], new: Collection[Checkpoints]) -> None:
-    """Sinks that weren't there when the capture began get all of it where all its segments are
-    still there; else what the one that is the furthest behind has yet to get."""
+    """Set the first position of new sinks: the capture's begin if its segments are all there, else
+    the position of the sink that is furthest behind."""
     others_progress = [sink.progress for sink in sinks if sink.has_checkpoint]
     new_sinks = [sink for sink in sinks if not sink.has_checkpoint and sink.checkpoints in new]
     if not others_progress or not new_sinks:

@@ -1,5 +1,4 @@
-"""The kinds of servers that entries are shipped to. What is the same for all of them, pauses, new
-tries, halves, is delivery.py's."""
+"""Kinds of servers that receive entries. delivery.py does pauses, retries and halving for all."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -10,7 +9,7 @@ from logshipper_ingest.shipping.quarantine import Refusal
 
 
 class PushClient(Protocol):
-    """A server's client, as far as it is needed here."""
+    """A server's client."""
 
     @property
     def answer_date_ns(self) -> int | None: ...
@@ -21,54 +20,54 @@ class PushClient(Protocol):
 
 
 class Push(NamedTuple):
-    """A request."""
+    """The body of a request."""
 
     body: bytes
-    values_left_out: int = 0  # what the server has no place for
+    values_left_out: int = 0  # values that the server can't store
 
 
 class Verdict(NamedTuple):
-    """What an answer says of the entries that were pushed."""
+    """The meaning of an answer for the pushed entries."""
 
-    rest: list[Chunk]  # to be pushed again; all of them where it doesn't say which are refused
+    rest: list[Chunk]  # to push again; all if the answer doesn't name the refused ones
     refusals: list[Refusal]
-    drop_count: int = 0  # of the others: the server has dropped so many, and doesn't say which
+    drop_count: int = 0  # others that the server dropped without naming them
 
 
 class Sink(Protocol):
-    """A kind of server: what a push looks like, and what answers mean. A new kind is one module
-    with such a class, and a table of the configuration."""
+    """A kind of server: its pushes, and the meaning of its answers. A new kind needs a module with
+    such a class, and a section of the configuration."""
 
     @property
     def kind(self) -> str:
-        """Its name in messages."""
+        """The name in messages."""
 
     @property
     def split_statuses(self) -> tuple[int, ...]:
-        """Of answers about the entries: fewer at a time may pass."""
+        """Statuses of answers about the entries: smaller pushes may pass."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it refuses entries."""
+        """All reasons for refusals."""
 
     def takes(self, key: StreamKey) -> bool:
-        """Whether entries of such streams go there at all."""
+        """Whether it receives entries of such streams."""
 
     def push(self, chunks: Sequence[Chunk]) -> Push:
-        """Of entries of one stream."""
+        """Return the push of entries of one stream."""
 
     def probe(self, key: StreamKey) -> bytes:
-        """The body of a push that does no harm and is taken, unless a limit or a gateway is in the
+        """Return the body of a harmless push, which succeeds unless a limit or a gateway is in the
         way."""
 
     def reason(self, error: PushError) -> str:
-        """One of `reasons`."""
+        """Return the reason of a refusal."""
 
     def is_certain(self, error: PushError) -> bool:
-        """Whether it is surely about the entries."""
+        """Whether the error certainly concerns the entries."""
 
     def judge(self, chunks: list[Chunk], error: PushError) -> Verdict:
-        """Which entries the answer refuses."""
+        """Return the meaning of an error for these entries."""
 
     def fix(self, error: PushError, tenant: str) -> str:
-        """What somebody has to do about it."""
+        """Return the remedy, for the log."""

@@ -30,11 +30,11 @@ from logshipper_ingest.agent import sink_parts
 from logshipper_ingest.agent.node_agent import UNUSED_SECS, NodeAgent
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import parse
-from logshipper_ingest.shipping import shipper
 from logshipper_ingest.spool.folder_removal import FolderRemoval
 from tests.tools.model_settings import model_settings
 from tests.tools.modelled_loki import ModelledLoki
 from tests.tools.segment_factory import CaptureWriter, age, make_ledger, memory_folder
+from tests.tools.shipping_node import one_stream_at_a_time
 
 MAX_CAPTURES = 4
 Unlinked = Callable[[FolderRemoval, str, int], bool]
@@ -76,7 +76,7 @@ class Spool(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.loki = ModelledLoki()
         self.patch.setattr(sink_parts, "LokiClient", lambda access: self.loki)
-        self.patch.setattr(shipper, "STREAMS_AT_ONCE", 1)
+        one_stream_at_a_time(self.patch)
         self.patch.setattr(FolderRemoval, "_unlinked", self._unlinked(FolderRemoval._unlinked))
         self.unlinks_left = -1  # until the agent is killed
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))

@@ -153,7 +153,7 @@ def test_a_trouble_that_comes_and_goes_is_said_ever_so_often(
         sink.loki.script = [rejection(503, "away")]
         sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.messages) == 2, "once, and that it was over"
-    monkeypatch.setattr(delivery, "SAY_AGAIN_SECS", 0.0)
+    monkeypatch.setattr(delivery, "LOG_AGAIN_SECS", 0.0)
     sink.loki.script = [rejection(503, "away")]
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.messages) == 4

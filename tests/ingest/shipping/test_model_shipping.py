@@ -29,12 +29,11 @@ from logshipper.errors import PushError, RejectedPushError, StoreError
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.shipping import delivery
 from logshipper_ingest.shipping import quarantine as quarantine_module
-from logshipper_ingest.shipping import shipper as shipper_module
 from tests.tools.model_settings import model_settings
 from tests.tools.modelled_loki import NAME, ModelledLoki, rejection, throttled, unreachable
 from tests.tools.push_decoder import Pushed
 from tests.tools.segment_factory import make_ledger, memory_folder
-from tests.tools.shipping_node import NodeCapture, ShippingNode
+from tests.tools.shipping_node import NodeCapture, ShippingNode, one_stream_at_a_time
 
 MINUTE_NS = 60 * 10**9
 BAD = "no Loki takes this"
@@ -103,7 +102,7 @@ class Shipping(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         # or the order of faults would be chance
-        self.patch.setattr(shipper_module, "STREAMS_AT_ONCE", 1)
+        one_stream_at_a_time(self.patch)
         self.patch.setattr(delivery, "STREAM_LIMIT_SECS", (0.001, 0.002))
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.loki = FaultyLoki()

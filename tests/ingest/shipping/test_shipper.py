@@ -21,7 +21,7 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import STILL_RUNNING_SECS
 from logshipper_ingest.shipping import shares
 from logshipper_ingest.shipping.delivery import Stopped
-from logshipper_ingest.shipping.shipper import FULL_ROUND_BYTES, ship_until, wait_share
+from logshipper_ingest.shipping.ship_loop import FULL_ROUND_BYTES, ship_until, wait_share
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.state.checkpoints import CaptureCheckpoint
