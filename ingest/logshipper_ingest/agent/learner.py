@@ -16,7 +16,7 @@ from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount
 from logshipper_ingest.model.job import derived_state
 from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
 from logshipper_ingest.spool.capture_folder import Life
-from logshipper_ingest.spool.learning import learn, own_fault
+from logshipper_ingest.spool.learning import describe_fault, learn
 from logshipper_ingest.spool.segment_reader import Outcome
 from logshipper_ingest.state.checkpoints import Checkpoints
 
@@ -85,7 +85,7 @@ class Learner:
         for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
             if time.monotonic() > now + TURN_SECS:
                 return True
-            if capture.learnt.done:
+            if capture.knowledge.done:
                 if not capture.shown_state:
                     self._show(capture, has_news=True)  # it was over before this agent began
             elif now >= capture.next_look or capture.learn_reader.has_grown():
@@ -103,7 +103,7 @@ class Learner:
             Exception
         ) as error:  # the frames are hostile: a fault that they find mustn't stop all others
             capture.learn_from_checkpoint(self._checkpoints)
-            self._put_off(capture, own_fault(error), FAULT_SECS)
+            self._put_off(capture, describe_fault(error), FAULT_SECS)
         return False
 
     def _put_off(self, capture: FollowedCapture, words: str, secs: float) -> None:
@@ -126,31 +126,31 @@ class Learner:
         return has_news
 
     def _read(self, capture: FollowedCapture, life: Life) -> bool:
-        knowledge = capture.learnt
+        knowledge = capture.knowledge
         batch = capture.learn_reader.read(BATCH_BYTES, alive=life is Life.LIVE)
         if batch.outcome is Outcome.MORE:
             capture.pause_secs = 0.0
             self.is_behind = True
         before = _PrintedCounts.of(knowledge.account)
-        learnt = learn(
+        result = learn(
             knowledge.account, knowledge.axis, Rows(), batch, capture.folder, life, time.time_ns()
         )
         self._count(capture.identity.user, before, _PrintedCounts.of(knowledge.account))
-        if learnt.blocked and learnt.blocked != capture.blocked:
-            self._say(capture.line(f"waits in the spool: {learnt.blocked}"))
-        capture.blocked = learnt.blocked
-        self._log_damages(capture, learnt.damages)
-        self._agent_metrics.damages.inc(len(learnt.damages))
+        if result.blocked and result.blocked != capture.blocked:
+            self._say(capture.line(f"waits in the spool: {result.blocked}"))
+        capture.blocked = result.blocked
+        self._log_damages(capture, result.damages)
+        self._agent_metrics.damages.inc(len(result.damages))
         self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
         if batch.frames:
             earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # whatever the job says
             for sink in capture.sinks:
                 sink.note_waiting(min(earliest_ns, time.time_ns()))
         knowledge.account.host = capture.identity.host or knowledge.account.host
-        capture.learnt = knowledge._replace(position=batch.position, done=learnt.done)
-        if not learnt.done:  # the shipper reports the last of it
+        capture.knowledge = knowledge._replace(position=batch.position, done=result.done)
+        if not result.done:  # the shipper reports the last of it
             capture.report_keys()
-        return bool(batch.frames) or learnt.done or batch.position != knowledge.position
+        return bool(batch.frames) or result.done or batch.position != knowledge.position
 
     def _count(self, user: str, before: _PrintedCounts, now: _PrintedCounts) -> None:
         """Adds what a capture has printed meanwhile to its user's counters."""
@@ -195,7 +195,7 @@ class Learner:
     def _show(self, capture: FollowedCapture, has_news: bool) -> None:
         if self._metrics is None:
             return
-        account = capture.learnt.account
+        account = capture.knowledge.account
         state = derived_state(account.state, account.heartbeat_ns, time.time_ns())
         if has_news or state != capture.shown_state:
             capture.shown_state = state
@@ -217,20 +217,20 @@ class Learner:
             for capture in captures
             if capture.checkpoint is None
             or (capture.checkpoint.position, capture.checkpoint.done)
-            != (capture.learnt.position, capture.learnt.done)
+            != (capture.knowledge.position, capture.knowledge.done)
         ]
         if changed or self._gone:
-            knowledge = [capture.learnt for capture in changed]
-            self._checkpoints.put_learnt(knowledge, self._gone)
+            knowledge = [capture.knowledge for capture in changed]
+            self._checkpoints.put_knowledge(knowledge, self._gone)
             self._gone = []
             fault_point("learnt")
-            for capture, learnt in zip(changed, knowledge, strict=True):
-                capture.checkpoint = learnt
+            for capture, saved in zip(changed, knowledge, strict=True):
+                capture.checkpoint = saved
 
 
 def view_of(capture: FollowedCapture, state: str) -> CaptureView:
     """What /metrics shows of a capture."""
-    account, axis = capture.learnt.account, capture.learnt.axis
+    account, axis = capture.knowledge.account, capture.knowledge.axis
     return CaptureView(
         key=capture.folder.key,
         identity=capture.identity,
@@ -249,5 +249,5 @@ def view_of(capture: FollowedCapture, state: str) -> CaptureView:
         nodes=account.nodes,
         axis=axis,
         latest=axis.latest(),
-        over=capture.learnt.done,
+        over=capture.knowledge.done,
     )

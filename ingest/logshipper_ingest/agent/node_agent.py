@@ -38,9 +38,9 @@ from logshipper_ingest.agent.spool_limits import SpoolLimits
 from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import FIRST_SINK
-from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.service_log import Kind, LastNotice, LogLine, Notice, dropped_count
 from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.console.throttled_log import ThrottledLog
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import MetricsServer
@@ -78,7 +78,7 @@ class NodeAgent:
         self._sinks_noted = False
         self._waiting_count = 0  # captures for which there are no descriptors
         self._most_captures = 1
-        self._crowded = Seldom(say)
+        self._crowded = ThrottledLog(say)
         self._retries: dict[str, tuple[float, str]] = {}  # not before, reason
         self._begun_ns = (
             time.time_ns() - time.monotonic_ns()
@@ -262,21 +262,21 @@ class NodeAgent:
         )
 
     def _serve(self) -> None:
-        trouble = Seldom(self._say)
+        trouble = ThrottledLog(self._say)
         while not self._stop.is_set():
             try:
                 self._turn()
-                trouble.is_over()
+                trouble.reset()
             except (
                 LogshipperError,
                 OSError,
             ) as error:  # a full disk, most likely: it may have room again
-                trouble.say(f"{error}; tried again")
+                trouble.log(f"{error}; tried again")
                 self._stop.wait(TELL_SECS)
             except (
                 Exception
             ) as error:  # a spool is hostile: a fault that it finds must not end the agent for all
-                trouble.say(f"a fault of logshipper's own: {error!r}; tried again")
+                trouble.log(f"a fault of logshipper's own: {error!r}; tried again")
                 self._stop.wait(TELL_SECS)
             if all(
                 thread.is_alive() for thread in self._threads
@@ -355,12 +355,12 @@ class NodeAgent:
             else:
                 waiting_count += 1
         if waiting_count:
-            self._crowded.say(
+            self._crowded.log(
                 f"{self._most_captures} captures are followed at a time, what there are file descriptors for; further "
                 "ones wait in the spool until some are shipped: raise LimitNOFILE (`ulimit -n`)"
             )
         else:
-            self._crowded.is_over()
+            self._crowded.reset()
         return waiting_count
 
     def _follow(self, name: str) -> None:

@@ -284,7 +284,7 @@ def _jobs(state: State, spooled: Sequence[CaptureStatus]) -> list[NodeJob]:
     ):
         captures_by_job.setdefault(capture.identity.job_id, []).append(capture)
     jobs = [
-        _job(job_id, captures, spooled_by_folder, state.learnt)
+        _job(job_id, captures, spooled_by_folder, state.accounts)
         for job_id, captures in captures_by_job.items()
     ]
     folders = {capture.folder for capture in shipped_captures}
@@ -297,7 +297,7 @@ def _jobs(state: State, spooled: Sequence[CaptureStatus]) -> list[NodeJob]:
             job["captures"] += 1
             job["spooled_bytes"] += spooled_capture["bytes"]
             job["lag_secs"] = max(job["lag_secs"], _lag_secs([spooled_capture]))
-    return [_unread_job(captures, state.learnt) for captures in unread.values()] + jobs
+    return [_unread_job(captures, state.accounts) for captures in unread.values()] + jobs
 
 
 def _lag_secs(captures: Sequence[CaptureStatus]) -> float:
@@ -312,7 +312,7 @@ def _job(
     job_id: str,
     captures: Sequence[CaptureCheckpoint],
     spooled_by_folder: dict[str, CaptureStatus],
-    learnt: Mapping[str, CaptureAccount],
+    known: Mapping[str, CaptureAccount],
 ) -> NodeJob:
     """What is known of its lines is the learner's word, which is ahead where Loki is away."""
     entries: dict[str, int] = {}
@@ -329,7 +329,7 @@ def _job(
         for capture in captures
         if capture.folder in spooled_by_folder
     ]
-    accounts = [learnt.get(capture.folder, capture.account) for capture in captures]
+    accounts = [known.get(capture.folder, capture.account) for capture in captures]
     attempt = max(capture.identity.attempt for capture in captures)
     newest = [
         account
@@ -352,10 +352,10 @@ def _job(
     )
 
 
-def _unread_job(captures: Sequence[CaptureStatus], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
+def _unread_job(captures: Sequence[CaptureStatus], known: Mapping[str, CaptureAccount]) -> NodeJob:
     """Nothing of it is shipped yet."""
     first = captures[0]
-    accounts = [learnt[capture["folder"]] for capture in captures if capture["folder"] in learnt]
+    accounts = [known[capture["folder"]] for capture in captures if capture["folder"] in known]
     prepared = all(capture["unused"] for capture in captures)
     return NodeJob(
         job_id=first["job_id"],

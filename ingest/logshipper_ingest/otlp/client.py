@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 
 from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
 from logshipper_ingest.config.otlp_section import OtlpSection
-from logshipper_ingest.console.seldom import Seldom
+from logshipper_ingest.console.throttled_log import ThrottledLog
 from logshipper_ingest.servers.server_access import TENANT_HEADER
 from logshipper_ingest.servers.server_calls import ServerAnswer, ServerClient, is_page
 
@@ -51,7 +51,7 @@ class OtlpClient(ServerClient):
     def __init__(self, section: OtlpSection, say: Callable[[str], None] | None = None) -> None:
         super().__init__(section.access, max_answer_bytes=1 << 20)
         self._path = section.path
-        self._warnings = Seldom(say) if say is not None else None
+        self._warnings = ThrottledLog(say) if say is not None else None
 
     def push_body(self, body: bytes, tenant: str = "") -> OtlpAnswer:
         """Sends a request, compressed by `compress`. Raises PartialSuccess, and PushError as the
@@ -69,7 +69,7 @@ class OtlpClient(ServerClient):
         if count:
             raise PartialSuccess(self.name, answer.status, words, count)
         if words and self._warnings is not None:
-            self._warnings.say(f"{self.name} took all, and warns: {words}")
+            self._warnings.log(f"{self.name} took all, and warns: {words}")
         return OtlpAnswer(answer.date_ns)
 
     def ready(self) -> bool:

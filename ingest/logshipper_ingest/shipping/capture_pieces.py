@@ -59,7 +59,7 @@ class PieceBuilder:
             # nothing of it comes later
             closed_ns = max(account.newest_ns, account.started_ns, account.heartbeat_lost_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._closing(capture)}))
-            reports = reported_documents(capture.learnt.axis, over=True)
+            reports = reported_documents(capture.knowledge.axis, over=True)
             rows.report = ReportRow(closed_ns, reports, final=True)
         else:
             rows.report = self._due_report(capture)
@@ -129,7 +129,7 @@ class PieceBuilder:
 
     def _closing(self, capture: ShippedCapture) -> dict[str, object]:
         """Return the facts of the last event, from which a list shows finished jobs."""
-        choice = capture.learnt.axis.choose()
+        choice = capture.knowledge.axis.choose()
         x_axis = {
             "key": choice.key,
             "rule": choice.rule,

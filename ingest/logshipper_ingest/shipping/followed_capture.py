@@ -54,11 +54,11 @@ class FollowedCapture:
         self.shown_state = ""
         self.damages_told = 0
         self.begun_ns = folder.begun_ns()
-        self.checkpoint = checkpoints.learnt(folder.key)  # the stored form of `learnt`
-        self.learnt = self.checkpoint or self._nothing_learnt()
-        if self.learnt.done:
+        self.checkpoint = checkpoints.knowledge(folder.key)  # the stored form of `knowledge`
+        self.knowledge = self.checkpoint or self._no_knowledge()
+        if self.knowledge.done:
             self.life = Life.DEAD  # the learner checks it no more
-        self.learn_reader = self._reader(self.learnt.position)
+        self.learn_reader = self._reader(self.knowledge.position)
         self.sinks = [
             ShippedCapture(self, sink_checkpoints) for sink_checkpoints in sinks or (checkpoints,)
         ]
@@ -88,17 +88,17 @@ class FollowedCapture:
         return SegmentReader(self.folder.segments_fd, path, position, owner=self.folder.writer)
 
     def begin_learning_again(self) -> None:
-        """Go back to `learnt` after a failed read."""
+        """Go back to `knowledge` after a failed read."""
         self.learn_reader.close()
-        self.learn_reader = self._reader(self.learnt.position)
+        self.learn_reader = self._reader(self.knowledge.position)
 
     def learn_from_checkpoint(self, checkpoints: Checkpoints) -> None:
         """Go back to the last checkpoint: later frames may be half learned."""
-        self.checkpoint = checkpoints.learnt(self.folder.key)
-        self.learnt = self.checkpoint or self._nothing_learnt()
+        self.checkpoint = checkpoints.knowledge(self.folder.key)
+        self.knowledge = self.checkpoint or self._no_knowledge()
         self.begin_learning_again()
 
-    def _nothing_learnt(self) -> CaptureKnowledge:
+    def _no_knowledge(self) -> CaptureKnowledge:
         account = new_account(self.folder, self.identity)
         axis = XAxis(keeps_places=True)
         return CaptureKnowledge(self.folder.key, SpoolPosition(), False, account, axis)
@@ -106,7 +106,7 @@ class FollowedCapture:
     def report_keys(self) -> None:
         """Make a new report if there are new records and the last report, maybe an earlier
         agent's, is old enough."""
-        account, axis = self.learnt.account, self.learnt.axis
+        account, axis = self.knowledge.account, self.knowledge.axis
         if axis.records == self._reported_records:
             return
         first_ns = account.started_ns + FIRST_REPORT_NS

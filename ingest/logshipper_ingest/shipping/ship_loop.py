@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from logshipper.errors import StoreError
-from logshipper_ingest.console.seldom import Seldom
+from logshipper_ingest.console.throttled_log import ThrottledLog
 from logshipper_ingest.shipping.delivery import Stopped
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.shipping.shipper import Shipper
@@ -40,7 +40,7 @@ def ship_until(
 
     wake: set when something new is there, and with stop. A round is due every wait_secs anyway.
     """
-    trouble = Seldom(log)
+    trouble = ThrottledLog(log)
     rest_secs = wait_secs  # by which the next pause may be shorter
     due = time.monotonic()
     while not stop.is_set():
@@ -53,10 +53,10 @@ def ship_until(
             return
         except Exception as error:  # one capture or a full disk must not stop all others for good
             words = str(error) if isinstance(error, StoreError) else repr(error)
-            trouble.say(f"shipping failed, and is tried again from the last checkpoint: {words}")
+            trouble.log(f"shipping failed, and is tried again from the last checkpoint: {words}")
             stop.wait(max(wait_secs, 1.0))
             continue
-        trouble.is_over()
+        trouble.reset()
         if more:
             continue
         if shipper.round_bytes:

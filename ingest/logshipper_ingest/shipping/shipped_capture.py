@@ -29,7 +29,7 @@ class Followed(Protocol):
     folder: CaptureFolder
     identity: Identity
     life: Life
-    learnt: CaptureKnowledge
+    knowledge: CaptureKnowledge
     learn_reader: SegmentReader
     begun_ns: int
     report: ReportRow | None
@@ -64,8 +64,8 @@ class ShippedCapture:
         return self.capture.life
 
     @property
-    def learnt(self) -> CaptureKnowledge:
-        return self.capture.learnt
+    def knowledge(self) -> CaptureKnowledge:
+        return self.capture.knowledge
 
     # ---- checkpoints
 
@@ -118,9 +118,11 @@ class ShippedCapture:
             return False
         if self.is_silent:
             return True
-        learnt_to = self.capture.learn_reader.position
+        learner_position = self.capture.learn_reader.position
         return (
-            self.pending_batch is not None or self.learnt.done or self.reader.position != learnt_to
+            self.pending_batch is not None
+            or self.knowledge.done
+            or self.reader.position != learner_position
         )
 
     @property

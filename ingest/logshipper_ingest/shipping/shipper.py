@@ -39,7 +39,7 @@ from logshipper_ingest.shipping.round_delivery import DeliveryReport, RoundDeliv
 from logshipper_ingest.shipping.shares import RoundPauses, Shares
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.spool.capture_folder import Life
-from logshipper_ingest.spool.learning import own_fault
+from logshipper_ingest.spool.learning import describe_fault
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome
 from logshipper_ingest.state.checkpoints import Checkpoints
 
@@ -163,7 +163,7 @@ class Shipper:
             ends = batch.outcome is Outcome.CLOSED or (
                 batch.outcome is Outcome.CUT and life is Life.DEAD
             )
-            if ends and not capture.learnt.done:
+            if ends and not capture.knowledge.done:
                 # Its last event needs the learner's results.
                 capture.pending_batch = batch, life
                 continue
@@ -242,7 +242,9 @@ class Shipper:
             return self._pieces.build(capture, batch, life, tenant, again=again)
         except Exception as error:
             capture.reload()
-            self._log_once(capture, str(error) if isinstance(error, OSError) else own_fault(error))
+            self._log_once(
+                capture, str(error) if isinstance(error, OSError) else describe_fault(error)
+            )
             return None
 
     def _tenant(self, capture: ShippedCapture) -> str:

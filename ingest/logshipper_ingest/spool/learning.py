@@ -87,6 +87,6 @@ def learn(
     return BatchResult(done, blocked, words)
 
 
-def own_fault(error: Exception) -> str:
+def describe_fault(error: Exception) -> str:
     """Describe a fault of logshipper that a capture's frames have caused."""
     return f"a fault of logshipper's own: {error!r}"[:MAX_FAULT_CHARS]

@@ -108,7 +108,7 @@ def _put(table: str, columns: Sequence[str]) -> str:
     )
 
 
-_PUT_SHIPPED, _PUT_LEARNT = _put("shipped", _SHIPPED), _put("learnt", _LEARNT)
+_PUT_SHIPPED, _PUT_KNOWLEDGE = _put("shipped", _SHIPPED), _put("learnt", _LEARNT)
 
 
 class Checkpoints(StateFile):
@@ -158,7 +158,7 @@ class Checkpoints(StateFile):
         with self._reading() as connection:
             return dict(connection.execute("SELECT labels, newest_ns FROM stream").fetchall())
 
-    def learnt(self, folder: str) -> CaptureKnowledge | None:
+    def knowledge(self, folder: str) -> CaptureKnowledge | None:
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT folder, segment, offset, done, account, x_axis FROM learnt WHERE folder = ?",
@@ -177,12 +177,12 @@ class Checkpoints(StateFile):
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None
 
-    def put_learnt(self, captures: Iterable[CaptureKnowledge], gone: Iterable[str] = ()) -> None:
+    def put_knowledge(self, captures: Iterable[CaptureKnowledge], gone: Iterable[str] = ()) -> None:
         """Store the learner's progress, and delete it for captures that are gone: these were shipped
         to the end, so their checkpoint has the same account."""
         with self._transaction() as connection:
             connection.executemany(
-                _PUT_LEARNT,
+                _PUT_KNOWLEDGE,
                 (
                     (
                         knowledge.folder,
@@ -303,7 +303,7 @@ class State(NamedTuple):
     """A sink's `state.db`, for `status` and other commands."""
 
     checkpoints: list[CaptureCheckpoint]  # of captures with shipped entries
-    learnt: dict[str, CaptureAccount]  # of all captures, shipped or not
+    accounts: dict[str, CaptureAccount]  # the learner's, of all captures, shipped or not
     notes: dict[str, Any]  # by name; Any: JSON that the agent wrote
 
 
@@ -319,9 +319,9 @@ def read_state(path: str) -> State:
             rows = connection.execute("SELECT folder, account FROM learnt").fetchall()
             checkpoints = read_shipped(connection, path)
         try:
-            learnt = {folder: CaptureAccount.from_json(account) for folder, account in rows}
+            accounts = {folder: CaptureAccount.from_json(account) for folder, account in rows}
         except ValueError as error:
             raise damaged(path, str(error)) from None
-        return State(checkpoints, learnt, notes)
+        return State(checkpoints, accounts, notes)
     finally:
         connection.close()

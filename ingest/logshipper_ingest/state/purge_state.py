@@ -67,11 +67,11 @@ def _find_cells(connection: sqlite3.Connection, job_id: str, pattern: LinePatter
         for folder, text in _of(connection, table, column, folders).items():
             new = masked_json(text.encode(), pattern).decode()
             cells += [_Cell(table, column, folder, new)] if new != text else []
-    none_learnt = XAxis().to_json()
+    empty_axis = XAxis().to_json()
     for folder, text in _of(connection, "learnt", "x_axis", folders).items():
         # Start over: the records that the X axis was learned from are gone.
-        if text != none_learnt and pattern.has(text):
-            cells.append(_Cell("learnt", "x_axis", folder, none_learnt))
+        if text != empty_axis and pattern.has(text):
+            cells.append(_Cell("learnt", "x_axis", folder, empty_axis))
     return cells
 
 
@@ -80,10 +80,10 @@ def _folders(connection: sqlite3.Connection, job_id: str) -> set[str]:
     the job."""
     rows = connection.execute("SELECT folder, identity FROM shipped").fetchall()
     of_job = {folder for folder, identity in rows if json.loads(identity).get("job_id") == job_id}
-    learnt = {folder for (folder,) in connection.execute("SELECT folder FROM learnt")} - {
+    unshipped = {folder for (folder,) in connection.execute("SELECT folder FROM learnt")} - {
         folder for folder, _ in rows
     }
-    return of_job | {folder for folder in learnt if folder.rpartition("@")[0] == job_id}
+    return of_job | {folder for folder in unshipped if folder.rpartition("@")[0] == job_id}
 
 
 def _of(

@@ -14,7 +14,7 @@ SINKS_NOTE = "sinks"  # the agent's note with the names of its sinks
 
 
 class SinkCheckpoints(NamedTuple):
-    """A sink and its state; `learnt` is the same for all sinks."""
+    """A sink and its state; `accounts` is the same for all sinks."""
 
     config: SinkConfig[Server]
     state: State
@@ -24,7 +24,7 @@ def read_states(config: AgentConfig) -> list[SinkCheckpoints]:
     """Read the state of each configured sink, in order. Raises StoreError."""
     main = _read(config.agent.state_dir)
     read = [(sink, _read(sink.folder) if sink.name else main) for sink in config.sinks]
-    return [SinkCheckpoints(sink, state._replace(learnt=main.learnt)) for sink, state in read]
+    return [SinkCheckpoints(sink, state._replace(accounts=main.accounts)) for sink, state in read]
 
 
 def agent_notes(config: AgentConfig) -> dict[str, Any]:  # Any: JSON that the agent wrote

@@ -27,8 +27,8 @@ from logshipper.telegraf.listener import LOOPBACK, Listener, Sender, count_lines
 from logshipper.telegraf.measurements import waited_line
 from logshipper.telegraf.socket_owner import SocketOwner, SocketOwners
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.service_log import Notice
+from logshipper_ingest.console.throttled_log import ThrottledLog
 from logshipper_ingest.metrics.agent_metrics import TELEGRAF_OUTCOMES
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.sockets.socket_file import bind, unlink_own
@@ -79,7 +79,7 @@ class TelegrafRouter:
         self._say = say
         self.trouble = ""
         self._outcomes: Counter[str] = Counter(dict.fromkeys(TELEGRAF_OUTCOMES, 0))
-        self._trouble = Seldom(say)
+        self._trouble = ThrottledLog(say)
         # by user and job; another one each time
         self._targets: Mapping[int, Mapping[str, _Target]] = {}
         # by capture: its port, when it was looked at
@@ -180,7 +180,7 @@ class TelegrafRouter:
                     f"no measurements are taken, by a fault of logshipper's own: {error!r}"
                 )
             if self.trouble:
-                self._trouble.say(f"{self.trouble}; tried again")
+                self._trouble.log(f"{self.trouble}; tried again")
                 stops.poll(REOPEN_SECS * 1000)
 
     def _listen(self) -> None:
@@ -210,7 +210,7 @@ class TelegrafRouter:
             raise
         if self.trouble:
             self._say(Notice(f"measurements are taken at {section.listen} now"))
-            self._trouble.is_over()
+            self._trouble.reset()
         self.trouble = ""
         listener.counts = self._listened
         self._listener = listener
@@ -241,7 +241,7 @@ class TelegrafRouter:
             else:
                 self._count(NO_JOB, data)
         except Exception as error:  # one sender's must not end the listener for all
-            self._trouble.say(f"a measurement of {sender.address}: {error!r}")
+            self._trouble.log(f"a measurement of {sender.address}: {error!r}")
 
     def _between(self) -> float:
         """What is held is looked at once more. Seconds until it is again."""

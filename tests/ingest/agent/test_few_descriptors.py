@@ -106,7 +106,7 @@ def test_what_the_relay_counted_is_read_later_and_frames_count_once(
     for _ in range(2):
         captures[0].next_look = 0.0
         node.learner.turn(captures)
-    assert captures[0].learnt.done
+    assert captures[0].knowledge.done
     for _ in range(2):
         node.round()
     (closed,) = [event for event in node.events("job1") if event["event"] == "closed"]

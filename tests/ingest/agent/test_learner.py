@@ -60,7 +60,7 @@ def test_a_run_from_start_to_end_is_shown(node: ShippingNode) -> None:
         100,
     )
     assert view.ledger["stdout"]["stored"] == 3
-    assert node.only_capture().learnt.done
+    assert node.only_capture().knowledge.done
     assert node.loki.requests == [], "Loki isn't asked"
 
 
@@ -108,11 +108,11 @@ def test_a_backlog_is_gone_through_in_pieces(node: ShippingNode) -> None:
         small.lines(["y"])
         captures = {capture.identity.job_id: capture for capture in node.follow()}
         assert node.learner.turn(captures.values())
-        assert captures["small"].learnt.account.lines == 1
-        lines = captures["big"].learnt.account.lines
+        assert captures["small"].knowledge.account.lines == 1
+        lines = captures["big"].knowledge.account.lines
         assert 0 < lines <= (BATCH_BYTES + (1 << 20)) // 1000
         node.learn()
-        assert captures["big"].learnt.account.lines == 500 * (3 * BATCH_BYTES // 500_000)
+        assert captures["big"].knowledge.account.lines == 500 * (3 * BATCH_BYTES // 500_000)
 
 
 @pytest.mark.parametrize("save", [True, False])
@@ -126,10 +126,10 @@ def test_a_restart_counts_nothing_twice(save: bool, node: ShippingNode) -> None:
             if number % 4 == 3:
                 node.restart(save=save)
         node.learn()
-        learnt = node.only_capture().learnt
-    assert (learnt.account.lines, learnt.account.records) == (20, 10)
-    assert learnt.axis.records == 10
-    assert learnt.axis.choose().key == "step"
+        knowledge = node.only_capture().knowledge
+    assert (knowledge.account.lines, knowledge.account.records) == (20, 10)
+    assert knowledge.axis.records == 10
+    assert knowledge.axis.choose().key == "step"
 
 
 def test_what_is_printed_is_counted_by_user(node: ShippingNode) -> None:
@@ -197,11 +197,11 @@ def test_saving_is_put_off_and_never_forgotten(node: ShippingNode) -> None:
         node.learn(save=False)
         (capture,) = node.follow()
         node.learner.save([capture])
-        state = node.checkpoints.learnt(capture.folder.key)
+        state = node.checkpoints.knowledge(capture.folder.key)
         assert state is not None
         assert state.account.lines == 1, "not so soon after the last time"
         node.learner.save([capture], at_once=True)
-        state = node.checkpoints.learnt(capture.folder.key)
+        state = node.checkpoints.knowledge(capture.folder.key)
         assert state is not None
         assert state.account.lines == 2
 
@@ -216,10 +216,10 @@ def test_what_is_over_and_removed_is_forgotten_with_the_next_save(node: Shipping
     gone, there = node.follow()
     node.learner.save(node.captures.values(), at_once=True)
     node.learner.forget(gone)
-    assert node.checkpoints.learnt(gone.folder.key) is not None
+    assert node.checkpoints.knowledge(gone.folder.key) is not None
     node.learner.save([there], at_once=True)
-    assert node.checkpoints.learnt(gone.folder.key) is None
-    assert node.checkpoints.learnt(there.folder.key) is not None
+    assert node.checkpoints.knowledge(gone.folder.key) is None
+    assert node.checkpoints.knowledge(there.folder.key) is not None
 
 
 def test_a_dead_capture_is_over_with_what_is_lost(node: ShippingNode) -> None:
@@ -251,11 +251,11 @@ def test_an_orphan_is_not_over_while_its_relay_runs(node: ShippingNode) -> None:
     node.learn()
     (capture,) = node.follow()
     assert capture.life is Life.ORPHANED
-    assert not capture.learnt.done
-    assert "what it prints isn't logged" in capture.learnt.account.reason
+    assert not capture.knowledge.done
+    assert "what it prints isn't logged" in capture.knowledge.account.reason
     writer.counters((1, 1))
     node.learn()
-    assert capture.learnt.done
+    assert capture.knowledge.done
 
 
 def test_what_cannot_be_read_yet_is_said_once(node: ShippingNode) -> None:
@@ -268,7 +268,7 @@ def test_what_cannot_be_read_yet_is_said_once(node: ShippingNode) -> None:
     (line,) = node.messages
     assert "upgrade" in line
     assert "waits in the spool" in line
-    assert not node.only_capture().learnt.done
+    assert not node.only_capture().knowledge.done
 
 
 def test_an_error_of_the_system_costs_no_frame(
@@ -295,7 +295,7 @@ def test_an_error_of_the_system_costs_no_frame(
         assert not failing, "it was met with"
         capture.next_look = 0.0
         node.learn()
-        assert capture.learnt.account.lines == 2
+        assert capture.knowledge.account.lines == 2
 
 
 def test_one_captures_error_leaves_the_others_followed(node: ShippingNode) -> None:
@@ -311,7 +311,7 @@ def test_one_captures_error_leaves_the_others_followed(node: ShippingNode) -> No
     for _ in range(3):
         with suppress(OSError):
             node.learner.turn([hostile, honest])
-    assert honest.learnt.account.lines == 1
+    assert honest.knowledge.account.lines == 1
 
 
 def test_hostile_frames_stop_nothing(node: ShippingNode) -> None:
@@ -324,10 +324,10 @@ def test_hostile_frames_stop_nothing(node: ShippingNode) -> None:
         writer.record({"type": "end", "state": "HACKED", "exit_code": 10**30, "ended_ns": -1})
         writer.lines(["at last"], time_ns=(1 << 64) - 1)
         node.learn()
-        assert node.only_capture().learnt.account.lines == 8
+        assert node.only_capture().knowledge.account.lines == 8
         assert any("left out" in line for line in node.messages)
     node.learn()
-    assert node.only_capture().learnt.done
+    assert node.only_capture().knowledge.done
     assert node.metrics.views[-1].exit_code is None
 
 

@@ -321,7 +321,7 @@ def test_what_it_printed_is_shipped_and_closed_with_the_reason(node: ShippingNod
     assert events["closed"]["reason"] == TAKEN_AWAY
     assert events["capture_taken"]["message"] == TAKEN_AWAY
     (followed,) = (capture for capture in node.follow() if capture.folder.is_taken)
-    assert followed.learnt.account.reason == TAKEN_AWAY
+    assert followed.knowledge.account.reason == TAKEN_AWAY
     node.learn()
     assert followed.is_over
     while not followed.folder.remove():

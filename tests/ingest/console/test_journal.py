@@ -17,8 +17,8 @@ import pytest
 
 from logshipper_ingest.console import service_log
 from logshipper_ingest.console.journal import MAX_FIELD_BYTES, MAX_MESSAGE_BYTES, Journal, encode
-from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.service_log import Kind, LastNotice, LogLine, Notice, write_line
+from logshipper_ingest.console.throttled_log import ThrottledLog
 from tests.ingest.console.test_service_log import stderr
 from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
 from tests.tools.node_agents import NodeAgent
@@ -169,9 +169,9 @@ def test_fields_stay_where_words_change(
     listener: socket.socket, log: Callable[[str], None]
 ) -> None:
     now = [0.0]
-    seldom = Seldom(log, lambda: now[0])
+    throttled = ThrottledLog(log, lambda: now[0])
     for now[0] in (0.0, 1.0, 1000.0):
-        seldom.say(LogLine("it is full", Kind.TAKEN, job="7"))
+        throttled.log(LogLine("it is full", Kind.TAKEN, job="7"))
     first, second = receive(listener), receive(listener)
     assert second["MESSAGE"] == "it is full (1 times more since this was said last)"
     assert first | {"MESSAGE": ""} == second | {"MESSAGE": ""}

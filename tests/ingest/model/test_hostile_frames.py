@@ -196,7 +196,7 @@ def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
         if checkpoint.identity.job_id == "a-hostile"
     ]
     assert hostile.account.lines == 1
-    assert all(capture.learnt.account.lines == 1 for capture in node.captures.values())
+    assert all(capture.knowledge.account.lines == 1 for capture in node.captures.values())
     node.close()
 
 

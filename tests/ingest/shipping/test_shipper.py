@@ -783,7 +783,7 @@ def test_the_last_event_waits_for_the_learner(node: ShippingNode) -> None:
     capture.learn_reader = SegmentReader(
         capture.folder.segments_fd,
         str(capture.folder.path),
-        capture.learnt.position,
+        capture.knowledge.position,
         owner=os.geteuid(),
     )
     node.ship()
@@ -813,7 +813,7 @@ def test_held_frames_are_kept_over_an_error_of_another_capture(
         holder.learn_reader = SegmentReader(
             holder.folder.segments_fd,
             str(holder.folder.path),
-            holder.learnt.position,
+            holder.knowledge.position,
             owner=os.geteuid(),
         )
         node.ship()
@@ -846,7 +846,7 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
 
     capture.first.reader.read = reading  # type: ignore[method-assign]
     node.round()
-    assert not capture.learnt.done
+    assert not capture.knowledge.done
     assert not capture.first.progress.done, "the learner hasn't said that it is over"
 
 
@@ -1093,7 +1093,7 @@ def test_segments_are_removed_behind_both_and_only_there(node: ShippingNode) -> 
     node.restart(save=False)
     node.ship()
     assert (
-        node.only_capture().learnt.account.lines
+        node.only_capture().knowledge.account.lines
         == node.only_capture().first.progress.account.lines
         == 4
     )

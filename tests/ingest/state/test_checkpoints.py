@@ -63,19 +63,19 @@ def test_what_was_put_in_comes_out_after_a_restart(path: str) -> None:
     put = checkpoint(position=SpoolPosition(2, 1 << 40), done=True, counts=counts, changed_ns=9)
     with closing(Checkpoints(path)) as first:
         first.commit([put], {"stdout/log/": 5})
-        first.put_learnt([learnt()])
+        first.put_knowledge([learnt()])
     with closing(Checkpoints(path)) as second:
         (row,) = second.shipped()
         assert row == put
         assert second.shipped("job1@1.aaaa") == [put]
         assert second.shipped("job1@1.AAAA") == []
         assert second.streams() == {"stdout/log/": 5}
-        state = second.learnt("job1@1.aaaa")
+        state = second.knowledge("job1@1.aaaa")
         assert state is not None
         assert state[:4] == learnt()[:4]
         assert state.axis.choose() == learnt().axis.choose()
         assert state.axis.latest() == learnt().axis.latest()
-        assert second.learnt("other") is None
+        assert second.knowledge("other") is None
 
 
 def test_a_later_commit_replaces_and_a_streams_newest_time_only_rises(
@@ -124,12 +124,12 @@ def test_what_is_done_and_gone_is_forgotten_in_time(checkpoints: Checkpoints) ->
         ],
         {},
     )
-    checkpoints.put_learnt([learnt("old", done=True), learnt("in the spool"), learnt("young")])
+    checkpoints.put_knowledge([learnt("old", done=True), learnt("in the spool"), learnt("young")])
     checkpoints.forget(["in the spool"], 50)
     assert {row.folder for row in checkpoints.shipped()} == {"in the spool", "young"}
-    assert checkpoints.learnt("old") is None
-    assert checkpoints.learnt("in the spool") is not None
-    assert checkpoints.learnt("young") is not None
+    assert checkpoints.knowledge("old") is None
+    assert checkpoints.knowledge("in the spool") is not None
+    assert checkpoints.knowledge("young") is not None
 
 
 def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(
@@ -137,11 +137,11 @@ def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(
 ) -> None:
     """Or the file grows with every such capture, and `status` shows it for ever."""
     checkpoints.commit([checkpoint("removed halfway", changed_ns=10)], {})
-    checkpoints.put_learnt([learnt("removed halfway"), learnt("removed unshipped")])
+    checkpoints.put_knowledge([learnt("removed halfway"), learnt("removed unshipped")])
     checkpoints.forget([], time.time_ns() + 30 * DAY_NS)
     assert checkpoints.shipped() == []
-    assert checkpoints.learnt("removed halfway") is None
-    assert checkpoints.learnt("removed unshipped") is None
+    assert checkpoints.knowledge("removed halfway") is None
+    assert checkpoints.knowledge("removed unshipped") is None
 
 
 def test_of_captures_that_are_done_the_newest_are_kept(checkpoints: Checkpoints) -> None:
@@ -153,10 +153,10 @@ def test_of_captures_that_are_done_the_newest_are_kept(checkpoints: Checkpoints)
 
 def test_what_was_learnt_of_a_capture_that_is_gone_goes(checkpoints: Checkpoints) -> None:
     checkpoints.commit([checkpoint("gone", done=True)], {})
-    checkpoints.put_learnt([learnt("gone", done=True), learnt("there")])
-    checkpoints.put_learnt([], gone=["gone"])
-    assert checkpoints.learnt("gone") is None
-    assert checkpoints.learnt("there") is not None
+    checkpoints.put_knowledge([learnt("gone", done=True), learnt("there")])
+    checkpoints.put_knowledge([], gone=["gone"])
+    assert checkpoints.knowledge("gone") is None
+    assert checkpoints.knowledge("there") is not None
     assert [row.folder for row in checkpoints.shipped()] == ["gone"]
 
 
@@ -188,11 +188,11 @@ def test_a_capture_that_is_done_takes_no_page_of_its_own(
 def test_a_look_at_a_capture_goes_through_no_others(checkpoints: Checkpoints, path: str) -> None:
     """Or each capture costs more, the more have gone through the agent."""
     checkpoints.commit([checkpoint()], {})
-    checkpoints.put_learnt([learnt()])
+    checkpoints.put_knowledge([learnt()])
     statements: list[str] = []
     checkpoints._connection.set_trace_callback(statements.append)
     checkpoints.shipped("job1@1.aaaa")
-    checkpoints.learnt("job1@1.aaaa")
+    checkpoints.knowledge("job1@1.aaaa")
     checkpoints._connection.set_trace_callback(None)
     with closing(sqlite3.connect(path)) as connection:
         plans = [
@@ -228,7 +228,7 @@ def test_threads_share_it(checkpoints: Checkpoints) -> None:
                 checkpoints.commit(
                     [checkpoint(name, position=SpoolPosition(1, number))], {name: number}
                 )
-                checkpoints.put_learnt([learnt(name)])
+                checkpoints.put_knowledge([learnt(name)])
                 assert checkpoints.shipped(name)[0].position.offset == number
         except BaseException as error:
             failed.append(error)
@@ -305,12 +305,12 @@ def test_rows_that_cannot_be_understood_are_damage_with_words(
 def test_learnt_rows_that_cannot_be_understood_are_damage_with_words(
     checkpoints: Checkpoints, path: str, change: str
 ) -> None:
-    checkpoints.put_learnt([learnt()])
+    checkpoints.put_knowledge([learnt()])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"UPDATE learnt SET {change}")  # noqa: S608  the test's own
         connection.commit()
     with pytest.raises(StoreError, match=r"state\.db: is damaged"):
-        checkpoints.learnt("job1@1.aaaa")
+        checkpoints.knowledge("job1@1.aaaa")
 
 
 def test_a_later_versions_further_fields_do_no_harm(checkpoints: Checkpoints, path: str) -> None:

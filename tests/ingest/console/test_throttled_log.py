@@ -1,6 +1,6 @@
 """Trouble that lasts fills no log."""
 
-from logshipper_ingest.console.seldom import SECS, Seldom
+from logshipper_ingest.console.throttled_log import SECS, ThrottledLog
 
 
 class Clock:
@@ -14,12 +14,12 @@ class Clock:
 def test_the_same_words_come_ever_so_often_with_their_number() -> None:
     messages: list[str] = []
     clock = Clock()
-    seldom = Seldom(messages.append, clock)
+    throttled = ThrottledLog(messages.append, clock)
     for second in range(int(2 * SECS)):
         clock.now = float(second)
-        seldom.say("the disk is full")
+        throttled.log("the disk is full")
         if second == 7:
-            seldom.say("Loki is away")
+            throttled.log("Loki is away")
     assert messages == [
         "the disk is full",
         "Loki is away",
@@ -29,17 +29,17 @@ def test_the_same_words_come_ever_so_often_with_their_number() -> None:
 
 def test_what_was_over_is_news_again() -> None:
     messages: list[str] = []
-    seldom = Seldom(messages.append, Clock())
-    seldom.say("the disk is full")
-    seldom.is_over()
-    seldom.say("the disk is full")
+    throttled = ThrottledLog(messages.append, Clock())
+    throttled.log("the disk is full")
+    throttled.reset()
+    throttled.log("the disk is full")
     assert messages == ["the disk is full"] * 2
 
 
 def test_words_without_number_are_forgotten_not_kept() -> None:
     messages: list[str] = []
-    seldom = Seldom(messages.append, Clock())
+    throttled = ThrottledLog(messages.append, Clock())
     for number in range(10_000):
-        seldom.say(f"fault {number}")
+        throttled.log(f"fault {number}")
     assert len(messages) == 10_000
-    assert len(seldom._last_lines) <= 100
+    assert len(throttled._last_lines) <= 100

@@ -1,5 +1,4 @@
-"""Lines for the agent's log about trouble that lasts: at first, then ever so often, with how often
-it was."""
+"""Log lines about lasting trouble: one at first, then one every SECS with the number of repeats."""
 
 import time
 from collections.abc import Callable
@@ -10,19 +9,18 @@ SECS = 600.0  # between two lines of the same words
 _MAX_KNOWN = 100
 
 
-class Seldom:
-    """say: gets the lines; clock: monotonic, in seconds. One thread's."""
+class ThrottledLog:
+    """A log that drops repeated lines; one thread's."""
 
     def __init__(
-        self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._say = say
+        self._log = log
         self._clock = clock
-        self._last_lines: dict[
-            str, tuple[float, int]
-        ] = {}  # by words: when the line was logged, and how often it has been held back since
+        # by words: time of the last line, and number of dropped repeats since
+        self._last_lines: dict[str, tuple[float, int]] = {}
 
-    def say(self, words: str) -> None:
+    def log(self, words: str) -> None:
         now = self._clock()
         at, times = self._last_lines.get(words, (float("-inf"), 0))
         if now - at < SECS:
@@ -32,8 +30,8 @@ class Seldom:
             self._last_lines.clear()
         self._last_lines[words] = now, 0
         more = f" ({times} times more since this was said last)" if times else ""
-        self._say(other_words(words, f"{words}{more}"))
+        self._log(other_words(words, f"{words}{more}"))
 
-    def is_over(self) -> None:
-        """All is well: the next trouble is news again."""
+    def reset(self) -> None:
+        """Log the next trouble at once, since all is well."""
         self._last_lines.clear()
