@@ -60,42 +60,20 @@ class SinkMetrics:
         self.pushes = counter("pushes", "Pushes to Loki.", "result")
         self.push_seconds = self._histogram("push_seconds", "Duration of a push.", _PUSH_BUCKETS)
         self.entries = counter("entries", "Entries that Loki acknowledged.", "kind")
-        self.pushed_bytes = counter(
-            "pushed_bytes", "Bytes of pushes that Loki acknowledged, compressed."
-        )
+        self.pushed_bytes = counter("pushed_bytes", "Acknowledged bytes, compressed.")
         self.retries = counter("retries", "Retried pushes.", "reason", at_zero=RETRY_REASONS)
-        self.throttled = counter(
-            "throttled", "Pushes that a limit of Loki delayed.", "limit", at_zero=THROTTLES
-        )
+        self.throttled = counter("throttled", "Delayed pushes.", "limit", at_zero=THROTTLES)
         self.refused_entries = counter(
-            "refused_entries", "Entries that Loki refused for good.", "reason", at_zero=REASONS
+            "refused_entries", "Refused entries.", "reason", at_zero=REASONS
         )
-        self.lag_seconds = gauge(
-            "lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged."
-        )
-        self.clock_skew_seconds = gauge(
-            "clock_skew_seconds", "The node's clock less Loki's, to a second."
-        )
-        self.spool_bytes = gauge(
-            "spool_bytes", "Bytes in the spool that Loki has not acknowledged."
-        )
-        self.waiting_streams = gauge(
-            "waiting_streams", "Streams to Loki that wait, by the last answer.", "result"
-        )
+        self.lag_seconds = gauge("lag_seconds", "Age of the oldest unacknowledged line.")
+        self.clock_skew_seconds = gauge("clock_skew_seconds", "The node's clock less Loki's.")
+        self.spool_bytes = gauge("spool_bytes", "Unacknowledged bytes in the spool.")
+        self.waiting_streams = gauge("waiting_streams", "Waiting streams to Loki.", "result")
         self.quarantine_bytes = gauge("quarantine_bytes", "Bytes in the quarantine.")
-        self.quarantine_max_bytes = gauge(
-            "quarantine_max_bytes", "Maximum bytes in the quarantine."
-        )
-        self.left_out = counter(
-            "left_out",
-            "Items that a limit of the agent dropped.",
-            "reason",
-            at_zero=LEFT_OUT_REASONS,
-        )
-        self.values_left_out = counter(
-            "influxdb_values_left_out",
-            "Values that can't be fields in InfluxDB, or points by OTLP.",
-        )
+        self.quarantine_max_bytes = gauge("quarantine_max_bytes", "Limit of the quarantine.")
+        self.left_out = counter("left_out", "Dropped items.", "reason", at_zero=LEFT_OUT_REASONS)
+        self.values_left_out = counter("influxdb_values_left_out", "Unsupported values.")
         self.slurm_records = counter(
             "slurm_records", "Records of how Slurm ended jobs.", "outcome", at_zero=SLURM_OUTCOMES
         )
@@ -109,8 +87,8 @@ class SinkMetrics:
             _WAIT_BUCKETS,
         )
         self._slurm_hours = (
-            gauge("slurm_hour_node_seconds", "Node seconds of such jobs in an hour.", "hour"),
-            gauge("slurm_hour_jobs", "Such jobs that ended in an hour.", "hour"),
+            gauge("slurm_hour_node_seconds", "Node seconds of jobs in an hour.", "hour"),
+            gauge("slurm_hour_jobs", "Jobs that ended in an hour.", "hour"),
         )
         self._hours: set[str] = set()
         self.slurm_waiting = gauge(
@@ -174,25 +152,16 @@ class AgentMetrics(SinkMetrics):
         build.labels(__version__, ".".join(map(str, sys.version_info[:3])), cluster, host).set(1)
         self.start_time_seconds = gauge("start_time_seconds", "Start of the agent, since 1970.")
         self.start_time_seconds.set_to_current_time()
-        self.disk_free_bytes = gauge(
-            "disk_free_bytes", "Free bytes on the file system of a folder of the agent.", "folder"
-        )
-        self.disk_size_bytes = gauge("disk_size_bytes", "Size of that file system.", "folder")
-        self.disk_free_files = gauge("disk_free_files", "Free inodes there.", "folder")
-        self.disk_size_files = gauge("disk_size_files", "Inodes there.", "folder")
+        self.disk_free_bytes = gauge("disk_free_bytes", "Free bytes of a folder's disk.", "folder")
+        self.disk_size_bytes = gauge("disk_size_bytes", "Size of a folder's disk.", "folder")
+        self.disk_free_files = gauge("disk_free_files", "Free inodes of a folder's disk.", "folder")
+        self.disk_size_files = gauge("disk_size_files", "Inodes of a folder's disk.", "folder")
         self.captures = gauge("captures", "Captures in the spool.", "life")
-        self.limited = gauge(
-            "limited_captures", "Captures that a limit of spool bytes slows or stops.", "limit"
-        )
+        self.limited = gauge("limited_captures", "Captures over a limit of spool bytes.", "limit")
         for limit in ("soft", "hard"):
             self.limited.labels(limit)
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
-        self.bytes = counter(
-            "bytes",
-            "Bytes that captured jobs printed, and logged bytes of these.",
-            "user",
-            "what",
-        )
+        self.bytes = counter("bytes", "Bytes that captured jobs printed.", "user", "what")
         self.lost_lines = counter("lost_lines", "Lost lines of captured jobs.")
         self.damages = counter("damages", "Skipped places with damaged or missing segments.")
         self.damaged_bytes = counter("damaged_bytes", "Skipped bytes of damaged segments.")
@@ -212,9 +181,7 @@ class AgentMetrics(SinkMetrics):
             "outcome",
             at_zero=TELEGRAF_OUTCOMES,
         )
-        self.telegraf_connections = gauge(
-            "telegraf_connections", "Connections that send measurements."
-        )
+        self.telegraf_connections = gauge("telegraf_connections", "Connections of senders.")
         self.telegraf_down = gauge(
             "telegraf_down", "1 while the agent can't accept measurements but should."
         )

@@ -119,20 +119,8 @@ class Shipper:
     ) -> bool:
         self.round_bytes, self.round_streams, more = 0, 0, False
         self._turn += 1
-        candidates = [capture for capture in captures if capture.waits or self._end(capture)]
-        self._delivery.want("captures", {self._tenant(capture) for capture in candidates})
-        waiting_tenants = self._delivery.waiting_tenants()
-        waiting_streams = self._delivery.waiting_streams()
-        candidates = [
-            capture
-            for capture in candidates
-            if self._tenant(capture) not in waiting_tenants
-            and not self._blocked_by(capture) & waiting_streams
-        ]
-        candidates = self._resends_first(candidates)
+        candidates = self._candidates(captures)
         shares = Shares(self._delivery, Counter(map(self._tenant, candidates)))
-        # First those with the longest wait.
-        candidates.sort(key=lambda capture: capture.served_turn)
         for capture in in_turn(candidates):
             if shares.is_full:
                 return True
@@ -180,29 +168,37 @@ class Shipper:
                 pieces.append(piece)
         return more
 
+    def _candidates(self, captures: Sequence[ShippedCapture]) -> list[ShippedCapture]:
+        """Return the captures that may be sent now, those with the longest wait first."""
+        candidates = [capture for capture in captures if capture.waits or self._end(capture)]
+        self._delivery.want("captures", {self._tenant(capture) for capture in candidates})
+        waiting_tenants = self._delivery.waiting_tenants()
+        waiting_streams = self._delivery.waiting_streams()
+        candidates = [
+            capture
+            for capture in candidates
+            if self._tenant(capture) not in waiting_tenants
+            and not self._blocked_by(capture) & waiting_streams
+        ]
+        if time.monotonic() <= self._resend_until:
+            # Repeats first. A blocked capture isn't one: this agent knows which entries it sent.
+            repeats = [
+                capture
+                for capture in candidates
+                if self._end(capture) and not self._blocked_by(capture)
+            ]
+            tenants = {self._tenant(capture) for capture in repeats}
+            candidates = repeats + [
+                capture for capture in candidates if self._tenant(capture) not in tenants
+            ]
+        return sorted(candidates, key=lambda capture: capture.served_turn)
+
     def _blocked_by(self, capture: ShippedCapture) -> frozenset[StreamKey]:
         return self._blocked.get(capture.folder.key, frozenset())
 
     def _end(self, capture: ShippedCapture) -> End | None:
         """Return the end of a possible earlier try."""
         return self._attempts.end(capture.progress)
-
-    def _resends_first(self, captures: list[ShippedCapture]) -> list[ShippedCapture]:
-        """While repeats go first, drop other captures of tenants with repeats. A blocked capture
-        isn't a repeat: this agent knows which of its entries were sent."""
-        if time.monotonic() > self._resend_until:
-            return captures
-        resends = {
-            capture.folder.key
-            for capture in captures
-            if self._end(capture) and not self._blocked_by(capture)
-        }
-        tenants = {self._tenant(capture) for capture in captures if capture.folder.key in resends}
-        return [
-            capture
-            for capture in captures
-            if capture.folder.key in resends or self._tenant(capture) not in tenants
-        ]
 
     def _resend_first(self) -> None:
         """Resend first for RESEND_SECS, then let other captures proceed even if errors continue."""

@@ -261,7 +261,7 @@ class CaptureFolder:
             return Life.DEAD
         # Check this first, as it may begin right now, and only once: there may be very many names.
         if not self._has_begun:
-            self._has_begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
+            self._has_begun = bool(self.segment_numbers())
         if self._is_locked():
             return Life.LIVE
         counters = self.counters()
@@ -276,9 +276,7 @@ class CaptureFolder:
         """Whether nobody has begun to write into it."""
         if self.is_taken:
             return False
-        return self.counters() is None and not (
-            self.segments_fd >= 0 and list_segments(self.segments_fd)
-        )
+        return self.counters() is None and not self.segment_numbers()
 
     def _is_locked(self) -> bool:
         """Whether the sidecar holds its lock. This takes a shared lock for a moment, so a sidecar
@@ -316,17 +314,20 @@ class CaptureFolder:
 
     # ---- sizes and removal
 
+    def segment_numbers(self) -> list[int]:
+        return list_segments(self.segments_fd) if self.segments_fd >= 0 else []
+
     def bytes_from(self, position: SpoolPosition) -> int:
         """Return the bytes of segments from a position on."""
         total = 0
-        for number in list_segments(self.segments_fd) if self.segments_fd >= 0 else []:
+        for number in self.segment_numbers():
             if number >= position.segment:
                 total += self._size(number)
         return max(0, total - position.offset) if position.segment else total
 
     def signature(self) -> tuple[object, ...]:
         """Return a value that changes whenever something new is there to ingest."""
-        numbers = list_segments(self.segments_fd) if self.segments_fd >= 0 else []
+        numbers = self.segment_numbers()
         return (
             self.life(),
             len(numbers),
@@ -359,7 +360,7 @@ class CaptureFolder:
 
     def remove_segments_before(self, number: int) -> None:
         """Remove fully ingested segments."""
-        for earlier in list_segments(self.segments_fd) if self.segments_fd >= 0 else []:
+        for earlier in self.segment_numbers():
             if earlier < number:
                 try:
                     os.unlink(segment_name(earlier), dir_fd=self.segments_fd)

@@ -23,7 +23,7 @@ from logshipper.spool.segment import (
 from logshipper_ingest.spool.capture_folder import IDENTITY, CaptureFolder, Life
 from logshipper_ingest.spool.purge_masks import masked_json, masked_lines
 from logshipper_ingest.spool.purge_pattern import LinePattern
-from logshipper_ingest.spool.segment_reader import MAX_SEGMENT_BYTES, list_segments, segment_name
+from logshipper_ingest.spool.segment_reader import MAX_SEGMENT_BYTES, segment_name
 
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ENOENT)
@@ -48,8 +48,9 @@ def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool)
     except OSError as error:
         raise StoreError(path, f"can't be purged: {os_words(error)}") from None
     files = [path] if lines else []
-    numbers = list_segments(folder.segments_fd) if folder.segments_fd >= 0 else []
-    names = [*map(segment_name, numbers), LIVE_FILE] if folder.segments_fd >= 0 else []
+    names = [*map(segment_name, folder.segment_numbers()), LIVE_FILE]
+    if folder.segments_fd < 0:
+        names = []
     for name in names:
         path = os.path.join(folder.path, "segments", name)
         try:
