@@ -84,9 +84,11 @@ class MetricsServer:
         except OSError as error:
             reason = f"can't listen on {listen}: {os_words(error)}"
             if error.errno != errno.EADDRINUSE:
-                raise ConfigError("[metrics] listen", [f"{reason}; name another one"]) from None
+                raise ConfigError(
+                    "[metrics] listen", [f"{reason}; choose another address"]
+                ) from None
             self.trouble = f"/metrics isn't served: [metrics] listen: {reason}"
-            log(f"{self.trouble}; tried again")
+            log(f"{self.trouble}; the agent tries again")
             self._port_waiter = threading.Thread(
                 target=self._wait_for_port, args=(begin, log), daemon=True
             )

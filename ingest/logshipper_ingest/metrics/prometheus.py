@@ -118,7 +118,7 @@ class PrometheusClient(ServerClient):
             raise self._wrong_answer() from None
 
     def _wrong_answer(self) -> QueryError:
-        return QueryError(self.name, 200, "this isn't how Prometheus answers: is url right?")
+        return QueryError(self.name, 200, "this isn't an answer of Prometheus: check url")
 
 
 def _samples(series: Any) -> Any:  # Any: JSON; native histograms have neither key

@@ -219,7 +219,8 @@ class RemoteWrite:
             return action()
         except Exception as error:
             self._log_once(
-                "fault", f"remote write: a fault of logshipper's own: {error!r}; tried again"
+                "fault",
+                f"remote write: a fault of logshipper's own: {error!r}; the agent tries again",
             )
             return None
 
@@ -236,7 +237,7 @@ class RemoteWrite:
         with self._lock:
             count = sum(request.samples for request in self._queue)
         if count:
-            self._log(f"remote write: {count} samples that waited are lost with the agent's end")
+            self._log(f"remote write: the agent's end loses {count} queued samples")
 
     def _end_series(self) -> None:
         """Send stale markers once, as Prometheus does for a vanished target."""
@@ -274,7 +275,7 @@ class RemoteWrite:
             while self._queued_bytes > self._section.queue_max_bytes and (
                 len(self._queue) > self._is_sending
             ):
-                words = "[remote_write] queue_max_bytes are waiting: the oldest go"
+                words = "[remote_write] queue_max_bytes is exceeded, so the oldest go"
                 self._drop("queue_full", words, place=int(self._is_sending))
         self._metrics.queue_bytes.set(self._queued_bytes)
 
@@ -334,7 +335,7 @@ class RemoteWrite:
             self._ask_time()
             return
         if request.time_ms < self._now_ms() - self._section.max_age_secs * 1000:
-            self._drop("expired", "they have waited for [remote_write] max_age_secs")
+            self._drop("expired", "they are older than [remote_write] max_age_secs")
             return
         if request.time_ms > self._now_ms() + self._max_off_ms:
             self._drop("ahead", "this node's clock was ahead of the server's")
@@ -359,7 +360,7 @@ class RemoteWrite:
         self._backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
         if self._logged_troubles and self._goes_well and not self._queue:
             self._logged_troubles.clear()
-            self._log(Notice("remote write: everything is taken again"))
+            self._log(Notice("remote write: the server accepts everything again"))
 
     def _note(self, error: PushError) -> None:
         self._refusal = error.status, error.excerpt
@@ -438,7 +439,7 @@ class RemoteWrite:
         self._backoff = self._backoff.failed()
         pause = self._backoff.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
         self._send_due = self._clock() + pause
-        self._log_once(f"waits {reason}", f"{error}; it waits, and is tried again")
+        self._log_once(f"waits {reason}", f"{error}; the agent tries again")
 
     def _log_once(self, trouble: str, words: str) -> None:
         """Log a trouble once until a round succeeds."""

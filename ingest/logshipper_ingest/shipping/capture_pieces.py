@@ -119,7 +119,7 @@ class PieceBuilder:
     def _late_begin(self, capture: ShippedCapture, time_ns: int) -> list[EventRow]:
         """Return the first marks for a sink that was added in the middle of a capture."""
         skipped = capture.progress.counts.skipped
-        words = f"{skipped} lines before this were sent to others, before this Loki was added"
+        words = f"{skipped} earlier lines went to other sinks, before this Loki was added"
         started = EventRow(time_ns, {"event": STARTED, **capture.progress.account.start_facts()})
         added = EventRow(time_ns, {"event": "sink_added", "message": words, "lines": skipped})
         return [*self._complete_marks(started, capture), added]

@@ -53,7 +53,7 @@ def ship_until(
             return
         except Exception as error:  # one capture or a full disk must not stop all others for good
             words = str(error) if isinstance(error, StoreError) else repr(error)
-            trouble.log(f"shipping failed, and is tried again from the last checkpoint: {words}")
+            trouble.log(f"shipping failed; the agent tries again from the last checkpoint: {words}")
             stop.wait(max(wait_secs, 1.0))
             continue
         trouble.reset()

@@ -220,7 +220,7 @@ class Shipper:
             self._log(
                 capture.capture.line(
                     f"this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which would "
-                    "refuse its times: they are set back; set the clock"
+                    "refuse its times: the agent sets them back; set the clock"
                 )
             )
 
@@ -391,15 +391,15 @@ class Shipper:
             words = next(refusal.words for refusal in refusals if refusal.reason == reason)
             self._log(
                 LogLine(
-                    f"{self._delivery.sink.kind} refuses {count} entries for good ({reason}), "
-                    f"they are in the quarantine: {words}",
+                    f"{self._delivery.sink.kind} refused {count} entries for good ({reason}); "
+                    f"the quarantine has them: {words}",
                     Kind.REFUSED,
                     **about,
                 )
             )
         if dropped_count:
             self._metrics.left_out.labels("quarantine_full").inc(dropped_count)
-            self._log(f"the quarantine is full: {dropped_count} refused entries are dropped")
+            self._log(f"the quarantine is full: the agent dropped {dropped_count} refused entries")
 
     def _commit(
         self, pieces: Sequence[Piece], refusals: Sequence[Refusal], dropped_count: int

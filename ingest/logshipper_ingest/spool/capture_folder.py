@@ -117,13 +117,13 @@ class CaptureFolder:
         fd = os.open(name, _FOLDER_FLAGS, dir_fd=above)
         if os.fstat(fd).st_uid != owner:
             os.close(fd)
-            raise SpoolError(self.path, "belongs to another user, and is left alone")
+            raise SpoolError(self.path, "belongs to another user, so logshipper ignores it")
         return fd
 
     def _uid_of_job(self) -> int:
         identity = self.identity()
         if identity is None or identity.uid < 0:
-            raise SpoolError(self.path, "its identity.json doesn't say whose it is")
+            raise SpoolError(self.path, "its identity.json has no uid")
         return identity.uid
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome
 
 MAX_FAULT_CHARS = 500  # the error may quote the frames
 TAKEN_AWAY = (
-    "its files in the node's spool were far above the limits, so the agent took them away: what was printed after that "
-    "isn't logged"
+    "its files in the node's spool were far above the limits, so the agent took them away: later output isn't "
+    "logged"
 )
 
 
@@ -83,7 +83,7 @@ def learn(
             account.take_event(event, account.newest_ns or account.started_ns, rows)
         account.add_lines_lost(rows)
     elif life is Life.ORPHANED and account.state == RUNNING:
-        account.reason = "its capture died: the job runs on, but what it prints isn't logged"
+        account.reason = "its capture died: the job runs on, but its output isn't logged"
     return BatchResult(done, blocked, words)
 
 

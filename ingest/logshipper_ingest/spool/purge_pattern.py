@@ -17,8 +17,8 @@ from logshipper_ingest.spool.text_forms import forms
 MAX_PATTERN_CHARS = 1000
 _FLAGS = re.compile(r"\(\?([a-zA-Z]{0,9})-?([a-zA-Z]{0,9})[:)]")
 _ODD = (
-    (re.compile(r"(?<!\\)(?:\\\\)*\\[ZuUN]"), "an escape that RE2 hasn't (\\Z, \\u, \\U, \\N)"),
-    (re.compile(r"\[\[?[:.=]"), "a class such as [[:alpha:]], which Python reads otherwise"),
+    (re.compile(r"(?<!\\)(?:\\\\)*\\[ZuUN]"), "an escape that RE2 lacks (\\Z, \\u, \\U, \\N)"),
+    (re.compile(r"\[\[?[:.=]"), "a class such as [[:alpha:]], which Python reads differently"),
     (re.compile(r"\{,[0-9]"), "{,n}, which RE2 takes for text: write {0,n}"),
     (re.compile(r"\(\?#"), "a comment"),
 )
@@ -76,7 +76,9 @@ def _problems(text: str) -> list[str]:
     if len(text) > MAX_PATTERN_CHARS:
         return [f"is longer than {MAX_PATTERN_CHARS} characters"]
     if not text.isprintable():
-        return ["has characters that can't be printed: a line hasn't, or put `.` in their place"]
+        return [
+            "has unprintable characters, which no line has: leave them out, or put `.` in their place"
+        ]
     return []
 
 
@@ -98,9 +100,9 @@ def _regex_problems(text: str) -> list[str]:
         return [f"isn't a regular expression: {error}"]
     odd = sorted({_NOT_IN_RE2[part] for part in parts if part in _NOT_IN_RE2})
     if odd:
-        return [f"has {words}, which RE2, Loki's dialect, has not" for words in odd]
+        return [f"has {words}, which RE2 (Loki's dialect) lacks" for words in odd]
     if compiled.search(""):
-        return ["is found in every line: leave it out to purge the whole job"]
+        return ["matches every line: leave it out to purge the whole job"]
     return []
 
 

@@ -78,10 +78,7 @@ def _purge_segment(
         if not stat.S_ISREG(status.st_mode) or status.st_uid != folder.writer:
             return 0
         if status.st_size > _MAX_AT_ONCE:
-            words = (
-                f"is {status.st_size} bytes long, which no capture writes: nothing was purged"
-                " there; remove it"
-            )
+            words = f"has {status.st_size} bytes, more than any capture writes: it was not purged; remove it"
             raise StoreError(path, words)
         data = os.pread(fd, min(status.st_size, MAX_SEGMENT_BYTES), 0)
         lines, edits = _edits(data, pattern, alive=alive)

@@ -189,7 +189,7 @@ def rewrite(folder: str, name: str, decide: Decide) -> None:
             sync_folder(folder)
         except OSError as error:
             raise StoreError(
-                path, f"can't be rewritten: {os_words(error)}; it is as it was"
+                path, f"can't be rewritten: {os_words(error)}; it is unchanged"
             ) from None
 
 

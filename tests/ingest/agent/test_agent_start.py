@@ -128,7 +128,7 @@ def socket_folder_is_a_file(agent: NodeAgent) -> str:
 
 def address_is_not_ours(agent: NodeAgent) -> str:
     agent.config.write_text(agent.config.read_text().replace("127.0.0.1:0", "192.0.2.1:9310"))
-    return "[metrics] listen: can't listen on 192.0.2.1:9310: cannot assign requested address; name another one"
+    return "[metrics] listen: can't listen on 192.0.2.1:9310: cannot assign requested address; choose another address"
 
 
 FAULTS = [spool_is_open, spool_is_a_file, spool_cannot_be_made, state_is_open, state_is_a_file, state_cannot_be_made,
@@ -215,7 +215,7 @@ def test_a_port_of_metrics_that_somebody_else_has_stops_nothing(tmp_path: Path) 
         listen = f"127.0.0.1:{port_holder.getsockname()[1]}"
         with NodeAgent(tmp_path, NOWHERE, cluster="c", metrics={"listen": listen}) as agent:
             words = f"/metrics isn't served: [metrics] listen: can't listen on {listen}: address already in use"
-            assert f"{words}; tried again" in agent.log.read_text()
+            assert f"{words}; the agent tries again" in agent.log.read_text()
             assert agent.run("true").returncode == 0
             assert len(agent.captures()) == 1
             wait_until(

@@ -252,7 +252,7 @@ def test_an_orphan_is_not_over_while_its_relay_runs(node: ShippingNode) -> None:
     (capture,) = node.follow()
     assert capture.life is Life.ORPHANED
     assert not capture.knowledge.done
-    assert "what it prints isn't logged" in capture.knowledge.account.reason
+    assert "its output isn't logged" in capture.knowledge.account.reason
     writer.counters((1, 1))
     node.learn()
     assert capture.knowledge.done

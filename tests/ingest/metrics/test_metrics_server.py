@@ -176,7 +176,11 @@ def test_a_port_that_is_taken_is_served_at_when_it_is_free() -> None:
         server = MetricsServer(listen, AgentMetrics(), None, messages.append)
         try:
             words = f"/metrics isn't served: [metrics] listen: can't listen on {listen}: address already in use"
-            assert (server.port, server.trouble, messages) == (0, words, [f"{words}; tried again"])
+            assert (server.port, server.trouble, messages) == (
+                0,
+                words,
+                [f"{words}; the agent tries again"],
+            )
             port_holder.close()
             wait_until(lambda: server.port, "the port is served at")
             assert get(server)[0] == 200

@@ -224,8 +224,8 @@ def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> No
             3.0,
         ]
         assert len(server.requests) == before + 4
-    assert len([words for words in sender.messages if "is tried again" in words]) == 1
-    assert sender.messages[-1] == "remote write: everything is taken again"
+    assert len([words for words in sender.messages if "the agent tries again" in words]) == 1
+    assert sender.messages[-1] == "remote write: the server accepts everything again"
 
 
 def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
@@ -278,9 +278,7 @@ def test_rounds_go_on_while_a_server_says_nothing_and_the_end_says_what_is_lost(
     thread.join()
     assert sender.drops()["queue_full"] == sender.write.state.dropped["queue_full"] > 0
     waiting = sum(request.samples for request in sender.write._queue)
-    assert sender.messages[-1] == (
-        f"remote write: {waiting} samples that waited are lost with the agent's end"
-    )
+    assert sender.messages[-1] == (f"remote write: the agent's end loses {waiting} queued samples")
 
 
 def test_what_waits_at_the_end_is_tried_once_more_and_series_end() -> None:
@@ -589,7 +587,7 @@ def test_a_server_that_hangs_does_not_hold_up_the_agent_s_end(
             wait_until(lambda: bool(server.requests), "it is asked")
             assert agent.stop() == 0
         log = agent.log.read_text()
-    assert "samples that waited are lost with the agent's end" in log
+    assert "the agent's end loses" in log
     assert "stopped" in log
 
 

@@ -532,7 +532,10 @@ def test_the_shippers_thread_survives_what_a_round_raises(
     finally:
         node.stop.set()
         thread.join(scaled(10))
-    assert sum("tried again from the last checkpoint" in words for words in node.messages) == 2
+    assert (
+        sum("the agent tries again from the last checkpoint" in words for words in node.messages)
+        == 2
+    )
 
 
 def waits(node: ShippingNode) -> list[str]:
