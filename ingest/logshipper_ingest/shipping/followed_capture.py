@@ -47,7 +47,7 @@ class FollowedCapture:
             raise SpoolError(folder.path, "has no segments/")
         self.folder = folder
         self.identity = identity
-        self.life = Life.STARTING  # before the learner's last read
+        self.life = Life.STARTING  # as checked before the learner's last read
         self.blocked = ""  # why the rest can't be read
         self.next_look = 0.0  # by the monotonic clock
         self.pause_secs = 0.0

@@ -20,7 +20,7 @@ from logshipper_ingest.state.checkpoints import (
 )
 
 FIRST_SEGMENT = 1
-ENTRY_BYTES = 100  # about the cost of an entry at Loki besides its line: shares are sent bytes
+ENTRY_BYTES = 100  # about an entry's cost at Loki besides its line; shares count bytes to send
 
 
 class Followed(Protocol):
@@ -72,14 +72,10 @@ class ShippedCapture:
     def _load(self) -> None:
         rows = self.checkpoints.shipped(self.folder.key)
         self.has_checkpoint = bool(rows)
-        new = (
-            None
-            if rows
-            else CaptureCheckpoint(
-                self.folder.key, self.identity, new_account(self.folder, self.identity)
-            )
+        account = None if rows else new_account(self.folder, self.identity)
+        self.progress = (
+            CaptureCheckpoint(self.folder.key, self.identity, account) if account else rows[0]
         )
-        self.progress = new or rows[0]
         # the checkpoint's position, and whether it is the end
         self.committed = self.progress.position, self.progress.done
         path = os.path.join(self.folder.path, "segments")

@@ -178,8 +178,8 @@ class Checkpoints(StateFile):
             raise damaged(self.path, str(error)) from None
 
     def put_knowledge(self, captures: Iterable[CaptureKnowledge], gone: Iterable[str] = ()) -> None:
-        """Store the learner's progress, and delete it for captures that are gone: these were shipped
-        to the end, so their checkpoint has the same account."""
+        """Store the learner's progress, and delete it for removed captures: these were shipped to
+        the end, so their checkpoint has the same account."""
         with self._transaction() as connection:
             connection.executemany(
                 _PUT_KNOWLEDGE,

@@ -16,7 +16,7 @@ _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class QuarantinedEntries:
-    """The newest entries of each user in a folder; files changed by others are read again. Raises
+    """The newest entries of each user in a folder, read again after others change a file. Raises
     OSError."""
 
     def __init__(self, folder: str) -> None:
@@ -58,7 +58,7 @@ class QuarantinedEntries:
             yield from tail.split(b"\n")[:-1]  # without the torn line of a killed agent
 
     def digest_of_new(self, uid: int, document: Mapping[str, object]) -> bytes | None:
-        """Return an entry's digest for `add`, or None if the entry is known."""
+        """Return the digest of a new entry for `add`, or None for any other."""
         digest = _digest(document)
         return None if digest in self._digests[uid] else digest
 
