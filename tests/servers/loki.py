@@ -128,6 +128,15 @@ def _version(path: Path) -> str | None:
     return match[1] if match and not done.returncode else None
 
 
+def require_read_and_write() -> None:
+    """Raise ServerMissing if the Loki has no targets `read` and `write`, which ended with 3.7."""
+    version = find_loki().version
+    if _numbers(version) >= (3, 8):
+        raise ServerMissing(
+            f"Loki {version} has no targets `read` and `write`: 3.0 to 3.7 have them"
+        )
+
+
 def _is_too_old(version: str) -> bool:
     """One without numbers was built between releases."""
     numbers = _numbers(version)

@@ -15,6 +15,7 @@ from typing import Any, Self
 import requests
 import yaml
 
+from tests.servers.loki import require_read_and_write
 from tests.servers.nginx import NginxServer
 from tests.servers.running import (
     ANSWER_TIMEOUT_SECS,
@@ -138,6 +139,8 @@ class LokiRing:
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-loki-ring-"))
         self._wals = dict(wals or {})
         self._parts = dict(parts or {})
+        if apart:
+            require_read_and_write()
         # held until the start, so that nothing else here takes them
         self._held = [held_port() for _ in range(MEMBERS)]
         self._gossip_ports = [int(held.getsockname()[1]) for held in self._held]
