@@ -178,7 +178,10 @@ def test_a_common_name_stands_for_iterations_elsewhere_too(stores: TwoStores, so
     wait = call(stores, source, "wait", "--all", "sweep", "--check")
     assert (wait.returncode, len(wait.stdout.splitlines())) == (4, 3)
     events = call(stores, source, "events", "sweep", "--to-state", "failed")
-    assert events.stdout.rstrip().endswith(" sweep:1: exit code 3")
+    headings = [line for line in events.stdout.splitlines() if line.startswith("==> ")]
+    assert headings == [f"==> sweep:{number} s{number} <==" for number in range(3)]
+    failures = [line for line in events.stdout.splitlines() if "FAILED" in line]
+    assert [line.endswith(" sweep:1: exit code 3") for line in failures] == [True]
 
 
 def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
