@@ -202,7 +202,7 @@ def test_how_slurm_ended_a_job_is_in_its_log(site: Site) -> None:
     site.run("login", f"scancel {job}", user="ann")
     output = ""
     deadline = time.monotonic() + scaled(SHIPPED_SECS)
-    while "CANCELLED" not in output:
+    while "cancelled (Slurm)" not in output:
         assert time.monotonic() < deadline, output + site.describe()
         output = site.run(
             "login", f"logshipper logs {job} --from loki 2>/dev/null || :", user="ann"
