@@ -81,12 +81,12 @@ def test_events_are_listed_newest_first(browse: Browsing, events: PageServer) ->
 def test_of_very_many_events_the_newest_are_counted(
     browse: Browsing, events: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events_api, "MAX_COUNTED", 3)
+    monkeypatch.setattr(events_api, "MAX_COUNTED", 4)
     page = browse.open(f"job/{JOB}/events", server=events)
-    expect(page.locator(".events tbody tr")).to_have_count(3)
-    expect(page.locator("p[role=status]")).to_have_text("3 events among the newest 3")
+    expect(page.locator(".events tbody tr")).to_have_count(4)
+    expect(page.locator("p[role=status]")).to_have_text("4 events among the newest 4")
     page.get_by_label("Kind").select_option("lines_lost")
-    expect(page.locator("p[role=status]")).to_have_text("1 event among the newest 3")
+    expect(page.locator("p[role=status]")).to_have_text("1 event among the newest 4")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
