@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import UsageError
 from logshipper_observe.base.new_file import check_ending
-from logshipper_observe.base.running import say
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
     LAST,
@@ -17,6 +16,7 @@ from logshipper_observe.commands.options import (
     whole_number,
 )
 from logshipper_observe.commands.plot_graphs import plot_one, plot_several
+from logshipper_observe.commands.several_jobs import report_unknown
 from logshipper_observe.graphs.curves import NONE, RAW, Treatment
 from logshipper_observe.graphs.plot_runs import PlotQuery, is_plain
 from logshipper_observe.graphs.series import GraphRequest
@@ -205,12 +205,7 @@ def call(args: argparse.Namespace) -> int:
         args.facet or (),
     )
     with known_jobs(args, args.jobs or [LAST]) as (store, job_ids, unknown):
-        if not job_ids:
-            for error in unknown[1:]:
-                say(str(error))
-            raise unknown[0]
-        for error in unknown:
-            say(str(error))
+        report_unknown(job_ids, unknown)
         if len(job_ids) == 1 and is_plain(query) and not args.layout:
             with store.open(job_ids[0]) as reader:
                 plot_one(reader, request, args)

@@ -37,6 +37,14 @@ class Headings:
         return {"job_id": job.job_id, "name": job.name} if self.is_several else {}
 
 
+def report_unknown(job_ids: Sequence[str], unknown: Sequence[UnknownJob]) -> None:
+    """Report names that stand for no job. Raises the first of them if no other name stands for one."""
+    for error in unknown if job_ids else unknown[1:]:
+        say(str(error))
+    if not job_ids:
+        raise unknown[0]
+
+
 def answer_each(
     job_ids: Sequence[str],
     unknown: Sequence[UnknownJob],
@@ -44,12 +52,7 @@ def answer_each(
 ) -> int:
     """Answers on each job in order; the exit code. Reports names that stand for no job, and of
     several jobs those that have no answer. Raises the error where there is but one."""
-    if not job_ids:
-        for error in unknown[1:]:
-            say(str(error))
-        raise unknown[0]
-    for error in unknown:
-        say(str(error))
+    report_unknown(job_ids, unknown)
     headings = Headings(len(job_ids))
     is_done = not unknown
     for job_id in job_ids:
