@@ -42,7 +42,8 @@ _MANY_LITERALS = 6
 _LONG_TEXT_BYTES = 2000
 _LONG_WORD = b"w" * 15
 _HEX_WORD_BYTES = 40  # secrets that long are hex digits
-_WORD_BYTES = bytes(ord("w" if byte in NAME_BYTES else " ") for byte in range(256))
+_TOKEN_BYTES = NAME_BYTES | frozenset(b".=")  # of the alphabets of all tokens
+_WORD_BYTES = bytes(ord("w" if byte in _TOKEN_BYTES else " ") for byte in range(256))
 _BEFORE_WORD_BYTES = 9  # of a literal, before its word
 
 _BESIDE_BYTES = 300  # behind a key id, to the end of the next line at most

@@ -69,6 +69,21 @@ def test_a_secret_becomes_a_mask(secret: str) -> None:
         assert masked(f"{before}{secret}{after}\n") == f"{before}***{after}\n"
 
 
+@pytest.mark.parametrize(
+    "secret",
+    [
+        *SECRETS,
+        "glpat" + "-aB3.dE5.gH7.jK9.mN1",
+        "ya29" + ".a0.AfH6SMBx1234567890",
+        "xox" + "b-12.34567.8901.23",
+    ],
+)
+def test_a_secret_becomes_a_mask_in_a_long_text(secret: str) -> None:
+    words = "\n".join(literal.decode() for shape in SHAPES for literal in shape.literals)
+    text = f"{words}\n" * 9
+    assert f" {secret} " not in masked(f"{text}the key {secret} leaked\n{text}")
+
+
 @pytest.mark.parametrize(("name", "secret"), NAMED)
 def test_a_name_stays_and_its_secret_goes(name: str, secret: str) -> None:
     end = "@h/x" if name.endswith("//") else ""
