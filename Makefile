@@ -69,7 +69,7 @@ lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Types: mypy --strict' $(PY) -m mypy --strict $(CODE)
 
 fuzz: venv-dev ## feeds the renderer a million random streams (half an hour; COUNT=N, SEED=N; failures in fuzz-failures/)
-	@$(PY) -m tests.tools.fuzz --count $(or $(COUNT),1000000) --seed $(or $(SEED),0)
+	@$(PY) -m tests.tools.stress.fuzz --count $(or $(COUNT),1000000) --seed $(or $(SEED),0)
 
 model: venv-dev ## drives the spool, the checkpoints and the agent at random against models of them, then all property tests (two hours; COUNT=N)
 	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 $$(find tests -name 'test_model_*.py')
@@ -77,10 +77,10 @@ model: venv-dev ## drives the spool, the checkpoints and the agent at random aga
 
 soak: venv-dev ## jobs, a real Loki and faults at random; counts every line (half an hour; MINUTES=N, SEED=N, RING=1: three Lokis)
 	@$(PY) -m tests.servers.build loki
-	@$(PY) -m tests.tools.soak --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0) $(if $(RING),--ring --jobs 3)
+	@$(PY) -m tests.tools.stress.soak --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0) $(if $(RING),--ring --jobs 3)
 
 order-stress: venv-dev ## jobs whose streams switch modes against each other; looks for what leaks (half an hour; RUNS=N, SEED=N)
-	@$(PY) -m tests.tools.order_stress --runs $(or $(RUNS),3000) --seed $(or $(SEED),0)
+	@$(PY) -m tests.tools.stress.order_stress --runs $(or $(RUNS),3000) --seed $(or $(SEED),0)
 
 bench: venv-dev ## measures speed and memory (a quarter of an hour; nothing else should run)
 	@requirements/tool.sh wandb

@@ -21,9 +21,9 @@ from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import NodeAgent
-from tests.tools.segment_factory import CaptureWriter, make_ledger
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.segment_factory import CaptureWriter, make_ledger
+from tests.tools.stores.node_agents import NodeAgent
 
 WAVE = 200  # captures that run at a time
 LINES, RECORDS = 20, 5  # of each

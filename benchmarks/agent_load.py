@@ -17,7 +17,7 @@ from logshipper.render.renderer import FIRST_SECS
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer
-from tests.tools.node_agents import NodeAgent
+from tests.tools.stores.node_agents import NodeAgent
 
 RATES = (1, 100, 10_000)  # lines a second
 DELAY_SECS = 60

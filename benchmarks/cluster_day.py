@@ -42,7 +42,7 @@ from tests.grafana.two_databases import remote_write
 from tests.ingest.metrics.test_remote_write import RECEIVER
 from tests.servers.progress import Progress
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.job_views import FakeCapture
+from tests.tools.stores.job_views import FakeCapture
 
 NODES, JOBS, TIMES = 100, 1000, 50
 LINES_PER_HOUR, RECORDS_PER_HOUR, KEYS = 1000, 360, 20

@@ -42,7 +42,7 @@ from tests.grafana.pages import Page, Source
 from tests.grafana.sources import LokiSource, PrometheusSource, Range
 from tests.servers.progress import Progress
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import wait_until
+from tests.tools.captures.captured_runs import wait_until
 
 HOSTS = (10, 100, 1000)
 ROUNDS = 20

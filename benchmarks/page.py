@@ -22,7 +22,7 @@ from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import FLAGS, WAIT_MS
 from tests.observe.page.conftest import options
 from tests.observe.page.test_access import Client
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 RECORDS = 100_000
 FRAME = 1_000  # lines

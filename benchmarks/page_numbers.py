@@ -15,7 +15,7 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import FLAGS, Browsing
 from tests.observe.page.conftest import options
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 _WAIT_MS = 300_000
 _KEYS = 255

@@ -22,8 +22,8 @@ from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.model.ledger import COLUMNS
 from tests.servers.progress import Progress
 from tests.servers.running import PrometheusServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.job_views import FakeCapture
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.job_views import FakeCapture
 
 TASKS, KEYS, NODES = 2500, 20, 25
 SCRAPES, INTERVAL_SECS = 24, 10

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from logshipper.render.renderer import Renderer
-from tests.tools.terminal_oracle import run_python
+from tests.tools.captures.terminal_oracle import run_python
 
 LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
 CHUNK_BYTES = 64 << 10

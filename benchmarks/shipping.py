@@ -18,7 +18,7 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.spool.segment_reader import segment_name
-from tests.tools.node_agents import NodeAgent
+from tests.tools.stores.node_agents import NodeAgent
 
 WAIT_SECS = 300.0
 FRAME_LINES = 700  # what a sidecar makes of a full pipe

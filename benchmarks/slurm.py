@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.slurm import plugin
-from tests.slurm.cluster import SlurmCluster
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools import plugin
+from tests.slurm.tools.cluster import SlurmCluster
+from tests.tools.captures.captured_runs import wait_until
 
 MEASUREMENTS = ("start", "end", "throughput", "many_tasks")
 LINE = "epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok"

@@ -3,7 +3,7 @@ code there.
 
 In production `fault_point` does nothing, and nothing from outside can make it do more: no
 environment variable, file, argument or signal is looked at, as what a user controls must have no
-say in root's agent. A test sets `on_reached` in a process of its own (tests/tools/crashing.py),
+say in root's agent. A test sets `on_reached` in a process of its own (tests/tools/stress/crashing.py),
 kills it at one of NAMES, starts it again and counts lines (tests/logshipper/test_fault_points.py
 goes through all of them). None is called for each line, but for each read, frame or file.
 """

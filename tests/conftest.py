@@ -24,9 +24,9 @@ from tests.servers.fixtures import (
     victoria_metrics,
 )
 from tests.tiers import MARKERS, tier_of
-from tests.tools.model_settings import MANY_EXAMPLES
-from tests.tools.other_users import open_folder
-from tests.tools.slurm_player import binaries
+from tests.tools.captures.other_users import open_folder
+from tests.tools.fakes.slurm_player import binaries
+from tests.tools.stress.model_settings import MANY_EXAMPLES
 from tests.tools.waiting import SLOWNESS, scaled, slowness
 
 # fixtures for all tests, and a hook

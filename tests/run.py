@@ -40,7 +40,7 @@ WORKERS = {CHECK: 4, CORE: 4, ALL: 3}  # many tests wait; servers and clusters n
 AS_ORDINARY_USER = ("tests/logshipper/start/test_capture.py", "tests/logshipper/test_config.py")
 MAX_AGAIN = 10  # more failures aren't a busy machine's
 TESTS_FAILED = 1  # pytest's exit code
-GATE = "LOGSHIPPER_TEST_SLURM"  # see tests/slurm/gate.py
+GATE = "LOGSHIPPER_TEST_SLURM"  # see tests/slurm/tools/gate.py
 NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux
 NOT_COPIED = (
     ".venv",

@@ -53,8 +53,8 @@ _PLACES = {
         logshipper/telegraf/test_telegraf
         logshipper/telegraf/test_telegraf_agent observe/analytics/test_analytics_oracles
         observe/api/test_both_stores observe/api/test_events_both_stores observe/commands/test_help_examples
-        observe/page/test_accessibility observe/page/test_compare observe/page/test_console_wrap
-        observe/page/test_events observe/page/test_gaps observe/page/test_graphs
+        observe/page/test_accessibility observe/page/graphs/test_compare observe/page/console/test_console_wrap
+        observe/page/test_events observe/page/graphs/test_gaps observe/page/graphs/test_graphs
         observe/page/test_hostile observe/page/test_modules
         spank/test_releases spank/test_slurm_fault_points spank/test_slurm_jobs_folder spank/test_slurm_relay_busy
         spank/test_slurm_relay_deaths spank/test_slurm_relay_lines spank/test_slurm_relay_modes

@@ -14,9 +14,9 @@ from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.metrics.remote_write import RemoteWriteMetrics
 from tests.servers.running import PrometheusServer, free_port, prometheus_program
-from tests.tools.captured_runs import wait_until
-from tests.tools.exported_metrics import exported
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
+from tests.tools.stores.exported_metrics import exported
 from tests.tools.waiting import scaled
 
 FOLDER = ROOT / "deploy" / "prometheus"

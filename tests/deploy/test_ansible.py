@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from logshipper_ingest.config import agent_config
-from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import needs_root
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
 from tests.tools.sources import ROOT
 from tests.tools.tools_of_others import needs_program_of_others, python_of
 

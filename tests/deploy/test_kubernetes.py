@@ -16,11 +16,11 @@ import yaml
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
-from tests.slurm import machine, plugin
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
-from tests.tools.other_users import needs_root
+from tests.slurm.tools import machine, plugin
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
 from tests.tools.sources import ROOT
+from tests.tools.stores.node_agents import NodeAgent, client, cluster, entries_of
 from tests.tools.tools_of_others import needs_program_of_others, python_of
 from tests.tools.waiting import scaled
 

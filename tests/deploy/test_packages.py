@@ -23,7 +23,7 @@ import pytest
 
 from logshipper_ingest.config import site
 from logshipper_ingest.config.agent_config import AgentConfig, read
-from tests.slurm import gate
+from tests.slurm.tools import gate
 from tests.tools.sources import ROOT, copy_sources
 from tests.tools.waiting import scaled
 

@@ -17,7 +17,7 @@ from tests.gateway.nginx import Nginx, SiteCertificates, site_certificates
 from tests.grafana.captured import TaskSocket
 from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer
-from tests.tools.node_agents import NodeAgent
+from tests.tools.stores.node_agents import NodeAgent
 
 ANN, BEN, ODD = "ann", "ben", "Ann.O'Dd"  # the last one's name can't be a tenant's
 PROGRAM = r"""

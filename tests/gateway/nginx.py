@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from tests.servers.nginx import NginxServer
 from tests.servers.running import free_port
-from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
+from tests.tools.fakes.tls_gateway import Authority, Pair
 from tests.tools.sources import ROOT
-from tests.tools.tls_gateway import Authority, Pair
 
 DEPLOYED = ROOT / "deploy" / "gateway"
 # as deploy/gateway names them

@@ -17,9 +17,9 @@ from logshipper_ingest.servers.server_access import ServerAccess
 from tests.gateway.conftest import ANN, BEN, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import Answer, question
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.node_agents import NodeAgent
-from tests.tools.tls_gateway import Pair
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.fakes.tls_gateway import Pair
+from tests.tools.stores.node_agents import NodeAgent
 
 ALL = '{service_name="logshipper"}'
 PUSH = "/loki/api/v1/push"

@@ -9,7 +9,7 @@ import requests
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
 from tests.gateway.conftest import ANN, BEN, Site
 from tests.gateway.nginx import QUESTION, question
-from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
 
 ALL = '{service_name="logshipper"}'
 ALLOWED = {

@@ -20,8 +20,8 @@ from logshipper_ingest.spool.purge_pattern import pattern_of
 from tests.gateway.conftest import ANN, BEN, started, tenant_agent
 from tests.gateway.nginx import Nginx, SiteCertificates, question
 from tests.servers.running import LokiServer
-from tests.tools.node_agents import NodeAgent
-from tests.tools.tls_gateway import Pair
+from tests.tools.fakes.tls_gateway import Pair
+from tests.tools.stores.node_agents import NodeAgent
 
 DELETE = "/loki/api/v1/delete"
 ALL = '{service_name="logshipper"}'

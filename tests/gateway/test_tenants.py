@@ -17,12 +17,12 @@ from logshipper_ingest.slurm.states import uid_of
 from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.gateway.conftest import ANN, Job, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import question
-from tests.tools.captured_runs import wait_until
-from tests.tools.modelled_loki import HOUR_NS, rejection, throttled, unreachable
-from tests.tools.node_agents import NodeAgent
-from tests.tools.segment_factory import make_ledger
-from tests.tools.shipping_node import ShippingNode, one_stream_at_a_time, soon_ns
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.segment_factory import make_ledger
+from tests.tools.fakes.modelled_loki import HOUR_NS, rejection, throttled, unreachable
 from tests.tools.sources import ROOT
+from tests.tools.stores.node_agents import NodeAgent
+from tests.tools.stores.shipping_node import ShippingNode, one_stream_at_a_time, soon_ns
 
 OF_ANN, OF_BEN = 'tenant="ann"', 'tenant="ben"'
 
@@ -326,7 +326,7 @@ def test_trouble_ends_with_the_capture_that_had_it(node: ShippingNode) -> None:
 
 
 def _plain(body: bytes) -> bytes:
-    from tests.tools.push_decoder import decode, decompress
+    from tests.tools.fakes.push_decoder import decode, decompress
 
     return b"".join(entry.line for entry in decode(decompress(body))[1])
 

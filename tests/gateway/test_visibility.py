@@ -13,7 +13,7 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.gateway.conftest import ANN, BEN, ODD, Site
 from tests.gateway.nginx import answer_of, question
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
 
 ALL = '{service_name="logshipper"}'
 ENTRIES = [

@@ -30,11 +30,11 @@ from tests.grafana.frames import Json
 from tests.grafana.printed import Job
 from tests.grafana.sources import LokiSource, PrometheusSource, Range, loki_metrics
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import NodeAgent, Proxy
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.segment_factory import SECOND_NS
 from tests.tools.sources import ROOT
+from tests.tools.stores.node_agents import NodeAgent, Proxy
+from tests.tools.stores.reading_store import SpooledCapture
 from tests.tools.waiting import scaled
 
 CLUSTER = "grafana-test"

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from tests.grafana.frames import Json
-from tests.tools.server_thread import ServerThread, forwarded
+from tests.tools.fakes.server_thread import ServerThread, forwarded
 
 ADMIN, EDITOR, VIEWER = "admin-token", "editor-token", "viewer-token"
 USER, PASSWORD = "ann", "pass word"

@@ -22,9 +22,9 @@ from logshipper_grafana.tool.content import (
 from logshipper_grafana.tool.render import text_of
 from tests.grafana import fake_grafana
 from tests.grafana.fake_grafana import ADMIN, EDITOR, PASSWORD, USER, VIEWER, FakeGrafana
-from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.fakes.tls_gateway import Authority
 from tests.tools.sources import ROOT, SOURCES
-from tests.tools.tls_gateway import Authority
 from tests.tools.waiting import scaled
 
 PAGES = sorted((links.JOBS, links.JOB, links.COMPARE, links.CLUSTER))

@@ -26,8 +26,8 @@ from tests.grafana.captured import CLUSTER, Fixture
 from tests.grafana.fake_grafana import ADMIN, VIEWER, FakeGrafana
 from tests.grafana.frames import Json
 from tests.servers.running import COMPOSE, LokiServer, PrometheusServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.faulty_server import FaultyServer, Said
 
 NOWHERE = "http://127.0.0.1:9"
 

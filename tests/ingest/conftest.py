@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logshipper import background
-from tests.tools.captured_runs import wait_until
+from tests.tools.captures.captured_runs import wait_until
 
 PROGRAM = """
 import os

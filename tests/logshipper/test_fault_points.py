@@ -18,8 +18,11 @@ from tests.ingest.agent.test_sinks import BETWEEN_SINKS
 from tests.ingest.imports.test_import_killed import IMPORTING
 from tests.ingest.store.test_local_store_faults import REMOVING, TAKING_IN
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.conservation import (
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.captures.segment_factory import age
+from tests.tools.sources import INGEST, LOGSHIPPER, ROOT
+from tests.tools.stores.node_agents import NodeAgent, client, cluster, entries_of
+from tests.tools.stress.conservation import (
     Place,
     all_problems,
     balances_in_loki,
@@ -30,10 +33,7 @@ from tests.tools.conservation import (
     refused_in,
     spool,
 )
-from tests.tools.crashing import command
-from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
-from tests.tools.segment_factory import age
-from tests.tools.sources import INGEST, LOGSHIPPER, ROOT
+from tests.tools.stress.crashing import command
 
 __all__ = ["client", "cluster"]  # fixtures
 # by how often it is come to

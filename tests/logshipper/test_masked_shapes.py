@@ -13,7 +13,7 @@ from logshipper.config import METADATA_KINDS
 from logshipper.render.colours import stripped
 from logshipper.sidecar.context import masked_command
 from logshipper.spool.segment import MAX_LINE_BYTES, Kind, Stream
-from tests.tools.shaped_secrets import (
+from tests.tools.captures.shaped_secrets import (
     BY_NAME,
     OF_ISSUE,
     PRINTED,

@@ -15,7 +15,7 @@ from logshipper.shape_mask import (
     masked_text,
     masked_words,
 )
-from tests.tools.adversaries import slow_text
+from tests.tools.stress.adversaries import slow_text
 
 # secrets are put together here, so that nobody takes this file for a leak
 LETTERS = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"

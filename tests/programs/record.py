@@ -34,7 +34,7 @@ from logshipper.render.final_lines import FinalLines
 from logshipper.render.log_screen import LogScreen
 from tests.programs import capture
 from tests.programs.table import PROGRAMS, Program
-from tests.tools.terminal_oracle import Tmux
+from tests.tools.captures.terminal_oracle import Tmux
 
 FOLDER = Path("/tmp/x")
 SOURCES = Path(__file__).resolve().parent / "sources"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.captured_runs import wait_until
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 

@@ -12,8 +12,8 @@ from logshipper.errors import ConfigError
 from logshipper_ingest.imports.entries import read_any
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.source_file import SourceFile
-from tests.tools.adversaries import Expression, secs_at, slow_text
 from tests.tools.expressions import Found, all_expressions
+from tests.tools.stress.adversaries import Expression, secs_at, slow_text
 
 # Built while it runs. Those that people type are their own: they look in logs with them, in their
 # own process.

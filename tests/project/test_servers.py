@@ -17,7 +17,7 @@ import requests
 
 from tests.servers import build, debian_package, go, places, progress
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
-from tests.tools.captured_runs import wait_until
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 GO_MOD = "module example.test/tiny\n\ngo 1.21\n\nrequire example.test/source v3.0.0\n"

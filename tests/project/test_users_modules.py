@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.captured_runs import Home, wait_until
+from tests.tools.captures.captured_runs import Home, wait_until
 
 OF_OTHERS = ("typing_extensions", "yaml", "requests", "orjson", "urllib3", "argcomplete")
 NAMES = ("ingest", "observe", "grafana", "tests", "dashboards", "search_path", *OF_OTHERS)

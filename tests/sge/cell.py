@@ -16,10 +16,10 @@ from pathlib import Path
 from string import Template
 from typing import Any, Self
 
-from tests.slurm import machine, plugin
-from tests.slurm.namespaces import Namespaces
-from tests.slurm.users import JobUser, Users
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools import machine, plugin
+from tests.slurm.tools.namespaces import Namespaces
+from tests.slurm.tools.users import JobUser, Users
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 

@@ -1,12 +1,12 @@
 """One cell for all tests here. Where there can be none, they are skipped and say why; see
-tests/slurm/gate.py."""
+tests/slurm/tools/gate.py."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.sge.cell import SgeCell
-from tests.slurm import gate, machine
+from tests.slurm.tools import gate, machine
 
 
 @pytest.fixture(scope="session")

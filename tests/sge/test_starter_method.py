@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.sge.cell import JOB_SECS, SgeCell
-from tests.slurm.users import JobUser
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools.users import JobUser
+from tests.tools.captures.captured_runs import wait_until
 
 Json = Any  # Any: JSON
 SURROUNDINGS = r"""

@@ -7,11 +7,11 @@ from typing import TypeVar
 import pytest
 
 from tests.servers.running import LokiServer
-from tests.slurm import cases, gate, machine
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cluster import SlurmCluster
-from tests.slurm.machine import SlurmMissing
-from tests.slurm.users import JobUser
+from tests.slurm.tools import cases, gate, machine
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cluster import SlurmCluster
+from tests.slurm.tools.machine import SlurmMissing
+from tests.slurm.tools.users import JobUser
 
 T = TypeVar("T")
 INTERACTIVE = "LaunchParameters=use_interactive_step"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import unless_missing
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools.cluster import SlurmCluster
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "admin-comment"

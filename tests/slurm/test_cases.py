@@ -3,9 +3,9 @@ against both."""
 
 import pytest
 
-from tests.slurm import cases
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.table import CASES
+from tests.slurm.tools import cases
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.table import CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

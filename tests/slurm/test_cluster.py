@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm import machine
-from tests.slurm.cluster import PREFIX, JobEnd, SlurmCluster, SlurmFailed
-from tests.slurm.users import processes_of
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools import machine
+from tests.slurm.tools.cluster import PREFIX, JobEnd, SlurmCluster, SlurmFailed
+from tests.slurm.tools.users import processes_of
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 KILLED = """
 import sys, time
-from tests.slurm.cluster import SlurmCluster
+from tests.slurm.tools.cluster import SlurmCluster
 
 with SlurmCluster(proctrack=sys.argv[1]) as cluster:
     user = cluster.add_user()

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import pytest
 
 from tests.servers.running import LokiServer
-from tests.slurm.cluster import JobEnd
 from tests.slurm.conftest import unless_missing
-from tests.slurm.fallback import FallbackCluster
 from tests.slurm.test_homes import fuse
-from tests.slurm.users import JobUser, processes_of
-from tests.slurm.whole import text
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools.cluster import JobEnd
+from tests.slurm.tools.fallback import FallbackCluster
+from tests.slurm.tools.users import JobUser, processes_of
+from tests.slurm.tools.whole import text
+from tests.tools.captures.captured_runs import wait_until
 
 COMPLETED = JobEnd("COMPLETED", 0, 0)
 APART = ("--output=job.out", "--error=job.err")

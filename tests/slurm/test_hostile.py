@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART
-from tests.slurm.cluster import JobEnd
-from tests.slurm.users import JobUser
-from tests.slurm.whole import OUT, helpers, runs_whole
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cases import APART
+from tests.slurm.tools.cluster import JobEnd
+from tests.slurm.tools.users import JobUser
+from tests.slurm.tools.whole import OUT, helpers, runs_whole
+from tests.tools.captures.captured_runs import wait_until
 
 FORGED = {
     "SLURM_JOB_ACCOUNT": "forged", "SLURM_JOB_PARTITION": "forged", "SLURM_JOB_NAME": "forged", "USER": "forged",

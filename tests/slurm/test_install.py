@@ -12,12 +12,12 @@ import pytest
 
 from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
-from tests.slurm.clean_root import clean_root
 from tests.slurm.conftest import unless_missing
-from tests.slurm.followed_guide import DOWNGRADE, MACHINES, Site, blocks
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import entries_of
+from tests.slurm.tools.clean_root import clean_root
+from tests.slurm.tools.followed_guide import DOWNGRADE, MACHINES, Site, blocks
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
+from tests.tools.stores.node_agents import entries_of
 from tests.tools.waiting import scaled
 
 BUILD_SECS = 300.0

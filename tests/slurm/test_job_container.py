@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.servers.running import LokiServer
-from tests.slurm import cases
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART, BOTH, READY, Case
-from tests.slurm.cluster import NODES, PLACES
 from tests.slurm.conftest import unless_missing
-from tests.slurm.machine import SlurmMissing
-from tests.slurm.table import COMPLETED, ended
-from tests.slurm.users import JobUser
-from tests.slurm.whole import helpers, helpers_outside, late_python, ready_job
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools import cases
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cases import APART, BOTH, READY, Case
+from tests.slurm.tools.cluster import NODES, PLACES
+from tests.slurm.tools.machine import SlurmMissing
+from tests.slurm.tools.table import COMPLETED, ended
+from tests.slurm.tools.users import JobUser
+from tests.slurm.tools.whole import helpers, helpers_outside, late_python, ready_job
+from tests.tools.captures.captured_runs import wait_until
 
 PLUGIN = "/usr/lib/*/slurm*/job_container_tmpfs.so"
 CONF = "JobContainerType=job_container/tmpfs\nPrologFlags=Contain"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.servers.running import LokiServer
-from tests.slurm import cases
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART, Case
-from tests.slurm.cluster import JobEnd
 from tests.slurm.conftest import unless_missing
-from tests.slurm.table import COMPLETED, ended
-from tests.slurm.whole import helpers
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools import cases
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cases import APART, Case
+from tests.slurm.tools.cluster import JobEnd
+from tests.slurm.tools.table import COMPLETED, ended
+from tests.slurm.tools.whole import helpers
+from tests.tools.captures.captured_runs import wait_until
 
 OOM = "OUT_OF_MEMORY"
 GROWS = """#!/usr/bin/python3

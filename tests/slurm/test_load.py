@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
-from tests.slurm import machine
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART
-from tests.slurm.cluster import NODES, JobEnd
-from tests.slurm.users import JobUser
-from tests.slurm.whole import helpers, late_python, slow_python
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools import machine
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cases import APART
+from tests.slurm.tools.cluster import NODES, JobEnd
+from tests.slurm.tools.users import JobUser
+from tests.slurm.tools.whole import helpers, late_python, slow_python
+from tests.tools.captures.captured_runs import wait_until
 
 MANY = 200  # jobs at once
 JOBS_LINES, RANKS_LINES = 20, 200

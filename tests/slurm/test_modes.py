@@ -3,12 +3,12 @@ in Loki, whoever of the job prints it."""
 
 import pytest
 
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART, write
-from tests.slurm.cluster import JobEnd
-from tests.slurm.users import JobUser
-from tests.slurm.whole import slow_python
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cases import APART, write
+from tests.slurm.tools.cluster import JobEnd
+from tests.slurm.tools.users import JobUser
+from tests.slurm.tools.whole import slow_python
+from tests.tools.captures.captured_runs import wait_until
 
 SECRET = "hunter2-is-the-secret"  # noqa: S105  # of nobody
 COMMAND = '/LOGCOMMAND {"mode":"disabled"}'

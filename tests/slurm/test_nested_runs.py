@@ -1,7 +1,7 @@
 """`logshipper run` in a task that the plugin captures: every line is logged once."""
 
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.users import JobUser
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.users import JobUser
 
 
 def test_in_a_captured_script(cluster: CapturingCluster, user: JobUser) -> None:

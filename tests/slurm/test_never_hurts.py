@@ -7,11 +7,11 @@ import subprocess
 
 import pytest
 
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART
-from tests.slurm.cluster import JobEnd
-from tests.slurm.users import JobUser
-from tests.slurm.whole import (
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cases import APART
+from tests.slurm.tools.cluster import JobEnd
+from tests.slurm.tools.users import JobUser
+from tests.slurm.tools.whole import (
     ERR,
     OUT,
     SLOWLY,
@@ -22,7 +22,7 @@ from tests.slurm.whole import (
     runs_whole,
     text,
 )
-from tests.tools.captured_runs import wait_until
+from tests.tools.captures.captured_runs import wait_until
 
 
 def test_missing_plugin(cluster: CapturingCluster, user: JobUser) -> None:

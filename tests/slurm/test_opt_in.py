@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cluster import NODES, JobEnd
-from tests.slurm.users import JobUser
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cluster import NODES, JobEnd
+from tests.slurm.tools.users import JobUser
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.waiting import scaled
 
 OPT_IN, OPT_OUT = "touch ~/.logoptin", "rm ~/.logoptin"

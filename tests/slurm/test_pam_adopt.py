@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.servers.running import LokiServer
-from tests.slurm import cases, machine
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import READY
 from tests.slurm.conftest import unless_missing
-from tests.slurm.machine import SlurmMissing
-from tests.slurm.table import COMPLETED
-from tests.slurm.users import JobUser
-from tests.slurm.whole import helpers, ready_job
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools import cases, machine
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cases import READY
+from tests.slurm.tools.machine import SlurmMissing
+from tests.slurm.tools.table import COMPLETED
+from tests.slurm.tools.users import JobUser
+from tests.slurm.tools.whole import helpers, ready_job
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.waiting import scaled
 
 PAM = ("/lib/security/pam_slurm_adopt.so", "/lib/x86_64-linux-gnu/security/pam_slurm_adopt.so")

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.servers.running import LokiServer
-from tests.slurm import cases, machine
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cases import APART, BOTH, READY, Case
-from tests.slurm.cluster import PLACES
 from tests.slurm.conftest import unless_missing
-from tests.slurm.table import COMPLETED, ended
-from tests.slurm.whole import helpers_outside, ready_job
+from tests.slurm.tools import cases, machine
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cases import APART, BOTH, READY, Case
+from tests.slurm.tools.cluster import PLACES
+from tests.slurm.tools.table import COMPLETED, ended
+from tests.slurm.tools.whole import helpers_outside, ready_job
 
 PLUGINS = (
     "/usr/lib/*/slurm*/spank_pyxis.so",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.cluster import JobEnd
-from tests.slurm.users import JobUser
-from tests.tools import secret_stress
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.cluster import JobEnd
+from tests.slurm.tools.users import JobUser
+from tests.tools.stress import secret_stress
 
 # of each task; LOGSHIPPER_SECRETS=36 and LOGSHIPPER_SECRET_JOBS=72 make 2,592 of each kind
 SECRETS = int(os.environ.get("LOGSHIPPER_SECRETS", "6"))

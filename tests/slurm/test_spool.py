@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.users import JobUser
-from tests.slurm.whole import SLOWLY, helpers, plugin_lines, runs_whole
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.users import JobUser
+from tests.slurm.tools.whole import SLOWLY, helpers, plugin_lines, runs_whole
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.waiting import scaled
 
 FULL = "No space left on device"

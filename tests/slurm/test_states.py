@@ -18,11 +18,11 @@ from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.model.end_record import EndRecord, parse_end
 from logshipper_ingest.model.job import JOB_ENDED, JobSummary, LogLine
 from tests.servers.running import LokiServer
-from tests.slurm.capturing import CapturingCluster, InsideAgent
-from tests.slurm.cluster import JobEnd
 from tests.slurm.conftest import unless_missing
-from tests.slurm.users import JobUser
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools.capturing import CapturingCluster, InsideAgent
+from tests.slurm.tools.cluster import JobEnd
+from tests.slurm.tools.users import JobUser
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "job-ended"

@@ -3,9 +3,9 @@ others of the table, and are looked at here, when other tests have run meanwhile
 
 import pytest
 
-from tests.slurm import cases
-from tests.slurm.capturing import CapturingCluster
-from tests.slurm.table import TIMED
+from tests.slurm.tools import cases
+from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.table import TIMED
 
 
 @pytest.mark.timeout(240)  # Slurm looks at limits twice a minute

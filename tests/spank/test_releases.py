@@ -8,7 +8,7 @@ import pytest
 
 from logshipper_ingest.slurm.files import plugin_version
 from tests.servers.places import ServerMissing
-from tests.slurm.plugin import SOURCE
+from tests.slurm.tools.plugin import SOURCE
 from tests.tools.slurm_headers import SUITES, headers, release
 
 BUILT = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")

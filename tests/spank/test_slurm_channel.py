@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm import gate
-from tests.tools.line_cases import CASES, Case
-from tests.tools.slurm_player import SOURCE, build_obstacle
+from tests.slurm.tools import gate
+from tests.tools.captures.line_cases import CASES, Case
+from tests.tools.fakes.slurm_player import SOURCE, build_obstacle
 
 PARTS = ("channel.c", "output.c", "journal.c", "basics.c")
 # --wrap: reads of the master are answered by the word in argv[1], a letter each: d: data, e: EIO,

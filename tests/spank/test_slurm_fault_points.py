@@ -11,8 +11,8 @@ import pytest
 
 from logshipper.spool.segment import Stream
 from tests.spank.test_slurm_relay_deaths import FLOOD, FLOOD_BYTES, FLOOD_LINES, own_output, relayed
-from tests.tools.captured_runs import wait_until
-from tests.tools.slurm_player import KEEPER, RELAY, SIDECAR, SOURCE, Node, node
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.slurm_player import KEEPER, RELAY, SIDECAR, SOURCE, Node, node
 
 __all__ = ["node"]  # a fixture
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm import gate
-from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import needs_root
-from tests.tools.slurm_player import Node, checked_node
+from tests.slurm.tools import gate
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.slurm_player import Node, checked_node
 from tests.tools.waiting import scaled
 
 SLURMSTEPD = "/usr/sbin/slurmstepd"

@@ -1,5 +1,5 @@
 """The Slurm plugin's keeper and relay in C, without Slurm: a program plays slurmstepd
-(tests/tools/slurm_player.py).
+(tests/tools/fakes/slurm_player.py).
 
 What a task prints reaches its own output byte for byte, and the log line for line, whoever dies or
 hangs meanwhile.
@@ -19,10 +19,10 @@ import pytest
 
 from logshipper.spool.captures import NAME_CHARS
 from logshipper.spool.segment import Stream
-from tests.slurm import gate
-from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import BEN, as_user, error_names, needs_root
-from tests.tools.slurm_player import (
+from tests.slurm.tools import gate
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import BEN, as_user, error_names, needs_root
+from tests.tools.fakes.slurm_player import (
     KEEPER,
     RELAY,
     Node,

@@ -1,5 +1,5 @@
 """Busy nodes and small limits: a Python that begins late costs no log, and what runs next to a task
-takes nothing of what its user may have (tests/tools/slurm_player.py plays slurmstepd)."""
+takes nothing of what its user may have (tests/tools/fakes/slurm_player.py plays slurmstepd)."""
 
 import fcntl
 import math
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool.captures import NOT_CAPTURED
-from tests.slurm import gate
+from tests.slurm.tools import gate
 from tests.spank.test_slurm_channel import compiled
-from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import needs_root
-from tests.tools.slurm_player import (
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.slurm_player import (
     RELAY,
     SIDECAR,
     Node,

@@ -1,5 +1,5 @@
 """Nobody's death may hurt the job: sidecar, relay and keeper are killed, or hang, wherever in their
-course they are (tests/tools/slurm_player.py plays slurmstepd)."""
+course they are (tests/tools/fakes/slurm_player.py plays slurmstepd)."""
 
 import contextlib
 import os
@@ -16,8 +16,17 @@ import pytest
 
 from logshipper.spool.captures import COUNTERS_BYTES
 from logshipper.spool.segment import Stream
-from tests.tools.captured_runs import wait_until
-from tests.tools.slurm_player import KEEPER, RELAY, SIDECAR, Node, Played, late_python, node, python
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.slurm_player import (
+    KEEPER,
+    RELAY,
+    SIDECAR,
+    Node,
+    Played,
+    late_python,
+    node,
+    python,
+)
 from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture

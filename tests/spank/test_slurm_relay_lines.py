@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm import gate
-from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import needs_root
-from tests.tools.slurm_player import KEEPER, RELAY, SIDECAR, Node, hung_folder, node, python
+from tests.slurm.tools import gate
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.slurm_player import KEEPER, RELAY, SIDECAR, Node, hung_folder, node, python
 from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture

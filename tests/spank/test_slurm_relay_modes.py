@@ -1,5 +1,5 @@
 """Separate captures of one job start no wider than the narrowest of them on their node (R16),
-whatever of the earlier ones isn't read yet when they begin (tests/tools/slurm_player.py plays
+whatever of the earlier ones isn't read yet when they begin (tests/tools/fakes/slurm_player.py plays
 slurmstepd)."""
 
 import contextlib
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tools.captured_runs import wait_until
-from tests.tools.slurm_player import RELAY, SIDECAR, Logged, Node, Played, late_python, node
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.slurm_player import RELAY, SIDECAR, Logged, Node, Played, late_python, node
 
 __all__ = ["node"]  # a fixture
 

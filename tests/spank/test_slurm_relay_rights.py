@@ -1,6 +1,6 @@
 """What runs next to a task is its user's by uid alone: the user's own processes can't look into it,
 what it has in the kernel isn't charged to the user, and it sees how far the sidecar is
-(tests/tools/slurm_player.py plays slurmstepd)."""
+(tests/tools/fakes/slurm_player.py plays slurmstepd)."""
 
 import ctypes
 import errno
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm import gate
-from tests.tools.captured_runs import wait_until
+from tests.slurm.tools import gate
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import as_user, needs_root
 from tests.tools.core_limits import core_limit, limit_of
-from tests.tools.other_users import as_user, needs_root
-from tests.tools.slurm_player import KEEPER, RELAY, SIDECAR, Node, node
+from tests.tools.fakes.slurm_player import KEEPER, RELAY, SIDECAR, Node, node
 
 __all__ = ["node"]  # a fixture
 

@@ -10,8 +10,8 @@ from logshipper.relay import handover
 from logshipper.relay.side_pipe import HEADER, SideType
 from logshipper.render import command_prefix
 from tests.spank.test_slurm_channel import compiled
-from tests.tools.gather_cases import CASES, Call, Case, Frame
-from tests.tools.slurm_player import SOURCE
+from tests.tools.captures.gather_cases import CASES, Call, Case, Frame
+from tests.tools.fakes.slurm_player import SOURCE
 
 # a turn for each line of stdin: milliseconds, then `NAME:STREAM:FLAGS:HEX` of each call; answers
 # what was sent in hex, and how long the relay may wait in ms, -1: for ever

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import secret_stress
-from tests.tools.order_stress import ByPlugin, captured, telling_runs
-from tests.tools.other_users import public_folder
+from tests.tools.captures.other_users import public_folder
+from tests.tools.stress import secret_stress
+from tests.tools.stress.order_stress import ByPlugin, captured, telling_runs
 
 RUNS = 24
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from logshipper_ingest.model.capture_account import LEDGER_COUNTS, STREAM_NAMES
-from tests.slurm.capturing import Stream
-from tests.slurm.cluster import OVER, JobEnd
+from tests.slurm.tools.capturing import Stream
+from tests.slurm.tools.cluster import OVER, JobEnd
 
 OUTCOMES = LEDGER_COUNTS[1:8]  # what becomes of lines that were read
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from tests.slurm.cases import APART, BOTH, READY, Case
-from tests.slurm.table import CASES, TIMED, ended
 from tests.slurm.test_limits import LIMITS
-from tests.slurm.users import JobUser
+from tests.slurm.tools.cases import APART, BOTH, READY, Case
+from tests.slurm.tools.table import CASES, TIMED, ended
+from tests.slurm.tools.users import JobUser
 from tests.vm.cluster import NODES_UP
 from tests.vm.machine import Machine
 

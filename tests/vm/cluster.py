@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.slurm.cases import READY, Case, Run, normal
-from tests.slurm.users import JobUser
+from tests.slurm.tools.cases import READY, Case, Run, normal
+from tests.slurm.tools.users import JobUser
 from tests.vm.answers import Account, Job, accounts_of, files_of, jobs_of
 from tests.vm.machine import Machine
 from tests.vm.root import LAST_USER

@@ -4,9 +4,9 @@ rolled back and taken out with jobs running, and installed in seven steps."""
 import re
 import time
 
-from tests.slurm.cases import APART, BOTH, READY, Case
-from tests.slurm.followed_guide import DOWNGRADE, blocks
-from tests.slurm.users import JobUser
+from tests.slurm.tools.cases import APART, BOTH, READY, Case
+from tests.slurm.tools.followed_guide import DOWNGRADE, blocks
+from tests.slurm.tools.users import JobUser
 from tests.vm.answers import Result
 from tests.vm.cases import Fault
 from tests.vm.cluster import GuestCluster

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from tests.slurm.cases import Run
-from tests.slurm.users import JobUser
+from tests.slurm.tools.cases import Run
+from tests.slurm.tools.users import JobUser
 from tests.vm.answers import files_of
 from tests.vm.cluster import FILES, NODES_UP, GuestCluster
 from tests.vm.machine import Machine

@@ -4,7 +4,7 @@ without the plugin and to captured ones at the same time."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.slurm.users import JobUser
+from tests.slurm.tools.users import JobUser
 from tests.vm.machine import MachineFailed
 from tests.vm.pair import PairCluster
 from tests.vm.pair_figures import Log

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from tests.slurm.capturing import Stream
+from tests.slurm.tools.capturing import Stream
 from tests.vm.answers import Account, event_words, ledger_faults
 
 STREAMS = {"out": "stdout", "err": "stderr"}  # by how its files are called

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.servers.progress import Progress
-from tests.slurm.cases import Run
+from tests.slurm.tools.cases import Run
 from tests.vm import leftovers
 from tests.vm.answers import Account, Result, summary
 from tests.vm.launch import LOGS, command_line, exit_code, prepared

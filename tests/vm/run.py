@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.servers.progress import Progress
-from tests.slurm.cases import Case, Run, compare_logs, difference
+from tests.slurm.tools.cases import Case, Run, compare_logs, difference
 from tests.vm import guide, leftovers
 from tests.vm.answers import Account, Result, event_words, ledger_faults, summary
 from tests.vm.cases import Fault, faults, table

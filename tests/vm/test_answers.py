@@ -4,7 +4,7 @@ import base64
 import json
 
 from logshipper_ingest.model.capture_account import LEDGER_COUNTS
-from tests.slurm.cluster import JobEnd
+from tests.slurm.tools.cluster import JobEnd
 from tests.vm.answers import (
     Account,
     Job,

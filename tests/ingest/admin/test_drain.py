@@ -13,9 +13,9 @@ from logshipper_ingest.admin import drain
 from logshipper_ingest.cli import main
 from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import NodeAgent, Proxy, entries_of
-from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.node_agents import NodeAgent, Proxy, entries_of
+from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 PRINTS = r"""
 import json

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import tests.tools.modelled_loki
+import tests.tools.fakes.modelled_loki
 from logshipper_ingest.admin.fsck import Fsck
 from logshipper_ingest.admin.fsck_findings import Examination, Fault
 from logshipper_ingest.agent.user_agent import take_lock
@@ -18,10 +18,10 @@ from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.store.marks_file import FILE
 from logshipper_observe.model.overlay import MarkChange, Overlay
-from tests.tools.node_agents import NodeAgent
-from tests.tools.other_users import needs_root
-from tests.tools.segment_factory import CaptureWriter
-from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captures.other_users import needs_root
+from tests.tools.captures.segment_factory import CaptureWriter
+from tests.tools.stores.node_agents import NodeAgent
+from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_another_database_is_moved_aside(node: ShippingNode) -> None:
 def test_unreadable_lines_of_the_quarantine(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", 900)
+    monkeypatch.setattr(tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", 900)
     capture = node.capture("job1", soon_ns())
     capture.lines(["x" * 1000, "short"])
     capture.close()

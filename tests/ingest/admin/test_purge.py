@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import tests.tools.modelled_loki
+import tests.tools.fakes.modelled_loki
 from logshipper.errors import ConfigError, LogshipperError, StoreError, UnknownJob
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.admin import purge_command
@@ -20,9 +20,9 @@ from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.spool.purge_pattern import pattern_of
 from logshipper_ingest.store.local_store import LocalStore
 from tests.servers.running import LokiServer
-from tests.tools.node_agents import NodeAgent, entries_of
-from tests.tools.segment_factory import CaptureWriter
-from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captures.segment_factory import CaptureWriter
+from tests.tools.stores.node_agents import NodeAgent, entries_of
+from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 SECRET = "hunter2"  # noqa: S105  nobody's
 PRINTS = """
@@ -290,7 +290,7 @@ def test_while_the_agent_runs_it_ships_first(
 
 
 def test_the_quarantine(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", 900)
+    monkeypatch.setattr(tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", 900)
     for job_id in ("job1", "job2"):
         capture = node.capture(job_id, soon_ns())
         capture.lines(["short", SECRET + "x" * 1000, "y" * 1000])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import tests.tools.modelled_loki
+import tests.tools.fakes.modelled_loki
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest import sqlite_file
 from logshipper_ingest.agent.user_agent import take_lock
@@ -25,9 +25,9 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.telegraf.unidentified import UnidentifiedFile
 from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.ingest.admin.test_purge import node, purge, purge_store
-from tests.tools.secret_oracle import SECRETS, Secret, has, holding
-from tests.tools.segment_factory import CaptureWriter
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.segment_factory import CaptureWriter
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
+from tests.tools.stress.secret_oracle import SECRETS, Secret, has, holding
 
 __all__ = ["node"]  # a fixture
 OTHER = "something else"
@@ -215,7 +215,9 @@ def test_a_node_has_it_nowhere(
     print_it(capture, secret)
     neighbour = node.capture("job2", soon_ns())
     neighbour.lines([OTHER])
-    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", 0)  # all of it is refused
+    monkeypatch.setattr(
+        tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", 0
+    )  # all of it is refused
     node.learn()
     node.ship()
     monkeypatch.undo()

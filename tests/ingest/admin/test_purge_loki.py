@@ -16,8 +16,8 @@ from logshipper_ingest.servers.logql import quoted
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.spool.purge_pattern import LinePattern, pattern_of
 from tests.servers.running import LokiServer
-from tests.tools.node_agents import NodeAgent, entries_of
-from tests.tools.secret_oracle import SECRETS, Secret, has
+from tests.tools.stores.node_agents import NodeAgent, entries_of
+from tests.tools.stress.secret_oracle import SECRETS, Secret, has
 
 CLUSTER = "forms"
 OTHER = "something else"

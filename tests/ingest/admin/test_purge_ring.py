@@ -10,10 +10,10 @@ import pytest
 from logshipper_ingest.config import agent_config
 from tests.servers.loki_ring import TENANT, LokiRing
 from tests.servers.places import ServerMissing
-from tests.tools.captured_runs import wait_until
-from tests.tools.conservation import line_of, spool
-from tests.tools.node_agents import NodeAgent, cluster, entries_of
-from tests.tools.ring_load import reader
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.node_agents import NodeAgent, cluster, entries_of
+from tests.tools.stress.conservation import line_of, spool
+from tests.tools.stress.ring_load import reader
 
 __all__ = ["cluster"]  # a fixture
 OLD_LINES, NEW_LINES = 300, 100  # of each stream; other jobs here print 200

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-import tests.tools.modelled_loki
+import tests.tools.fakes.modelled_loki
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from logshipper_ingest.admin.replay import ReplayClient, Replayer, ReplayResult, ReplaySelection
@@ -25,12 +25,12 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.state import quarantine_files
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import TIMEOUT_SECS
-from tests.tools.modelled_loki import throttled, unreachable
-from tests.tools.node_agents import NodeAgent, entries_of
-from tests.tools.segment_factory import SECOND_NS
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.segment_factory import SECOND_NS
+from tests.tools.fakes.modelled_loki import throttled, unreachable
 from tests.tools.sources import SOURCES
+from tests.tools.stores.node_agents import NodeAgent, entries_of
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 LIMIT = 1000  # bytes of a line that the modelled Loki takes
 PRINTS = """
@@ -47,14 +47,14 @@ class Killed(BaseException):
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
-    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    monkeypatch.setattr(tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", LIMIT)
     node = ShippingNode(tmp_path, settle_secs=0.01)
     yield node
     node.close()
 
 
 def take_long_lines(monkeypatch: pytest.MonkeyPatch, size: int = 1 << 20) -> None:
-    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", size)
+    monkeypatch.setattr(tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", size)
 
 
 def fill(node: ShippingNode, *, job_id: str = "job1", lines: int = 200) -> list[str]:
@@ -163,7 +163,7 @@ def test_what_loki_has_already_isnt_sent(
     """The agent was killed between quarantine and checkpoint, and brought the entries once the
     limit was gone."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
-    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    monkeypatch.setattr(tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", LIMIT)
     agent = NodeAgent(tmp_path / "agent", loki.url, cluster=cluster, host="n1")
     node = ShippingNode(tmp_path)
     try:
@@ -433,7 +433,7 @@ def test_a_loki_that_falters_is_tried_again(
 
 
 def test_users_tenants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", LIMIT)
+    monkeypatch.setattr(tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", LIMIT)
     node = ShippingNode(tmp_path, tenant_by="user")
     try:
         fill(node, lines=20)

@@ -13,11 +13,11 @@ import pytest
 from logshipper import fault_points
 from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool
 from logshipper_ingest.config.agent_config import AgentSection
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.node_agents import NodeAgent
-from tests.tools.segment_factory import CaptureWriter, make_ledger
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.segment_factory import CaptureWriter, make_ledger
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.stores.node_agents import NodeAgent
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 WAVE = 40  # captures
 SHOWN = 30  # in /metrics, at most

@@ -18,11 +18,11 @@ from logshipper.errors import LogshipperError
 from logshipper_ingest.agent.node_agent import NodeAgent as InProcess
 from logshipper_ingest.agent_start import running_agent
 from logshipper_ingest.config import agent_config
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.node_agents import NodeAgent
-from tests.tools.other_users import ANN, needs_root, ordinary_python
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.captures.other_users import ANN, needs_root, ordinary_python
+from tests.tools.fakes.faulty_server import FaultyServer, Said
 from tests.tools.sources import ROOT, SOURCES
+from tests.tools.stores.node_agents import NodeAgent
 from tests.tools.waiting import scaled
 
 NOWHERE = "http://127.0.0.1:1"

@@ -19,10 +19,10 @@ from logshipper_ingest.metrics.agent_metrics import exposition
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.spool.relay_process import relay_runs
 from tests.servers.running import LokiServer
-from tests.tools.conservation import Place, all_problems, balances_in_loki, spool
-from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
-from tests.tools.segment_factory import make_ledger
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.segment_factory import make_ledger
+from tests.tools.stores.node_agents import NodeAgent, client, cluster, entries_of
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
+from tests.tools.stress.conservation import Place, all_problems, balances_in_loki, spool
 
 __all__ = ["client", "cluster"]  # fixtures
 CAPTURES, LINES = 60, 10

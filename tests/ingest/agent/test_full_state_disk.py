@@ -13,12 +13,12 @@ from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.conservation import all_problems, balances_in_loki, line_of, places
-from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
-from tests.tools.other_users import needs_root
-from tests.tools.segment_factory import SECOND_NS, CaptureWriter, make_ledger
-from tests.tools.small_disk import fill, small_disk
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
+from tests.tools.captures.segment_factory import SECOND_NS, CaptureWriter, make_ledger
+from tests.tools.fakes.small_disk import fill, small_disk
+from tests.tools.stores.node_agents import NodeAgent, client, cluster, entries_of
+from tests.tools.stress.conservation import all_problems, balances_in_loki, line_of, places
 
 __all__ = ["client", "cluster"]  # fixtures
 LINES = 50

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import ROOT
 
 # three buffers as a round has them, again and again: how many new pages that takes, before and

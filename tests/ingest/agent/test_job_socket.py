@@ -26,8 +26,8 @@ from logshipper_ingest.agent import job_socket
 from logshipper_ingest.agent.job_socket import JobSocket, parse_request
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.sockets.peer import Peer, SchedulerJob, identify
-from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import (
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import (
     ANN,
     BEN,
     Forked,

@@ -16,8 +16,8 @@ from logshipper_ingest.agent.learner import BATCH_BYTES
 from logshipper_ingest.metrics.agent_metrics import exposition
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, SpoolPosition
-from tests.tools.segment_factory import make_ledger
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.segment_factory import make_ledger
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 SECOND_NS = 10**9
 

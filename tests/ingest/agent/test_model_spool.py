@@ -31,10 +31,10 @@ from logshipper_ingest.agent.node_agent import UNUSED_SECS, NodeAgent
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.spool.folder_removal import FolderRemoval
-from tests.tools.model_settings import model_settings
-from tests.tools.modelled_loki import ModelledLoki
-from tests.tools.segment_factory import CaptureWriter, age, make_ledger, memory_folder
-from tests.tools.shipping_node import one_stream_at_a_time
+from tests.tools.captures.segment_factory import CaptureWriter, age, make_ledger, memory_folder
+from tests.tools.fakes.modelled_loki import ModelledLoki
+from tests.tools.stores.shipping_node import one_stream_at_a_time
+from tests.tools.stress.model_settings import model_settings
 
 MAX_CAPTURES = 4
 Unlinked = Callable[[FolderRemoval, str, int], bool]

@@ -22,13 +22,13 @@ from logshipper_ingest.metrics.prometheus import PrometheusClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.store.local_store import LocalStore
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import Said
-from tests.tools.job_views import rule_in
-from tests.tools.node_agents import NodeAgent, Proxy, client, cluster, entries_of
-from tests.tools.other_users import ANN, BEN, needs_root, ordinary_python
-from tests.tools.segment_factory import CaptureWriter
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import ANN, BEN, needs_root, ordinary_python
+from tests.tools.captures.segment_factory import CaptureWriter
+from tests.tools.fakes.faulty_server import Said
 from tests.tools.sources import SOURCES
+from tests.tools.stores.job_views import rule_in
+from tests.tools.stores.node_agents import NodeAgent, Proxy, client, cluster, entries_of
 from tests.tools.waiting import scaled
 
 JOB = r"""

@@ -24,7 +24,7 @@ from logshipper_ingest.agent.node_spool import (
     prepare_capture,
 )
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection
-from tests.tools.other_users import ANN, BEN, as_user, error_names, needs_root
+from tests.tools.captures.other_users import ANN, BEN, as_user, error_names, needs_root
 from tests.tools.sources import ROOT
 
 ME = os.getuid()

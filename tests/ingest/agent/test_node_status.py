@@ -14,9 +14,9 @@ from logshipper_ingest.agent import node_status
 from logshipper_ingest.agent.node_status import SCHEMA, status
 from logshipper_ingest.cli import main
 from logshipper_ingest.config import agent_config
-from tests.tools.modelled_loki import rejection
-from tests.tools.segment_factory import make_ledger
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.segment_factory import make_ledger
+from tests.tools.fakes.modelled_loki import rejection
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 SECOND_NS = 10**9
 HOUR_NS = 3600 * SECOND_NS

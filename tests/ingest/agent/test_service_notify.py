@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.agent.service_notify import ServiceNotifier
-from tests.tools.captured_runs import TIMEOUT_SECS
-from tests.tools.node_agents import NodeAgent
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import ROOT
+from tests.tools.stores.node_agents import NodeAgent
 
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
 

@@ -20,8 +20,12 @@ from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.segment_reader import list_segments
 from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.conservation import (
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.segment_factory import SECOND_NS, CaptureWriter
+from tests.tools.fakes.faulty_server import Said
+from tests.tools.stores.node_agents import NodeAgent, Proxy, cluster, entries_of
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
+from tests.tools.stress.conservation import (
     Place,
     all_problems,
     balances_in_loki,
@@ -29,10 +33,6 @@ from tests.tools.conservation import (
     refused_in,
     spool,
 )
-from tests.tools.faulty_server import Said
-from tests.tools.node_agents import NodeAgent, Proxy, cluster, entries_of
-from tests.tools.segment_factory import SECOND_NS, CaptureWriter
-from tests.tools.shipping_node import ShippingNode, soon_ns
 
 __all__ = ["cluster"]  # a fixture
 BETWEEN_SINKS = {"sinks_differ": 1}  # a fault point, by how often it is come to

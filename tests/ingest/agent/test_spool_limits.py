@@ -26,11 +26,11 @@ from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import NodeAgent, Proxy, entries_of
-from tests.tools.other_users import needs_root
-from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
-from tests.tools.small_disk import fill, small_disk
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.small_disk import fill, small_disk
+from tests.tools.stores.node_agents import NodeAgent, Proxy, entries_of
+from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 MB = 1_000_000
 LIMITS = AgentSection(

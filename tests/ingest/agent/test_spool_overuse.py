@@ -21,11 +21,11 @@ from logshipper_ingest.spool.folder_removal import TAKEN
 from logshipper_ingest.spool.folder_size import FEW_ENTRIES, FolderSize
 from logshipper_ingest.spool.learning import TAKEN_AWAY
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import NodeAgent, entries_of
-from tests.tools.other_users import Forked, needs_root
-from tests.tools.segment_factory import CaptureWriter
-from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import Forked, needs_root
+from tests.tools.captures.segment_factory import CaptureWriter
+from tests.tools.stores.node_agents import NodeAgent, entries_of
+from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, soon_ns
 from tests.tools.waiting import scaled
 
 MB = 1 << 20

@@ -23,7 +23,7 @@ from logshipper_ingest.agent.user_agent import Agent, AgentLog, serve, take_lock
 from logshipper_ingest.agent_start import LOCK_FILE, running_agent, start
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import IngestOutcome, LocalStore
-from tests.tools.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.captures.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled, wait_until
 

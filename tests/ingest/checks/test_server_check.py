@@ -33,10 +33,10 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.prometheus import Target
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.other_users import needs_root
-from tests.tools.tls_gateway import Authority
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.fakes.tls_gateway import Authority
 
 OK_METRICS = Said(200, b"x 1\n", {"Content-Type": "text/plain; version=0.0.4"})
 

@@ -19,7 +19,9 @@ from logshipper_ingest.config.metrics_access import MetricsAccess
 from logshipper_ingest.metrics import metrics_server
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.metrics_server import MetricsServer
-from tests.tools.access_setup import (
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.tls_gateway import Pair, locked
+from tests.tools.stores.access_setup import (
     BASIC,
     PASSWORD,
     Certificates,
@@ -27,8 +29,6 @@ from tests.tools.access_setup import (
     plain_environment,
     secret,
 )
-from tests.tools.captured_runs import wait_until
-from tests.tools.tls_gateway import Pair, locked
 from tests.tools.waiting import scaled
 
 __all__ = ["certificates", "plain_environment"]  # fixtures

@@ -13,9 +13,9 @@ from logshipper.start.cli import main
 from logshipper_ingest.config import site
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_observe.base.waiting import Watch
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.reading_store import training
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.stores.reading_store import training
 
 LOKI = "https://loki.example.org"
 

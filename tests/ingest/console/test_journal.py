@@ -20,10 +20,10 @@ from logshipper_ingest.console.journal import MAX_FIELD_BYTES, MAX_MESSAGE_BYTES
 from logshipper_ingest.console.service_log import Kind, LastNotice, LogLine, Notice, write_line
 from logshipper_ingest.console.throttled_log import ThrottledLog
 from tests.ingest.console.test_service_log import stderr
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.node_agents import NodeAgent
-from tests.tools.other_users import needs_root
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.captures.other_users import needs_root
 from tests.tools.sources import ROOT
+from tests.tools.stores.node_agents import NodeAgent
 
 JOURNALD = Path("/lib/systemd/systemd-journald")
 HOSTILE = "a job is called\nPRIORITY=0\n\x1b[1mLOGSHIPPER_JOB=9\n"

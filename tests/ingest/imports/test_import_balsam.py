@@ -17,7 +17,7 @@ from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import Allocation
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Overlay
-from tests.tools.import_tools import RECORDED, Import, contents, store, take
+from tests.tools.stores.import_tools import RECORDED, Import, contents, store, take
 
 SITE = RECORDED / "balsam"
 NS = 10**9

@@ -16,8 +16,8 @@ from logshipper.start.cli import main
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.plain_json import MAX_DEPTH
 from logshipper_ingest.imports.source_file import SourceFile, Unreadable
-from tests.tools.captured_runs import wait_until
-from tests.tools.import_tools import contents, store
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.import_tools import contents, store
 
 __all__ = ["store"]  # fixture
 Json = Any  # Any: JSON

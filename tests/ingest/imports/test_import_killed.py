@@ -12,9 +12,9 @@ import pytest
 from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Overlay
-from tests.tools import crashing
-from tests.tools.import_tools import RECORDED, contents, store
 from tests.tools.sources import ROOT
+from tests.tools.stores.import_tools import RECORDED, contents, store
+from tests.tools.stress import crashing
 from tests.tools.waiting import scaled
 
 __all__ = ["store"]  # fixture

@@ -24,9 +24,9 @@ from logshipper_ingest.model.job import NAME
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.words import STATES, state_of
 from logshipper_observe.model.overlay import Overlay
-from tests.tools.captured_runs import wait_until
-from tests.tools.import_tools import RECORDED, Import, contents, store, take
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.import_tools import RECORDED, Import, contents, store, take
+from tests.tools.stores.reading_store import SpooledCapture
 from tests.tools.waiting import scaled
 
 RUN = RECORDED / "qcg"

@@ -14,8 +14,8 @@ from logshipper.start.cli import main
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Overlay
-from tests.tools.captured_runs import wait_until
-from tests.tools.import_tools import RECORDED, Import, contents, store, take
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.import_tools import RECORDED, Import, contents, store, take
 from tests.tools.waiting import scaled
 
 RUNS = RECORDED / "xt"

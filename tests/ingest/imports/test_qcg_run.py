@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.tools.captured_runs import Home, wait_until
-from tests.tools.import_tools import contents
+from tests.tools.captures.captured_runs import Home, wait_until
 from tests.tools.sources import ROOT
+from tests.tools.stores.import_tools import contents
 from tests.tools.tools_of_others import python_of
 from tests.tools.waiting import scaled
 

@@ -17,10 +17,10 @@ import pytest
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config import agent_config
 from tests.servers.running import InfluxdbServer, LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import NodeAgent, cluster
-from tests.tools.segment_factory import SECOND_NS, CaptureWriter
-from tests.tools.tls_gateway import Authority
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.segment_factory import SECOND_NS, CaptureWriter
+from tests.tools.fakes.tls_gateway import Authority
+from tests.tools.stores.node_agents import NodeAgent, cluster
 
 __all__ = ["cluster"]  # a fixture
 RECORDS = 300

@@ -32,7 +32,7 @@ from logshipper_ingest.servers.loki_push import encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey
 from logshipper_ingest.shipping.quarantine import Refusal
 from tests.servers.running import InfluxdbServer
-from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.fakes.faulty_server import FaultyServer, Said
 
 BEGIN_NS = 1_700_000_000_000_000_000
 ODD = {

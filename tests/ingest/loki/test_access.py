@@ -18,7 +18,10 @@ from logshipper_ingest.config import agent_config
 from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer
-from tests.tools.access_setup import (
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.fakes.tls_gateway import Gateway, Wire
+from tests.tools.stores.access_setup import (
     BASIC,
     LABELS,
     NEXT_TOKEN,
@@ -32,10 +35,7 @@ from tests.tools.access_setup import (
     secret,
     with_certificate,
 )
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.node_agents import NodeAgent, entries_of
-from tests.tools.tls_gateway import Gateway, Wire
+from tests.tools.stores.node_agents import NodeAgent, entries_of
 
 __all__ = ["certificates", "plain_environment"]  # fixtures
 

@@ -12,7 +12,9 @@ from logshipper.errors import PushError, QueryError, RejectedPushError, Retryabl
 from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.servers.call_failures import hidden
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.tools.access_setup import (
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.fakes.tls_gateway import Gateway, Wire, locked
+from tests.tools.stores.access_setup import (
     LABELS,
     NEXT_TOKEN,
     PAGE,
@@ -24,8 +26,6 @@ from tests.tools.access_setup import (
     plain_environment,
     secret,
 )
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.tls_gateway import Gateway, Wire, locked
 
 __all__ = ["certificates", "plain_environment"]  # fixtures
 

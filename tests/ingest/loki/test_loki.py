@@ -12,7 +12,7 @@ from logshipper_ingest.loki.client import MAX_RANGE_NS, Entry, LokiClient
 from logshipper_ingest.servers.loki_push import assemble, compress, encode_block, encode_metadata
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
+from tests.tools.captures.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
 HOUR_NS = 3600 * 10**9

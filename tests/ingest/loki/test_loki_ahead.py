@@ -12,9 +12,9 @@ from logshipper_ingest.loki.finding import SeriesValue
 from logshipper_ingest.model.job import SHIPPED_UNRESPONSIVE_NS
 from logshipper_observe.model.job_events import EventSelection, StateEvent, events_of
 from logshipper_observe.model.overlay import Overlay
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_pushing import JOB, Pushing, open_store
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_pushing import JOB, Pushing, open_store
 
 JOBS = 120
 BEAT = {"event": "heartbeat", "mode": "enabled", "lines": 1}

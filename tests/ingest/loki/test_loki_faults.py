@@ -16,7 +16,7 @@ from logshipper.errors import PushError, QueryError, RejectedPushError, Retryabl
 from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.servers.call_failures import MAX_EXCERPT_CHARS
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.tools.faulty_server import FaultyServer, Said, requests_of
+from tests.tools.fakes.faulty_server import FaultyServer, Said, requests_of
 from tests.tools.waiting import scaled
 
 LABELS = {"cluster": "local"}

@@ -15,11 +15,11 @@ from logshipper_ingest.loki.seen import ReadHistory
 from logshipper_ingest.model.capture_id import CaptureId
 from logshipper_ingest.model.job import Position
 from logshipper_ingest.servers.loki_push import Entry
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
-from tests.tools.model_settings import examples
-from tests.tools.segment_factory import SECOND_NS as NS
-from tests.tools.segment_factory import make_ledger
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import make_ledger
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
+from tests.tools.stress.model_settings import examples
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_job import pieces, push_spool
-from tests.tools.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
-from tests.tools.model_settings import examples
-from tests.tools.reading_store import SpooledCapture, assert_spans, training
-from tests.tools.segment_factory import SECOND_NS as NS
-from tests.tools.segment_factory import CaptureWriter, make_ledger
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import CaptureWriter, make_ledger
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_job import pieces, push_spool
+from tests.tools.stores.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, read, texts
+from tests.tools.stores.reading_store import SpooledCapture, assert_spans, training
+from tests.tools.stress.model_settings import examples
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.loki_job import push_spool
-from tests.tools.reading_store import SpooledCapture, training
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.reading_store import SpooledCapture, training
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 

@@ -13,9 +13,9 @@ from logshipper_ingest.loki.finding import SeriesValue
 from logshipper_ingest.model.job import JOB_ENDED
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.base.words import utc
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
 
 HOST = "controller"
 # of a capture, as its node says (Any: JSON)

@@ -19,7 +19,7 @@ from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_LOGGED,
 from logshipper_ingest.metrics.job_series import SLURM_END, number_text
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
 from logshipper_ingest.model.ledger import COLUMNS
-from tests.tools.job_views import (
+from tests.tools.stores.job_views import (
     SECOND,
     START_NS,
     FakeCapture,
@@ -29,7 +29,7 @@ from tests.tools.job_views import (
     rule_in,
     samples,
 )
-from tests.tools.model_settings import examples
+from tests.tools.stress.model_settings import examples
 
 CAPTURE: Labels = (("attempt", "1"), ("step", ""), ("task", "0"))
 

@@ -19,12 +19,12 @@ from logshipper_ingest.metrics.remote_write import PROBE
 from tests.ingest.metrics.test_remote_write import HOUR_MS, RECEIVER, Sender
 from tests.servers.running import PrometheusServer
 from tests.servers.victoria_metrics import VictoriaMetricsServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.node_agents import NodeAgent, Proxy
-from tests.tools.other_users import needs_root
-from tests.tools.push_decoder import decode_write, decompress
-from tests.tools.small_disk import fill, small_disk
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.fakes.push_decoder import decode_write, decompress
+from tests.tools.fakes.small_disk import fill, small_disk
+from tests.tools.stores.node_agents import NodeAgent, Proxy
 from tests.tools.waiting import scaled
 
 CLUSTER = "long-term"

@@ -13,9 +13,9 @@ from logshipper_ingest.metrics.remote_write import DROP_REASONS, MAX_OFF_SECS, M
 from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE
 from logshipper_ingest.model.ledger import COLUMNS
 from logshipper_ingest.model.ranks import REASONS, alphabetical_code, rank
-from tests.tools.exported_metrics import exported
-from tests.tools.job_views import FakeCapture, job_metrics
 from tests.tools.sources import ROOT
+from tests.tools.stores.exported_metrics import exported
+from tests.tools.stores.job_views import FakeCapture, job_metrics
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
 JOB_LABELS = {"cluster", "job_id"}

@@ -22,8 +22,8 @@ from logshipper_ingest.model.ranks import json_path, unfit
 from logshipper_ingest.model.x_axis import MAX_KEYS, XAxis, merge_all
 from tests.servers.debian_package import PROMETHEUS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.job_views import SECOND, START_NS, FakeCapture, job_metrics, rule_in
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.job_views import SECOND, START_NS, FakeCapture, job_metrics, rule_in
 from tests.tools.waiting import scaled
 
 SCRAPED_WITHIN_SECS = 30.0

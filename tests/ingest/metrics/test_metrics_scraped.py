@@ -17,7 +17,9 @@ from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.metrics.prometheus import PrometheusClient
 from tests.ingest.metrics.test_metrics_docs import JOB_LABELS, code, rows
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.access_setup import (
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.stores.access_setup import (
     PASSWORD,
     Certificates,
     certificates,
@@ -25,9 +27,7 @@ from tests.tools.access_setup import (
     secret,
     with_certificate,
 )
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.node_agents import NodeAgent
+from tests.tools.stores.node_agents import NodeAgent
 
 __all__ = ["certificates", "plain_environment"]  # fixtures
 EXPIRE_SECS = 8.0

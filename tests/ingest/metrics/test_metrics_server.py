@@ -19,8 +19,8 @@ from logshipper_ingest.metrics import metrics_server
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import MetricsServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.job_views import FakeCapture, job_metrics
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.job_views import FakeCapture, job_metrics
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 

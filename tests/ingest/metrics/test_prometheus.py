@@ -9,8 +9,8 @@ import pytest
 from logshipper.errors import QueryError
 from logshipper_ingest.metrics.prometheus import PrometheusClient, Target
 from tests.servers.running import PrometheusServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.faulty_server import FaultyServer, Said
 
 METRICS = b'# TYPE steps gauge\nsteps{job_id="7",key="val/loss"} 3\nsteps{job_id="8",key="a\\"b\\\\\\n"} NaN\n'
 

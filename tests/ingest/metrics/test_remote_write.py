@@ -37,11 +37,11 @@ from logshipper_ingest.model.ranks import escape
 from logshipper_ingest.servers.loki_push import compress
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.access_setup import PASSWORD, secret
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.node_agents import NodeAgent
-from tests.tools.push_decoder import Written, decode_write, decompress
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.fakes.push_decoder import Written, decode_write, decompress
+from tests.tools.stores.access_setup import PASSWORD, secret
+from tests.tools.stores.node_agents import NodeAgent
 
 RECEIVER = ("--web.enable-remote-write-receiver",)
 TAKEN = Said(204)

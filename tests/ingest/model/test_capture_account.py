@@ -15,7 +15,7 @@ from logshipper_ingest.model.capture_account import (
 )
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
 from logshipper_ingest.model.x_axis import XAxis
-from tests.tools.segment_factory import SECOND_NS, START_NS, make_ledger
+from tests.tools.captures.segment_factory import SECOND_NS, START_NS, make_ledger
 
 
 def take(account: CaptureAccount, rows: Rows, record: Json, time_ns: int) -> None:

@@ -18,9 +18,9 @@ from logshipper_ingest.metrics.agent_metrics import exposition
 from logshipper_ingest.model.capture_account import NOT_A_JOBS, CaptureAccount, Rows
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.state.checkpoints import read_state
-from tests.tools.model_settings import model_settings
-from tests.tools.segment_factory import memory_folder
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.segment_factory import memory_folder
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
+from tests.tools.stress.model_settings import model_settings
 
 WHOLES = st.sampled_from(
     [0, 1, -1, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63), 10**400]

@@ -12,8 +12,8 @@ from logshipper_ingest.model.courses import Trend
 from logshipper_ingest.model.metadata_keys import Path, order
 from logshipper_ingest.model.ranks import alphabetical_code, json_path, rule_of
 from logshipper_ingest.model.x_axis import XAxis, merge_all
-from tests.tools.job_views import FakeCapture, answer, auto_ranks, job_metrics, rule_in
-from tests.tools.model_settings import examples
+from tests.tools.stores.job_views import FakeCapture, answer, auto_ranks, job_metrics, rule_in
+from tests.tools.stress.model_settings import examples
 
 KEYS: tuple[Path, ...] = (
     *(("a",), ("b",), ("val/acc",), ("progress",), ("epoch",), ("äz",), ("öa",)),

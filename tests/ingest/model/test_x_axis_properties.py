@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from logshipper_ingest.model.key_reports import KeyReport
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.x_axis import MAX_WHOLE, XAxis, XChoice, merge_all
-from tests.tools.model_settings import examples
+from tests.tools.stress.model_settings import examples
 
 Number: TypeAlias = int | float
 Record: TypeAlias = dict[str, object]

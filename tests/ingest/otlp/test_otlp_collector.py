@@ -11,9 +11,9 @@ import pytest
 
 from tests.servers.otel_collector import OtelCollector, StoredRecord
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import cluster
-from tests.tools.otlp_sites import KILLED_AT, NumberedLine, OtlpSite, by_stream
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.node_agents import cluster
+from tests.tools.stores.otlp_sites import KILLED_AT, NumberedLine, OtlpSite, by_stream
 
 __all__ = ["cluster"]  # a fixture
 LINES = 1500

@@ -32,8 +32,8 @@ from logshipper_ingest.otlp.otlp_sink import OtlpSink
 from logshipper_ingest.servers.loki_push import encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey
 from logshipper_ingest.shipping.quarantine import Refusal
-from tests.tools.captured_runs import wait_until
-from tests.tools.faulty_server import Asked, FaultyServer, Said
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.faulty_server import Asked, FaultyServer, Said
 
 PAIRS = {"job_id": "4711", "user": "ann", "task": "0", "attempt": "1"}
 LOG = StreamKey("stdout", "log", host="n1", shard="1")

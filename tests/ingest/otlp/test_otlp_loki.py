@@ -12,9 +12,9 @@ import pytest
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import client, cluster
-from tests.tools.otlp_sites import KILLED_AT, NumberedLine, OtlpSite, begin_ns, by_stream
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.node_agents import client, cluster
+from tests.tools.stores.otlp_sites import KILLED_AT, NumberedLine, OtlpSite, begin_ns, by_stream
 
 __all__ = ["client", "cluster"]  # fixtures
 LINES = 1500

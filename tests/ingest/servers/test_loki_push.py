@@ -19,8 +19,8 @@ from logshipper_ingest.servers.loki_push import (
     encode_push,
     to_utf8,
 )
-from tests.tools.model_settings import examples
-from tests.tools.push_decoder import Pushed, decode, decompress
+from tests.tools.fakes.push_decoder import Pushed, decode, decompress
+from tests.tools.stress.model_settings import examples
 
 LABELS = {"cluster": "local", "kind": "log"}
 SECOND_NS = 1_000_000_000

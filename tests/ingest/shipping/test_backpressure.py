@@ -12,9 +12,9 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping import delivery
 from tests.servers.running import LokiServer
-from tests.tools.modelled_loki import rejection, throttled
-from tests.tools.node_agents import NodeAgent, entries_of
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.fakes.modelled_loki import rejection, throttled
+from tests.tools.stores.node_agents import NodeAgent, entries_of
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 STREAM_LIMIT = (
     "maximum active stream limit exceeded when trying to create stream {...}, reduce the number of active streams "

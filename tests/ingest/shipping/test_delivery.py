@@ -22,8 +22,8 @@ from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Refusal
 from logshipper_ingest.spool.capture_folder import Identity
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.modelled_loki import HOUR_NS, ModelledLoki, rejection, throttled, unreachable
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.fakes.modelled_loki import HOUR_NS, ModelledLoki, rejection, throttled, unreachable
 from tests.tools.waiting import scaled
 
 SECOND_NS = 10**9

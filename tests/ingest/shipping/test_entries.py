@@ -24,7 +24,7 @@ from logshipper_ingest.shipping.entries import (
     with_replay,
 )
 from logshipper_ingest.spool.capture_folder import Identity
-from tests.tools.push_decoder import Pushed, decode
+from tests.tools.fakes.push_decoder import Pushed, decode
 
 T0 = 1_750_000_000_000_000_000
 HOUR_NS = 3600 * 10**9

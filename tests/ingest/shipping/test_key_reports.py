@@ -14,8 +14,8 @@ from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.ranks import alphabetical_code, rank
 from logshipper_ingest.shipping.followed_capture import FIRST_REPORT_NS, REPORT_NS
-from tests.tools.segment_factory import SECOND_NS, CaptureWriter
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.segment_factory import SECOND_NS, CaptureWriter
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 
 @pytest.fixture

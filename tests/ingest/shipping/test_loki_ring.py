@@ -15,11 +15,12 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.loki_ring import MEMBERS, LokiRing
 from tests.servers.places import ServerMissing
-from tests.tools import ring_load
-from tests.tools.conservation import all_problems, balances_in_loki, spool, verdict
-from tests.tools.node_agents import NodeAgent, cluster, entries_of
-from tests.tools.other_users import needs_root
-from tests.tools.ring_load import (
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.small_disk import small_disk
+from tests.tools.stores.node_agents import NodeAgent, cluster, entries_of
+from tests.tools.stress import ring_load
+from tests.tools.stress.conservation import all_problems, balances_in_loki, spool, verdict
+from tests.tools.stress.ring_load import (
     FAULTS,
     FULL_DISK,
     PAUSE_SECS,
@@ -28,7 +29,6 @@ from tests.tools.ring_load import (
     RingNode,
     meet,
 )
-from tests.tools.small_disk import small_disk
 from tests.tools.waiting import wait_until
 
 __all__ = ["cluster"]  # a fixture

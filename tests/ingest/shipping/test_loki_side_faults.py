@@ -22,8 +22,13 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry, assemble, compress, encode_block
 from logshipper_ingest.state.checkpoints import read_state
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.conservation import (
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.captures.segment_factory import HOUR_NS
+from tests.tools.fakes.faulty_server import Said
+from tests.tools.fakes.push_decoder import decompress, fields
+from tests.tools.sources import INGEST, LOGSHIPPER, ROOT
+from tests.tools.stores.node_agents import NodeAgent, Proxy, client, cluster, entries_of
+from tests.tools.stress.conservation import (
     Place,
     all_problems,
     balances_in_loki,
@@ -32,11 +37,6 @@ from tests.tools.conservation import (
     places,
     spool,
 )
-from tests.tools.faulty_server import Said
-from tests.tools.node_agents import NodeAgent, Proxy, client, cluster, entries_of
-from tests.tools.push_decoder import decompress, fields
-from tests.tools.segment_factory import HOUR_NS
-from tests.tools.sources import INGEST, LOGSHIPPER, ROOT
 
 __all__ = ["client", "cluster"]  # fixtures
 LINES = 300
@@ -257,7 +257,7 @@ def test_the_clock_is_set_back_and_forward(
         os.replace(tmp_path / "new", clock)
 
     def by(program: str) -> list[str]:
-        return [sys.executable, "-m", "tests.tools.stepped_clock", str(clock), program]
+        return [sys.executable, "-m", "tests.tools.fakes.stepped_clock", str(clock), program]
 
     set_clock(0)
     with agent.start(by=by("logshipper-agent")):

@@ -29,11 +29,11 @@ from logshipper.errors import PushError, RejectedPushError, StoreError
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.shipping import delivery
 from logshipper_ingest.shipping import quarantine as quarantine_module
-from tests.tools.model_settings import model_settings
-from tests.tools.modelled_loki import NAME, ModelledLoki, rejection, throttled, unreachable
-from tests.tools.push_decoder import Pushed
-from tests.tools.segment_factory import make_ledger, memory_folder
-from tests.tools.shipping_node import NodeCapture, ShippingNode, one_stream_at_a_time
+from tests.tools.captures.segment_factory import make_ledger, memory_folder
+from tests.tools.fakes.modelled_loki import NAME, ModelledLoki, rejection, throttled, unreachable
+from tests.tools.fakes.push_decoder import Pushed
+from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, one_stream_at_a_time
+from tests.tools.stress.model_settings import model_settings
 
 MINUTE_NS = 60 * 10**9
 BAD = "no Loki takes this"

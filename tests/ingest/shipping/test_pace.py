@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper_ingest.shipping.pace import LEAST_BYTES_PER_SEC, START_BYTES_PER_SEC, Pace
-from tests.tools.shared_limit import LIMIT, after_an_outage
+from tests.tools.stores.shared_limit import LIMIT, after_an_outage
 
 MOST = 4_000_000.0
 MB = 1_000_000

@@ -25,11 +25,11 @@ from logshipper_ingest.shipping.ship_loop import FULL_ROUND_BYTES, ship_until, w
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.state.checkpoints import CaptureCheckpoint
-from tests.tools.captured_runs import wait_until
-from tests.tools.modelled_loki import HOUR_NS, unreachable
-from tests.tools.push_decoder import Pushed
-from tests.tools.segment_factory import SECOND_NS, make_ledger
-from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.segment_factory import SECOND_NS, make_ledger
+from tests.tools.fakes.modelled_loki import HOUR_NS, unreachable
+from tests.tools.fakes.push_decoder import Pushed
+from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, soon_ns
 from tests.tools.waiting import scaled
 
 REPLAY = 'replay="'

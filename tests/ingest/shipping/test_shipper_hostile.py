@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.modelled_loki import HOUR_NS
-from tests.tools.other_users import needs_root
-from tests.tools.shipping_node import ShippingNode
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.modelled_loki import HOUR_NS
+from tests.tools.stores.shipping_node import ShippingNode
 
 SECOND_NS = 10**9
 MINUTE_NS = 60 * SECOND_NS

@@ -33,10 +33,10 @@ from logshipper_ingest.slurm import states as slurm_states
 from logshipper_ingest.slurm.states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
 from logshipper_ingest.slurm.waiting import FILE, WaitingEnds, read_counts
 from logshipper_ingest.state.checkpoints import Checkpoints
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_pushing import Pushing
-from tests.tools.modelled_loki import ModelledLoki, Stored, throttled, unreachable
-from tests.tools.other_users import needs_root
+from tests.tools.captures.other_users import needs_root
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.fakes.modelled_loki import ModelledLoki, Stored, throttled, unreachable
+from tests.tools.stores.loki_pushing import Pushing
 
 NS = 10**9
 HOUR_NS = 3600 * NS

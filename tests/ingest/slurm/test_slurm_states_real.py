@@ -11,8 +11,8 @@ import pytest
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import wait_until
-from tests.tools.node_agents import NodeAgent, entries_of
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.stores.node_agents import NodeAgent, entries_of
 
 NS = 10**9
 JOB = "4711"

@@ -11,8 +11,8 @@ from logshipper_ingest.model.job import IngestOutcome
 from logshipper_ingest.spool import folder_removal
 from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.store.local_store import LocalStore
-from tests.tools.other_users import ANN, as_user, error_names, needs_root
-from tests.tools.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.captures.other_users import ANN, as_user, error_names, needs_root
+from tests.tools.captures.segment_factory import CaptureWriter, age, make_capture
 
 
 class Spool:

@@ -17,9 +17,9 @@ from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.shipping import shares
 from logshipper_ingest.spool import segment_reader
 from logshipper_ingest.spool.capture_folder import CaptureFolder
-from tests.tools.other_users import needs_root
-from tests.tools.segment_factory import CaptureWriter
-from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.captures.other_users import needs_root
+from tests.tools.captures.segment_factory import CaptureWriter
+from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 HOSTILE, HONEST, OTHER = 12345, 12346, 12347
 CPU_SECS = 10.0  # of one case; they take some tenths

@@ -23,8 +23,8 @@ from logshipper.spool import segment, segment_writer
 from logshipper.spool.segment import Kind, Stream
 from logshipper.spool.segment_writer import SegmentWriter
 from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, SpoolPosition
-from tests.tools.model_settings import model_settings
-from tests.tools.segment_factory import memory_folder
+from tests.tools.captures.segment_factory import memory_folder
+from tests.tools.stress.model_settings import model_settings
 
 SEGMENT_BYTES = 400  # so that a few frames are a segment
 MANY = 1 << 40

@@ -14,8 +14,8 @@ from logshipper.spool.captures import note_end, started_of
 from logshipper_ingest.spool import relay_process
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.relay_process import relay_runs
-from tests.tools.other_users import needs_root
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.other_users import needs_root
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 from tests.tools.waiting import wait_until
 
 

@@ -20,7 +20,7 @@ from logshipper_ingest.spool.segment_reader import (
     SegmentReader,
     SpoolPosition,
 )
-from tests.tools.segment_factory import CaptureWriter
+from tests.tools.captures.segment_factory import CaptureWriter
 
 MANY = 1 << 40  # bytes: all that is there
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from logshipper.spool import segment
 from logshipper.spool.segment import FILE_HEADER_BYTES, Kind, Stream
 from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, SpoolPosition
-from tests.tools.model_settings import examples
-from tests.tools.segment_factory import memory_folder
+from tests.tools.captures.segment_factory import memory_folder
+from tests.tools.stress.model_settings import examples
 
 
 class Placed(NamedTuple):

@@ -17,10 +17,10 @@ import logshipper
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
 from logshipper_ingest.spool.segment_reader import SegmentReader
 from tests.servers.running import LokiServer
-from tests.tools.captured_runs import Home, wait_until
-from tests.tools.node_agents import NodeAgent, cluster
-from tests.tools.segment_factory import SECOND_NS, CaptureWriter
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.captured_runs import Home, wait_until
+from tests.tools.captures.segment_factory import SECOND_NS, CaptureWriter
+from tests.tools.stores.node_agents import NodeAgent, cluster
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 from tests.tools.waiting import scaled
 
 __all__ = ["cluster"]  # a fixture

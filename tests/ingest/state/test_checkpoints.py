@@ -23,7 +23,7 @@ from logshipper_ingest.state.checkpoints import (
     Counts,
     read_state,
 )
-from tests.tools.segment_factory import make_ledger
+from tests.tools.captures.segment_factory import make_ledger
 
 DAY_NS = 86400 * 10**9
 IDENTITY = Identity(

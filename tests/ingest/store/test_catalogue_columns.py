@@ -17,8 +17,8 @@ from logshipper_ingest.store.job_history import EVENTS, MAX_BYTES, JobHistory
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.analytics.job_tasks import tasks_of
 from logshipper_observe.model.job_events import EventSelection, events_of
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store
-from tests.tools.secret_oracle import holding
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
+from tests.tools.stress.secret_oracle import holding
 
 __all__ = ["ask", "store"]  # fixtures
 JOBS = 30  # some of each kind that `grow` makes

@@ -12,7 +12,7 @@ from logshipper_ingest.model.imported import (
     ImportedRecord,
 )
 from logshipper_ingest.store.imported_masks import without_secrets
-from tests.tools.shaped_secrets import PRINTED, Printed, revealed
+from tests.tools.captures.shaped_secrets import PRINTED, Printed, revealed
 
 
 def job_with(text: str) -> ImportedJob:

@@ -16,8 +16,7 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
-from tests.tools.reading_store import assert_spans
-from tests.tools.segment_factory import (
+from tests.tools.captures.segment_factory import (
     SECOND_NS,
     START_NS,
     CaptureWriter,
@@ -26,6 +25,7 @@ from tests.tools.segment_factory import (
     make_capture,
     make_ledger,
 )
+from tests.tools.stores.reading_store import assert_spans
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 R19 = (

@@ -21,9 +21,9 @@ from logshipper_ingest.store import intake
 from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.job_db import JobWriter
 from logshipper_ingest.store.local_store import IngestOutcome, LocalStore
-from tests.tools import crashing
-from tests.tools.segment_factory import CaptureWriter, age, make_capture
+from tests.tools.captures.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
+from tests.tools.stress import crashing
 from tests.tools.waiting import scaled
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
@@ -633,7 +633,7 @@ def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(
 
 
 def killed(flag: Path, point: str, times: int, *words: str) -> bool:
-    """Runs a program of tests.tools.crashing; whether it came to the point, and was killed
+    """Runs a program of tests.tools.stress.crashing; whether it came to the point, and was killed
     there."""
     result = subprocess.run(
         crashing.command(point, times, flag, *words),

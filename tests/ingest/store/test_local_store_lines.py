@@ -18,8 +18,8 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.store import job_db, job_reader
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore, LogLine, Position
-from tests.tools.model_settings import examples
-from tests.tools.segment_factory import CaptureWriter, memory_folder
+from tests.tools.captures.segment_factory import CaptureWriter, memory_folder
+from tests.tools.stress.model_settings import examples
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.tools.captured_runs import Home
-from tests.tools.shipping_node import ShippingNode
+from tests.tools.captures.captured_runs import Home
 from tests.tools.sources import ROOT
+from tests.tools.stores.shipping_node import ShippingNode
 
 WRITTEN = ROOT / "tests" / "stores" / "0.1.0"
 # Any: what its commands printed

@@ -14,9 +14,9 @@ from logshipper.spool import captures
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Overlay
-from tests.tools.captured_runs import Home, wait_until
-from tests.tools.import_tools import RECORDED
-from tests.tools.other_users import needs_root
+from tests.tools.captures.captured_runs import Home, wait_until
+from tests.tools.captures.other_users import needs_root
+from tests.tools.stores.import_tools import RECORDED
 from tests.tools.waiting import scaled
 
 FOREIGN = {

@@ -19,10 +19,10 @@ from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.spool.capture_folder import Identity
 from logshipper_ingest.spool.purge_pattern import pattern_of
 from logshipper_ingest.store.local_store import LocalStore
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_job import push_spool
-from tests.tools.loki_pushing import BOTH, JOB, open_store
-from tests.tools.segment_factory import START_NS, CaptureWriter
+from tests.tools.captures.segment_factory import START_NS, CaptureWriter
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.loki_pushing import BOTH, JOB, open_store
 
 PRINTED = (
     b"start\n{'epoch': 1, 'loss': 0.50}\n{\"epoch\": 1}\nstep=5 loss=0.4\n"

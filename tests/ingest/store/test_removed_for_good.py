@@ -12,8 +12,8 @@ from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.ingest.store.test_local_store_faults import REMOVING, killed
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store
-from tests.tools.secret_oracle import SECRETS, Secret, holding
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
+from tests.tools.stress.secret_oracle import SECRETS, Secret, holding
 
 __all__ = ["ask", "store"]  # fixtures
 OTHERS = 12  # jobs

@@ -19,7 +19,7 @@ from logshipper.spool.segment import (
     Kind,
     Stream,
 )
-from tests.tools.model_settings import examples
+from tests.tools.stress.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 ENABLE = b'/LOGCOMMAND {"mode":"enabled"}\n'

@@ -16,7 +16,7 @@ from logshipper.classify.classifier import Classifier
 from logshipper.classify.commands import narrowest
 from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Stream
-from tests.tools.model_settings import examples
+from tests.tools.stress.model_settings import examples
 
 _COMMAND = '/LOGCOMMAND {"mode":"%s"}\n'
 # what a program does with text on a terminal: lines, half lines, bars, repeats, cursor moves,

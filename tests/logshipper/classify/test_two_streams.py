@@ -8,8 +8,8 @@ import pytest
 
 from logshipper.classify.classifier import Classifier
 from logshipper.spool.segment import Stream
-from tests.tools import secret_stress
-from tests.tools.order_stress import ByRun, captured, telling_runs
+from tests.tools.stress import secret_stress
+from tests.tools.stress.order_stress import ByRun, captured, telling_runs
 
 RUNS = 24
 

@@ -23,7 +23,7 @@ from logshipper.classify.commands import (
 from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
-from tests.tools.captured_runs import Home
+from tests.tools.captures.captured_runs import Home
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 

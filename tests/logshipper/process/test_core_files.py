@@ -12,7 +12,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.tools.captured_runs import Home, comm_of, kill, sidecar_of, wait_until
+from tests.tools.captures.captured_runs import Home, comm_of, kill, sidecar_of, wait_until
 from tests.tools.core_limits import core_limit, limit_of
 from tests.tools.waiting import scaled
 

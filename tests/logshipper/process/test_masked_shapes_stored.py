@@ -14,9 +14,9 @@ import pytest
 
 from tests.logshipper.sidecar.test_context_by_hand import git
 from tests.logshipper.test_masked_shapes import ONE_LINE, coloured_lines, nearly_records, told
-from tests.tools.captured_runs import Home, kill, sidecar_of, wait_until
-from tests.tools.secret_oracle import stored_texts
-from tests.tools.shaped_secrets import OF_ISSUE, PRINTED, WORDS, Printed, Words, revealed
+from tests.tools.captures.captured_runs import Home, kill, sidecar_of, wait_until
+from tests.tools.captures.shaped_secrets import OF_ISSUE, PRINTED, WORDS, Printed, Words, revealed
+from tests.tools.stress.secret_oracle import stored_texts
 
 ANSWER = "harmless: 0123456789abcdef0123456789abcdef01234567"
 PRINT = "import sys; sys.{}.buffer.write(open({!r}, 'rb').read())"

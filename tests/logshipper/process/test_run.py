@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool.captures import read_counters
-from tests.tools.relay_tools import WAIT_SECS, Driver, nothing_left, python, wait_for
+from tests.tools.captures.relay_tools import WAIT_SECS, Driver, nothing_left, python, wait_for
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 

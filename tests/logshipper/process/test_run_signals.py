@@ -13,7 +13,14 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.tools.relay_tools import WAIT_SECS, Driver, nothing_left, python, state, wait_for
+from tests.tools.captures.relay_tools import (
+    WAIT_SECS,
+    Driver,
+    nothing_left,
+    python,
+    state,
+    wait_for,
+)
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 

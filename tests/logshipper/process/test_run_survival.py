@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.captured_runs import comm_of
-from tests.tools.relay_tools import (
+from tests.tools.captures.captured_runs import comm_of
+from tests.tools.captures.relay_tools import (
     WAIT_SECS,
     Driver,
     is_alive,

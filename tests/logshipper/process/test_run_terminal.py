@@ -14,7 +14,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.tools.relay_tools import (
+from tests.tools.captures.relay_tools import (
     WAIT_SECS,
     Driver,
     is_alive,

@@ -49,12 +49,12 @@ from logshipper.relay.handover import (
 from logshipper.relay.output import JobOutput
 from logshipper.relay.relay import GATHER_BYTES, TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
-from tests.tools import gather_cases
-from tests.tools.gather_cases import CASES as GATHER_CASES
-from tests.tools.line_cases import CASES, Case
-from tests.tools.model_settings import examples
-from tests.tools.relay_tools import wait_for
+from tests.tools.captures import gather_cases
+from tests.tools.captures.gather_cases import CASES as GATHER_CASES
+from tests.tools.captures.line_cases import CASES, Case
+from tests.tools.captures.relay_tools import wait_for
 from tests.tools.sources import ROOT
+from tests.tools.stress.model_settings import examples
 from tests.tools.waiting import scaled
 
 OUT, ERR = 1, 2  # streams; as flags as well

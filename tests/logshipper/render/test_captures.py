@@ -10,8 +10,8 @@ from logshipper.render.renderer import FIRST_SECS, Renderer
 from logshipper.spool.segment import Kind, Stream
 from tests.programs import capture
 from tests.programs.score import PROPERTY
+from tests.tools.captures.terminal_oracle import Tmux, log_lines, tmux
 from tests.tools.sources import ROOT
-from tests.tools.terminal_oracle import Tmux, log_lines, tmux
 
 __all__ = ["tmux"]  # a fixture
 

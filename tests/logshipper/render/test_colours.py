@@ -22,9 +22,9 @@ from logshipper_ingest.loki.lines import begins_alike, clean
 from logshipper_ingest.shipping.entries import split
 from logshipper_observe.base.words import safe_coloured
 from tests.observe.commands.test_reading_terminal import screen
-from tests.tools.captured_runs import Home
-from tests.tools.model_settings import examples
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.captures.captured_runs import Home
+from tests.tools.stores.reading_store import SpooledCapture
+from tests.tools.stress.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 RED, GREEN, OFF = "\x1b[31m", "\x1b[32m", "\x1b[0m"

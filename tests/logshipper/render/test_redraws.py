@@ -8,7 +8,7 @@ from logshipper.render.log_screen import LogScreen
 from logshipper.render.redraws import stretches, without_colours
 from logshipper.render.renderer import Renderer
 from logshipper.render.row import Row
-from tests.tools.fuzz_streams import Case, check
+from tests.tools.stress.fuzz_streams import Case, check
 
 COUNT = 60
 # how programs draw: what comes before the first frame, and a frame

@@ -14,7 +14,7 @@ from logshipper.render import renderer as renderer_module
 from logshipper.render.coloured_renderer import ColouredRenderer
 from logshipper.render.colours import PLAIN, SGR, beginning, normalised, stripped, styled
 from logshipper.render.renderer import Block, Renderer
-from tests.tools.model_settings import examples
+from tests.tools.stress.model_settings import examples
 
 _TEXT = (
     "a",

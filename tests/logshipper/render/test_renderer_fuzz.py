@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import fuzz
-from tests.tools.fuzz_streams import Case, check, make_case
+from tests.tools.stress import fuzz
+from tests.tools.stress.fuzz_streams import Case, check, make_case
 
 STREAMS = 1000
 FAULTS = {
@@ -58,5 +58,5 @@ def test_a_failing_stream_is_kept_with_its_seed(
     assert fuzz.main() == 1
     assert "20 streams failed; that's enough" in capsys.readouterr().out
     report = (tmp_path / "found" / "7.txt").read_text()
-    assert "-m tests.tools.fuzz --seed 7 --count 1\n" in report
+    assert "-m tests.tools.stress.fuzz --seed 7 --count 1\n" in report
     assert repr(make_case(7)) in report

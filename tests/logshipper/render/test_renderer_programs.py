@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.render.renderer import Renderer
-from tests.tools.terminal_oracle import Tmux, log_lines, run_in_pty, run_python, tmux
+from tests.tools.captures.terminal_oracle import Tmux, log_lines, run_in_pty, run_python, tmux
 
 __all__ = ["tmux"]  # a fixture
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.render.renderer import FIRST_SECS, Block, Renderer
-from tests.tools.model_settings import examples
+from tests.tools.stress.model_settings import examples
 
 _PLAIN = (
     *("a", "hello world", " ", "   ", "\n", "\n", "\r\n", "\r\r\n", "\t", "x" * 13, "line\n" * 6),

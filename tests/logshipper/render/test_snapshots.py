@@ -17,8 +17,8 @@ from logshipper.classify.classifier import Classifier
 from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from tests.observe.commands.test_reading_terminal import start
-from tests.tools.captured_runs import Home, wait_until
-from tests.tools.model_settings import examples
+from tests.tools.captures.captured_runs import Home, wait_until
+from tests.tools.stress.model_settings import examples
 from tests.tools.waiting import scaled
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR

@@ -11,7 +11,7 @@ import pytest
 
 from logshipper.sidecar import context
 from logshipper.sidecar.command_python import python_of
-from tests.tools.captured_runs import Home, wait_until
+from tests.tools.captures.captured_runs import Home, wait_until
 from tests.tools.waiting import scaled
 
 SLURM = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0"}

@@ -13,7 +13,7 @@ import pytest
 from logshipper.sidecar import context
 from logshipper.spool import captures
 from logshipper.spool.segment import MAX_RECORD_BYTES
-from tests.tools.captured_runs import Home
+from tests.tools.captures.captured_runs import Home
 
 COUNT = "import sys; print(len(sys.argv))"
 

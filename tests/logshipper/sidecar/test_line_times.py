@@ -8,8 +8,8 @@ from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool import segment
 from logshipper.spool.segment import MAX_LATE_NS, Frame, FrameType, Kind, Stream
 from tests.programs import capture
+from tests.tools.captures.terminal_oracle import Tmux, tmux
 from tests.tools.sources import ROOT
-from tests.tools.terminal_oracle import Tmux, tmux
 
 __all__ = ["tmux"]  # a fixture
 

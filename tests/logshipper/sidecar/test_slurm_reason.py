@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.sidecar.slurm_reason import slurm_reason
-from tests.tools.captured_runs import Home
+from tests.tools.captures.captured_runs import Home
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 IN_TIME, LATE = "in time", "late"  # the job's end by Slurm's word, as against now

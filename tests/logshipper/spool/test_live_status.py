@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logshipper.spool.live_status import LIVE_FILE, MAX_LIVE_BYTES, LiveStatusFile, decode_live
 from logshipper.spool.segment import MAX_STATUS_BYTES, STATUS_BREAK, Kind, Stream, encode_lines
-from tests.tools.model_settings import examples
+from tests.tools.stress.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 

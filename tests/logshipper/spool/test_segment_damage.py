@@ -20,7 +20,7 @@ from logshipper.spool.segment import (
 from logshipper_ingest.model.capture_account import CaptureAccount, Rows
 from logshipper_ingest.model.job import RUNNING
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
-from tests.tools.segment_factory import CaptureWriter, make_ledger, memory_folder
+from tests.tools.captures.segment_factory import CaptureWriter, make_ledger, memory_folder
 
 MANY = 1 << 40
 LINES = 7

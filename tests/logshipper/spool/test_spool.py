@@ -8,7 +8,7 @@ import pytest
 from logshipper import filesystem
 from logshipper.errors import ConfigError, SpoolError
 from logshipper.spool import captures
-from tests.tools.other_users import needs_root
+from tests.tools.captures.other_users import needs_root
 
 _MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

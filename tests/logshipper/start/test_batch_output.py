@@ -14,10 +14,10 @@ import pytest
 from logshipper import config
 from logshipper.spool.segment import Stream
 from logshipper.start import batch_output
-from tests.tools.captured_runs import TIMEOUT_SECS, comm_of, wait_until
-from tests.tools.node_agents import NodeAgent
-from tests.tools.slurm_player import Logged
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, comm_of, wait_until
+from tests.tools.fakes.slurm_player import Logged
 from tests.tools.sources import ROOT, SOURCES
+from tests.tools.stores.node_agents import NodeAgent
 
 HOOK = ROOT / "deploy" / "slurm" / "hooks" / "batch-output"
 LINES = "".join(f"{n}\n" for n in range(1, 20_001)).encode()

@@ -16,7 +16,7 @@ import pytest
 
 from logshipper_ingest.agent.job_socket import JobSocket
 from logshipper_ingest.config.agent_config import AgentSection
-from tests.tools.captured_runs import Home, kill, sidecar_of, wait_until
+from tests.tools.captures.captured_runs import Home, kill, sidecar_of, wait_until
 from tests.tools.waiting import scaled
 
 

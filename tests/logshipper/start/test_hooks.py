@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.captured_runs import Home
+from tests.tools.captures.captured_runs import Home
 from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 

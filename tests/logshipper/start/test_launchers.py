@@ -16,7 +16,7 @@ import pytest
 from logshipper.process import nesting
 from logshipper.spool import captures
 from logshipper.start import launchers
-from tests.tools.captured_runs import Home, wait_until
+from tests.tools.captures.captured_runs import Home, wait_until
 from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.captured_runs import Home
+from tests.tools.captures.captured_runs import Home
 from tests.tools.packages import are_installed
 from tests.tools.waiting import scaled
 

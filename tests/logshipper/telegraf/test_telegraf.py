@@ -18,10 +18,16 @@ from logshipper.telegraf.listener import LOOPBACK, MAX_CONNECTIONS, open_sockets
 from logshipper.telegraf.measurements import COMM
 from logshipper.telegraf.socket_owner import SocketOwners
 from tests.servers.running import free_port
-from tests.tools.captured_runs import Home, comm_of, wait_until
-from tests.tools.other_users import ANN, as_user, needs_root
+from tests.tools.captures.captured_runs import Home, comm_of, wait_until
+from tests.tools.captures.other_users import ANN, as_user, needs_root
+from tests.tools.fakes.telegraf_clients import (
+    INVALID,
+    SETTLED,
+    SNIPPETS,
+    connected,
+    needs_pytelegraf,
+)
 from tests.tools.sources import ROOT, SOURCES
-from tests.tools.telegraf_clients import INVALID, SETTLED, SNIPPETS, connected, needs_pytelegraf
 from tests.tools.waiting import scaled
 
 pytestmark = needs_pytelegraf

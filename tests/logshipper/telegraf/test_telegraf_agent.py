@@ -21,11 +21,11 @@ import pytest
 from logshipper.telegraf.listener import LOOPBACK
 from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer, free_port
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
-from tests.tools.other_users import ANN, Forked, as_user, needs_root
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.captures.other_users import ANN, Forked, as_user, needs_root
+from tests.tools.fakes.telegraf_clients import PLACE, SETTLED, connected, needs_pytelegraf
 from tests.tools.sources import SOURCES
-from tests.tools.telegraf_clients import PLACE, SETTLED, connected, needs_pytelegraf
+from tests.tools.stores.node_agents import NodeAgent, client, cluster, entries_of
 
 __all__ = ["client", "cluster"]  # fixtures
 pytestmark = needs_pytelegraf

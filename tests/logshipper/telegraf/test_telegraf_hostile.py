@@ -19,8 +19,8 @@ from logshipper.telegraf.socket_owner import SocketOwner, processes_of
 from logshipper_ingest.sockets.peer import job_ids_of
 from logshipper_ingest.sockets.socket_file import bind
 from logshipper_ingest.telegraf.senders import Senders
-from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import ANN, BEN
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import ANN, BEN
 
 PER_SEC = 20_000
 

@@ -26,7 +26,7 @@ from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.telegraf.router import TelegrafRouter
 from tests.servers.running import free_port
-from tests.tools.captured_runs import Home, comm_of, wait_until
+from tests.tools.captures.captured_runs import Home, comm_of, wait_until
 
 OBEYS = """
 import os, socket, sys, time

@@ -1,5 +1,5 @@
 """Balsam's and QCG-PilotJob's own published code on the same events
-(tests/tools/analytics_oracle.py): where the two differ from ours each case says why, and
+(tests/tools/stores/analytics_oracle.py): where the two differ from ours each case says why, and
 docs/analytics.md how many there are.
 
 Cases are random, and the same each time. Theirs are in environments of their own:

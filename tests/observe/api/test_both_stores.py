@@ -28,10 +28,10 @@ from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.store.local_store import LocalStore
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.reading_store import SpooledCapture, training
-from tests.tools.segment_factory import SECOND_NS as NS
-from tests.tools.two_stores import TwoStores, note_opened, source, store, two_stores
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.reading_store import SpooledCapture, training
+from tests.tools.stores.two_stores import TwoStores, note_opened, source, store, two_stores
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 600 * NS

@@ -20,9 +20,9 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.api import event_log
 from logshipper_observe.api.event_log import EventQuery
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
-from tests.tools.two_stores import TwoStores, note_opened, source, store, two_stores
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.reading_store import SpooledCapture
+from tests.tools.stores.two_stores import TwoStores, note_opened, source, store, two_stores
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 1800 * NS

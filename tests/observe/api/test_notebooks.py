@@ -9,8 +9,8 @@ import pytest
 import logshipper
 from logshipper_observe.base.notebook import MAX_COLUMNS, MAX_ROWS
 from logshipper_observe.query.listing import Listing
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.reading_store import SpooledCapture
 
 BEGAN_NS = 1_700_000_000 * NS
 COUNT = 3

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import logshipper
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT
+from tests.tools.stores.reading_store import SpooledCapture
 
 PAGE = ROOT / "docs" / "python-api.md"
 

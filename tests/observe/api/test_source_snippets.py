@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import logshipper
-from tests.tools.captured_runs import Home
-from tests.tools.coming_from import EPOCHS, prepare
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.captured_runs import Home
+from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT
+from tests.tools.stores.coming_from import EPOCHS, prepare
+from tests.tools.stores.reading_store import SpooledCapture
 from tests.tools.xt_names import (
     CONTROL_C,
     ESCAPE,

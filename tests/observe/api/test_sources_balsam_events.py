@@ -15,10 +15,10 @@ import pytest
 import logshipper
 from logshipper.start.cli import main
 from logshipper_observe.api.event_log import EventQuery
-from tests.tools.import_tools import RECORDED
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
-from tests.tools.segment_factory import START_NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import START_NS
+from tests.tools.stores.import_tools import RECORDED
+from tests.tools.stores.reading_store import SpooledCapture
 
 # the snippets' own
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")

@@ -10,7 +10,7 @@ from logshipper.render.renderer import Renderer
 from logshipper_observe.base.bar_width import shortened
 from logshipper_observe.base.output import cells_wide
 from tests.programs import capture
-from tests.tools.model_settings import examples
+from tests.tools.stress.model_settings import examples
 
 TQDM = (
     "epoch 3:  44%|" + "█" * 31 + "▉" + " " * 41 + "| 437/1000 [00:12<00:16, 35.10it/s, loss=0.123]"

@@ -24,11 +24,11 @@ from logshipper.start.launchers import NODE_COUNTS
 from logshipper_observe.base.words import utc
 from logshipper_observe.commands.analyze import _within
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import TIMEOUT_SECS
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT
-from tests.tools.two_stores import HOST, TwoStores, two_stores
+from tests.tools.stores.reading_store import SpooledCapture
+from tests.tools.stores.two_stores import HOST, TwoStores, two_stores
 
 T0_NS = 1_777_636_800 * NS  # 2026-05-01 12:00 UTC
 JOBS = {  # by id: start and end in seconds, nodes, exit code

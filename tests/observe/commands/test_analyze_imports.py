@@ -20,7 +20,7 @@ from tests.observe.analytics.test_analytics_oracles import (
     oracle_answers,
     same_statistics,
 )
-from tests.tools.import_tools import RECORDED
+from tests.tools.stores.import_tools import RECORDED
 from tests.tools.tools_of_others import needs_program_of_others
 
 RAN = {"SUCCEED", "FAILED"}  # QCG's own reader stops at other ends

@@ -17,10 +17,10 @@ import pytest
 import logshipper
 from logshipper.start.cli import main
 from tests.servers.running import free_port
-from tests.tools.captured_runs import TIMEOUT_SECS
-from tests.tools.coming_from import prepare
-from tests.tools.import_tools import RECORDED
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import ROOT, SOURCES
+from tests.tools.stores.coming_from import prepare
+from tests.tools.stores.import_tools import RECORDED
 from tests.tools.tools_of_others import needs_program_of_others, python_of
 
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}

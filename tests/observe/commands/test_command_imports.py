@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logshipper_observe.commands.cli import COMMANDS
-from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import SOURCES
 
 CODE = """

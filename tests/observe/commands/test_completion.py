@@ -12,10 +12,10 @@ import pexpect
 import pytest
 
 from logshipper_observe.commands.completion import SHELLS
-from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.packages import are_installed
-from tests.tools.reading_store import training
 from tests.tools.sources import SOURCES
+from tests.tools.stores.reading_store import training
 
 LINES = {
     "logshipper ev": "events",

@@ -4,8 +4,8 @@ import json
 import signal
 from pathlib import Path
 
-from tests.tools.captured_runs import TIMEOUT_SECS, Home, wait_until
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, Home, wait_until
+from tests.tools.stores.reading_store import SpooledCapture
 
 JOB = """
 import sys

@@ -23,10 +23,10 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.formats.record_columns import ColumnMaker, is_exact
 from logshipper_observe.model.records import flat
 from tests.servers.running import LokiServer
-from tests.tools.loki_job import push_spool
-from tests.tools.model_settings import examples
-from tests.tools.reading_store import SpooledCapture, training
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.reading_store import SpooledCapture, training
+from tests.tools.stress.model_settings import examples
 
 Export = Callable[..., tuple[int, str, str]]
 OWN = ["_job_id", "_time", "_attempt", "_step", "_task", "_host"]

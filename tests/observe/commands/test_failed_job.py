@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store, training
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store, training
 
 __all__ = ["ask", "store"]  # fixtures
 

@@ -20,12 +20,12 @@ import pytest
 from logshipper.start.cli import main
 from logshipper_observe.commands.completion import SHELLS
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.import_tools import RECORDED
-from tests.tools.node_agents import NodeAgent
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
+from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.sources import SOURCES
+from tests.tools.stores.import_tools import RECORDED
+from tests.tools.stores.node_agents import NodeAgent
+from tests.tools.stores.reading_store import SpooledCapture
 
 COMMANDS = ("ls", "show", "info", "status", "logs", "monitor", "metadata", "export", "plot", "events", "open", "serve",
             "wait", "diff", "tag", "annotate", "url", "rm", "render", "analyze", "allocations",

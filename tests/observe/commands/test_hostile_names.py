@@ -17,10 +17,10 @@ from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.marks_file import FILE
 from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.observe.commands.test_reading_terminal import SGR
-from tests.tools.forked_commands import on_a_terminal
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.captures.forked_commands import on_a_terminal
 from tests.tools.sources import SOURCES
+from tests.tools.stores.reading_store import SpooledCapture
+from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 # a title, a cleared screen, C1's CSI, a new line of its own, text from right to left, a line
 # separator

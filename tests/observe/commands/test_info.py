@@ -15,11 +15,11 @@ import pytest
 import logshipper
 from logshipper.start.cli import main
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.captured_runs import Home, wait_until
-from tests.tools.import_tools import RECORDED
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
-from tests.tools.two_stores import TwoStores, two_stores
+from tests.tools.captures.captured_runs import Home, wait_until
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.import_tools import RECORDED
+from tests.tools.stores.reading_store import SpooledCapture
+from tests.tools.stores.two_stores import TwoStores, two_stores
 from tests.tools.waiting import scaled
 
 BEGAN_NS = time.time_ns() - 600 * NS

@@ -15,10 +15,10 @@ import logshipper_observe.commands.url
 from logshipper.start.cli import main
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_observe.commands.cli import COMMANDS
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_pushing import Pushing
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_pushing import Pushing
+from tests.tools.stores.reading_store import SpooledCapture
 
 ONE = "'{}' stands for 3 jobs; name one of them"  # of a command on one job
 # by command: the line, and what it prints of `sim:1`, `sim` and `sim:*` (regular expressions); jobs

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_job import push_spool
-from tests.tools.loki_pushing import asking
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.loki_pushing import asking
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
 
 __all__ = ["ask", "store"]  # fixtures
 

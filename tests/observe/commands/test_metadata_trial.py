@@ -9,7 +9,7 @@ from logshipper import config
 from logshipper.start.cli import main
 from logshipper_observe.commands import metadata_trial
 from logshipper_observe.model import line_trial
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 PRINTED = (
     "start\n{'loss': 0.5}\r\n{\"epoch\": 1}\nbar 1\rbar 2\nloss is 0.30\n"

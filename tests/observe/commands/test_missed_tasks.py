@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool.captures import NOT_CAPTURED
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_job import push_spool
-from tests.tools.loki_pushing import asking
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.loki_pushing import asking
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
 
 __all__ = ["ask", "store"]  # fixtures
 

@@ -15,7 +15,7 @@ import pytest
 import logshipper
 from logshipper.start.cli import main
 from logshipper_observe.model.records import valid_json
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 Ask = Callable[..., str]
 PRINTED = [

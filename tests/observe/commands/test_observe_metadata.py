@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from logshipper_observe.commands import metadata
 from logshipper_observe.model import records
 from tests.observe.model.test_observe_records import OBJECTS, R19
-from tests.tools.model_settings import examples
-from tests.tools.observe_fake import STARTED_NS, FakeReader
+from tests.tools.fakes.observe_fake import STARTED_NS, FakeReader
+from tests.tools.stress.model_settings import examples
 
 
 def select(reader: FakeReader, **options: Any) -> metadata._Selection:

@@ -16,9 +16,9 @@ import pytest
 from logshipper.spool.segment import Kind
 from logshipper.start.cli import main
 from logshipper_ingest.store.local_store import LocalStore
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store, training
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT, SOURCES
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.tools.waiting import scaled
 
 DEADLINE_SECS = scaled(30.0)

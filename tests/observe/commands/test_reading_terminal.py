@@ -14,9 +14,9 @@ import pytest
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper_observe.base.output import cells_wide
-from tests.tools.forked_commands import on_a_terminal
-from tests.tools.reading_store import SpooledCapture, training
+from tests.tools.captures.forked_commands import on_a_terminal
 from tests.tools.sources import SOURCES
+from tests.tools.stores.reading_store import SpooledCapture, training
 from tests.tools.waiting import scaled
 
 DEADLINE_SECS = scaled(30.0)

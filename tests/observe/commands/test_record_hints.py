@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.start.cli import main
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 Ask = Callable[..., tuple[str, str]]
 BEFORE = 'Text stands before it. The line: epoch 1: {"loss": 0.3}'

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from logshipper.render.last_screen import LastScreen
 from logshipper.start.cli import main
-from tests.tools.captured_runs import TIMEOUT_SECS, Home, wait_until
-from tests.tools.model_settings import examples
+from tests.tools.captures.captured_runs import TIMEOUT_SECS, Home, wait_until
+from tests.tools.captures.terminal_oracle import Tmux, run_python, tmux
 from tests.tools.sources import ROOT
-from tests.tools.terminal_oracle import Tmux, run_python, tmux
+from tests.tools.stress.model_settings import examples
 
 __all__ = ["tmux"]  # a fixture
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from tests.observe.commands.test_reading_terminal import screen
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
 
 __all__ = ["ask", "store"]  # fixtures
 

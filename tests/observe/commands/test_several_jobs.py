@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from logshipper.start.cli import main
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_job import push_spool
-from tests.tools.loki_pushing import asking
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.loki_pushing import asking
+from tests.tools.stores.reading_store import SpooledCapture
 
 Ask = Callable[..., tuple[int, str, str]]
 

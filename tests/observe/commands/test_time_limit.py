@@ -13,11 +13,11 @@ import pytest
 from logshipper.spool.captures import LIMIT_MAX_SECS
 from logshipper.start.cli import main
 from logshipper.start.launchers import LIMITS
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_job import push_spool
-from tests.tools.loki_pushing import asking
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store
+from tests.tools.fakes.loki_fake import FakeLoki
 from tests.tools.sources import ROOT
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.loki_pushing import asking
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
 from tests.tools.waiting import scaled
 
 __all__ = ["ask", "store"]  # fixtures

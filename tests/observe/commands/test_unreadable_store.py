@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.start.cli import main
-from tests.tools.reading_store import training
+from tests.tools.stores.reading_store import training
 
 COMMANDS = (
     ["ls"], ["ls", "--json"], ["show", "last"], ["info", "last"], ["status", "last"], ["logs", "last"],

@@ -15,10 +15,10 @@ from logshipper.start.cli import main
 from logshipper_ingest.config import site
 from logshipper_ingest.config.site import Grafana
 from logshipper_ingest.loki.store import LokiStore
-from tests.tools.faulty_server import FaultyServer, Said
-from tests.tools.loki_fake import FakeLoki
-from tests.tools.loki_pushing import Pushing
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.fakes.faulty_server import FaultyServer, Said
+from tests.tools.fakes.loki_fake import FakeLoki
+from tests.tools.stores.loki_pushing import Pushing
 from tests.tools.waiting import scaled
 
 GRAFANA = "https://grafana.example.org"

@@ -11,8 +11,8 @@ import pytest
 from logshipper.errors import QueryError
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.api.job_ends import Waiting
-from tests.tools.reading_store import Ask, SpooledCapture, ask, store, training
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store, training
 
 __all__ = ["ask", "store"]  # fixtures
 

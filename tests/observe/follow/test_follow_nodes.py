@@ -33,9 +33,9 @@ from logshipper_observe.follow.log_place import LogPlace
 from tests.observe.commands.test_reading import DEADLINE_SECS, command
 from tests.observe.commands.test_reading_terminal import start
 from tests.servers.running import LokiServer
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.sources import SOURCES
+from tests.tools.stores.reading_store import SpooledCapture
 
 ONE = Capture(1, 1, "", 0, "gpu1", "RUNNING", None, 0, 1, None, "enabled", "", {}, 160, 50, True)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logshipper.start.cli import main
 from logshipper_observe.formats.csv_rows import CsvRows, no_formula
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 FORMULAS = [
     "=1+1",

@@ -18,7 +18,7 @@ from logshipper_observe.graphs.graph_text import graph_lines
 from logshipper_observe.graphs.points import MAX_CURVES, MAX_GAPS, Points, SmoothedPoints
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
 from logshipper_observe.graphs.smoothing import MovingMean
-from tests.tools.observe_fake import FakeReader
+from tests.tools.fakes.observe_fake import FakeReader
 
 NAN, INF = math.nan, math.inf
 

@@ -16,7 +16,7 @@ from logshipper_observe.base.output import Output, cells_wide
 from logshipper_observe.graphs.graph_png import write_png
 from logshipper_observe.graphs.graph_text import graph_lines
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
-from tests.tools.observe_fake import FakeReader
+from tests.tools.fakes.observe_fake import FakeReader
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 

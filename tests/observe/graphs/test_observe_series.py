@@ -13,7 +13,7 @@ from logshipper_observe.graphs.graph_notes import key_notes
 from logshipper_observe.graphs.points import MAX_POINTS, Points
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
 from logshipper_observe.query.asked import UnknownKey
-from tests.tools.observe_fake import FakeReader
+from tests.tools.fakes.observe_fake import FakeReader
 
 
 def lines(*records: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from logshipper_observe.commands.show import _Page
 from logshipper_observe.graphs.ticks import axis_range, labels, ticks, time_unit
 from logshipper_observe.model.overlay import NO_MARKS
 from logshipper_observe.query.asked import UnknownKey, pick_keys
-from tests.tools.observe_fake import FakeReader
+from tests.tools.fakes.observe_fake import FakeReader
 
 NS = 10**9
 

@@ -27,8 +27,8 @@ from logshipper_observe.graphs.points import Points
 from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
 from logshipper_observe.graphs.smoothing import MovingMean
 from tests.servers.running import LokiServer
-from tests.tools.loki_job import push_spool
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.reading_store import SpooledCapture
 
 Plot = Callable[..., tuple[int, str, str]]
 RUNS = {"aaa": ("sweep", 1), "bbb": ("sweep", 2), "ccc": ("other", 3)}

@@ -10,8 +10,8 @@ import pytest
 
 from logshipper.start.cli import main
 from logshipper_observe.model.records import table_text
-from tests.tools.forked_commands import on_a_terminal
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.captures.forked_commands import on_a_terminal
+from tests.tools.stores.reading_store import SpooledCapture
 
 EXACT = "0.12345678901234567"
 Ask = Callable[..., str]

@@ -28,9 +28,9 @@ from logshipper_observe.model.overlay import (
     own_file,
     parse_change,
 )
-from tests.tools.model_settings import examples
-from tests.tools.reading_store import Ask, ask, training
 from tests.tools.sources import ROOT
+from tests.tools.stores.reading_store import Ask, ask, training
+from tests.tools.stress.model_settings import examples
 
 JOB = JobKey("k3f9x2")
 __all__ = ["ask"]  # fixtures

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import FLAGS, PICTURES, WAIT_MS, Browsing
-from tests.observe.page.graph_jobs import graph_jobs
+from tests.observe.page.graphs.graph_jobs import graph_jobs
 from tests.observe.page.jobs import fixture_jobs
 from tests.tools.waiting import scaled
 
@@ -74,7 +74,7 @@ def page_server(store: Path) -> Iterator[PageServer]:
 
 @pytest.fixture(scope="session")
 def graph_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of jobs with graphs (tests/observe/page/graph_jobs.py): tests only read it."""
+    """The store of jobs with graphs (tests/observe/page/graphs/graph_jobs.py): tests only read it."""
     root = tmp_path_factory.mktemp("graphs") / "store"
     graph_jobs(root)
     return root

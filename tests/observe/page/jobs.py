@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
-from tests.tools.reading_store import SpooledCapture, training
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.reading_store import SpooledCapture, training
 
 TRAINED, FAILED, LONG = "k3f9x2", "p7q1zz", "m4n8bb"
 STARTED_NS = time.time_ns() - 3 * 3600 * NS

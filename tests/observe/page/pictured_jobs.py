@@ -8,8 +8,8 @@ from pathlib import Path
 
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_observe.model.overlay import MarkChange, Overlay
-from tests.tools.reading_store import SpooledCapture
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.reading_store import SpooledCapture
 
 RUNNING = "4713"
 _OPTIONS = {"4710": {"lr": 0.1, "batch": 32}, "4711": {"lr": 0.05, "batch": 64}}

@@ -14,11 +14,11 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import FLAGS, PHONE, Browsing
 from tests.observe.page.conftest import options
-from tests.observe.page.graphing import pixel_of, wait_for_model
+from tests.observe.page.graphs.graphing import pixel_of, wait_for_model
 from tests.observe.page.jobs import STARTED_NS
 from tests.observe.page.pictured_jobs import RUNNING, pictured_jobs
-from tests.tools.reading_store import SpooledCapture
 from tests.tools.sources import ROOT
+from tests.tools.stores.reading_store import SpooledCapture
 
 FOLDER = ROOT / "docs" / "images"
 _WIDTH, _HEIGHT = 1100, 620

@@ -6,8 +6,8 @@ from playwright.sync_api import Page, expect
 
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing, each_look
-from tests.observe.page.graph_jobs import AGAIN, CURVES, OTHER
-from tests.observe.page.graphing import open_graphs, panel
+from tests.observe.page.graphs.graph_jobs import AGAIN, CURVES, OTHER
+from tests.observe.page.graphs.graphing import open_graphs, panel
 from tests.observe.page.jobs import LONG, TRAINED
 
 RUN_ONLY = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}

@@ -13,7 +13,7 @@ from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.page.jobs_api import facts_of
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.test_access import Client
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 JOB = "r5t8aa"
 

@@ -16,8 +16,8 @@ import pytest
 
 from logshipper.start.cli import main
 from tests.observe.page.jobs import TRAINED
-from tests.tools.reading_store import training
 from tests.tools.sources import SOURCES
+from tests.tools.stores.reading_store import training
 from tests.tools.waiting import scaled
 
 SECS = scaled(30.0)

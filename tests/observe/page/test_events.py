@@ -12,10 +12,10 @@ from logshipper_observe.page import events_api
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import PHONE, Browsing
 from tests.observe.page.conftest import options
-from tests.observe.page.graphing import open_graphs, pixel_of, wait_for_model
+from tests.observe.page.graphs.graphing import open_graphs, pixel_of, wait_for_model
 from tests.observe.page.jobs import STARTED_NS
 from tests.observe.page.test_accessibility import axe_violations
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 JOB, LIVE = "ev3nts", "l1ve00"
 XSS = "<img src=x onerror=alert(1)>\x1b[31m"

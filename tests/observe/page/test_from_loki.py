@@ -19,12 +19,12 @@ from logshipper_observe.page.copied import Copy
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing
 from tests.observe.page.conftest import options
+from tests.observe.page.graphs.test_point_lines import GraphClient, record
 from tests.observe.page.test_access import Client
-from tests.observe.page.test_point_lines import GraphClient, record
 from tests.servers.running import LokiServer
-from tests.tools.loki_job import push_spool
-from tests.tools.reading_store import SpooledCapture, training
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.stores.loki_job import push_spool
+from tests.tools.stores.reading_store import SpooledCapture, training
 from tests.tools.waiting import scaled
 
 JOB, LONG = "page-same", "page-long"

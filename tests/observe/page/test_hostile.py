@@ -11,7 +11,7 @@ from logshipper_ingest.model.capture_id import JobKey
 from logshipper_observe.model.overlay import MarkChange, Overlay
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 JOB, HUGE = "h0st1l", "hug3li"
 XSS = [

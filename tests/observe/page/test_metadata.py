@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing, each_look
-from tests.observe.page.graph_jobs import (
+from tests.observe.page.graphs.graph_jobs import (
     CURVES,
     EPOCHS,
     HOSTILE,
@@ -23,7 +23,7 @@ from tests.observe.page.graph_jobs import (
     curves_of,
     long_line,
 )
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 RECORDS = curves_of(0.1)
 

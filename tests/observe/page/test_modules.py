@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.observe.page.graphing import PIXEL
+from tests.observe.page.graphs.graphing import PIXEL
 from tests.tools.sources import OBSERVE
 from tests.tools.waiting import scaled
 

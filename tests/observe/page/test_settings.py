@@ -8,10 +8,10 @@ from playwright.sync_api import Page, expect
 
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import PHONE, Browsing
-from tests.observe.page.graph_jobs import CURVES, OTHER, curves_of
-from tests.observe.page.graphing import open_graphs, wait_for_model
+from tests.observe.page.graphs.graph_jobs import CURVES, OTHER, curves_of
+from tests.observe.page.graphs.graphing import open_graphs, wait_for_model
 from tests.observe.page.jobs import LONG, TRAINED
-from tests.tools.reading_store import SpooledCapture
+from tests.tools.stores.reading_store import SpooledCapture
 
 
 def query(page: Page) -> set[str]:

@@ -25,10 +25,10 @@ from logshipper_observe.model.properties import JobRow
 from logshipper_observe.query.columns import parse_columns
 from logshipper_observe.query.conditions import parse_condition, tag_condition
 from logshipper_observe.query.selectors import pick
-from tests.tools.captured_runs import TIMEOUT_SECS
-from tests.tools.reading_store import Ask, SpooledCapture, asking
-from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.captures.captured_runs import TIMEOUT_SECS
+from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.sources import SOURCES
+from tests.tools.stores.reading_store import Ask, SpooledCapture, asking
 from tests.tools.waiting import scaled
 
 NOW_NS = 1_780_000_000 * NS

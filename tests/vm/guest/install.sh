@@ -17,7 +17,7 @@ install -m 644 "$guest/agent-n2.toml" /etc/logshipper/agent-n2.toml
 install -d -m 711 /var/spool/logshipper-n2
 echo 'SLURMD_OPTIONS="-N n1"' >/etc/default/slurmd
 install -D -m 644 -t /etc/slurm "$guest/slurm.conf" "$guest/cgroup.conf"
-install -D -m 644 -t /usr/local/lib/vm "$guest"/*.py "$src/tests/vm/driver.py" "$src/tests/slurm/fuse_home.py"
+install -D -m 644 -t /usr/local/lib/vm "$guest"/*.py "$src/tests/vm/driver.py" "$src/tests/slurm/tools/fuse_home.py"
 install -m 755 -t /usr/local/lib/vm "$guest/pair.sh"
 
 echo n1 >/etc/hostname

@@ -1,0 +1,91 @@
+"""What graphs, metadata and comparing are asked by HTTP: wrong questions are refused with a word
+about why."""
+
+import json
+from urllib.parse import urlencode
+
+import pytest
+
+from logshipper_observe.page.server import PageServer
+from tests.observe.page.graphs.graph_jobs import CURVES, HOSTILE, LONG, OTHER
+from tests.observe.page.test_access import Client
+
+
+@pytest.fixture(scope="module")
+def client(graph_server: PageServer) -> Client:
+    return Client(graph_server)
+
+
+def ask_api(client: Client, path: str, **words: str) -> tuple[int, dict[str, object]]:
+    answer = client.ask(f"{client.root}api/{path}?{urlencode(words)}")
+    return answer.status, json.loads(answer.body)
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "status", "message"),
+    [
+        (f"jobs/{CURVES}/graphs", {}, 400, "a JSON list of keys is wanted"),
+        (f"jobs/{CURVES}/graphs", {"y": "loss"}, 400, "a JSON list of keys is wanted"),
+        (f"jobs/{CURVES}/graphs", {"y": "[1]"}, 400, "a JSON list of keys is wanted"),
+        (f"jobs/{CURVES}/graphs", {"y": json.dumps(["loss"] * 33)}, 400, "at most 32"),
+        (f"jobs/{CURVES}/graphs", {"y": '["lost"]'}, 404, "did you mean loss?"),
+        (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "x": "epocs"}, 404, "did you mean epoch?"),
+        (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "smooth": "1"}, 400, "from 0 to below 1"),
+        (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "smooth": "nan"}, 400, "isn't a number"),
+        (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "debias": "x"}, 400, "debias"),
+        (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "low": "x"}, 400, "low: 'x' isn't a number"),
+        (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "points": "99999"}, 400, "points"),
+        (f"jobs/{CURVES}/axes", {"x": "nothing"}, 404, "no key 'nothing'"),
+        (f"jobs/{CURVES}/records", {"order": "random"}, 400, "order"),
+        (f"jobs/{CURVES}/records", {"limit": "0"}, 400, "limit"),
+        (f"jobs/{CURVES}/records", {"from": "-1"}, 400, "from"),
+        ("jobs/nosuchjob/graphs", {"y": '["loss"]'}, 404, "nosuchjob"),
+        ("jobs/nosuchjob/records.csv", {}, 404, "nosuchjob"),
+        ("compare", {"jobs": CURVES}, 400, "a JSON list of jobs' ids is wanted"),
+        ("compare", {"jobs": json.dumps([str(n) for n in range(17)])}, 400, "at most 16"),
+    ],
+)
+def test_wrong_questions(
+    client: Client, path: str, words: dict[str, str], status: int, message: str
+) -> None:
+    answer_status, document = ask_api(client, path, **words)
+    assert (answer_status, message in str(document["error"])) == (status, True), document
+
+
+def test_what_has_not_changed_is_not_sent_again(client: Client) -> None:
+    for path in (
+        f"jobs/{CURVES}/graphs?" + urlencode({"y": '["loss"]'}),
+        f"jobs/{CURVES}/axes",
+        f"jobs/{CURVES}/records",
+        "compare?" + urlencode({"jobs": json.dumps([CURVES, OTHER])}),
+    ):
+        first = client.ask(f"{client.root}api/{path}")
+        second = client.ask(f"{client.root}api/{path}", If_None_Match=str(first.headers["ETag"]))
+        assert (first.status, second.status, second.body) == (200, 304, b"")
+
+
+def test_pages_of_records_meet_without_gap_or_overlap(client: Client) -> None:
+    for order in ("newest", "oldest"):
+        place: dict[str, str] = {}
+        steps: list[str] = []
+        while len(steps) < 1500:
+            _, page = ask_api(client, f"jobs/{LONG}/records", order=order, limit="499", **place)
+            rows: list[dict[str, list[str]]] = page["rows"]  # type: ignore[assignment]
+            steps += [row["cells"][0] for row in rows]
+            place = {name: str(value) for name, value in page["next"].items()}  # type: ignore[attr-defined]
+        numbers = [int(step) for step in steps]
+        begin, by = (19_999, -1) if order == "newest" else (0, 1)
+        assert numbers == list(range(begin, begin + by * len(numbers), by))
+
+
+def test_records_of_one_moment_are_turned_over_too(client: Client) -> None:
+    """With pages of one record each."""
+    place: dict[str, str] = {}
+    lines: list[str] = []
+    while True:
+        _, page = ask_api(client, f"jobs/{HOSTILE}/records", limit="1", **place)
+        lines += [row["line"] for row in page["rows"]]  # type: ignore[attr-defined]
+        if page["next"] is None:
+            break
+        place = {name: str(value) for name, value in page["next"].items()}  # type: ignore[attr-defined]
+    assert [json.loads(line)["step"] for line in lines] == [4, 3, 2, 1]

@@ -1,0 +1,239 @@
+"""A cluster whose users may be captured: the plugin on both nodes, an agent for each, and Loki to
+read from."""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from logshipper_ingest.loki.client import LokiClient
+from logshipper_ingest.servers.loki_push import Entry
+from tests.servers.running import LokiServer
+from tests.slurm.tools import machine, plugin
+from tests.slurm.tools.cluster import NODES, SlurmCluster
+from tests.slurm.tools.users import JobUser, processes_of
+from tests.tools.captures.captured_runs import wait_until
+from tests.tools.sources import SOURCES
+from tests.tools.stores.node_agents import NodeAgent, entries_of
+
+Stream = tuple[str, str, str, str]  # of a log: attempt, step, task, stdout or stderr
+SHIPPED_SECS = 20.0
+
+
+class InsideAgent(NodeAgent):
+    """An agent in the cluster's PID namespace, as on a node: it looks whether a job's relay still
+    runs. Its network is ours, where Loki is. enter: the command that enters."""
+
+    def __init__(self, folder: Path, loki_url: str, *, cluster: str, host: str) -> None:
+        super().__init__(folder, loki_url, cluster=cluster, host=host)
+        self.enter: list[str] = []
+
+    def start(self, **_: object) -> "InsideAgent":
+        command = [
+            *self.enter,
+            sys.executable,
+            "-m",
+            "logshipper_ingest",
+            "run",
+            "--config",
+            str(self.config),
+        ]
+        environment = {**os.environ, "PYTHONPATH": SOURCES}
+        ready_count = self._count()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stderr=log
+            )
+        wait_until(
+            lambda: self._count() > ready_count or self.has_ended(),
+            f"the agent of {self.host} is ready",
+        )
+        assert not self.has_ended(), self.log.read_text()
+        return self
+
+    def _count(self) -> int:
+        return self.log.read_text().count("ready:") if self.log.exists() else 0
+
+    def stop(self, signo: int = signal.SIGTERM) -> int:
+        """What entered waits for the agent, and ends as it does."""
+        assert self.process is not None
+        (agent,) = (
+            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        )
+        os.kill(int(agent), signo)
+        return self.process.wait(SHIPPED_SECS)
+
+    def __exit__(self, *_: object) -> None:
+        if not self.has_ended():
+            self.stop(signal.SIGKILL)
+
+
+class CapturingCluster(SlurmCluster):
+    """`with` starts it with plugin and agents. Each slurmd has a plugstack.conf of its own and so
+    its own spool: `NODE/spool`, served by `agents[NODE]`. arguments: more of the plugin's.
+    identity: with the plugin that takes an identity from Slurm, too. options: of SlurmCluster.
+    """
+
+    def __init__(
+        self, loki: LokiServer, arguments: str = "", *, identity: bool = False, **options: Any
+    ) -> None:  # Any: of SlurmCluster
+        super().__init__(cluster=f"slurm{secrets.token_hex(4)}", **options)
+        try:
+            self.plugin = plugin.build(self.folder)
+            self.python = plugin.python_for_users(self.folder)
+        except BaseException:
+            self.close()
+            raise
+        self.client = LokiClient(loki.url)
+        self.agents = {
+            node: InsideAgent(self.node_folder(node), loki.url, cluster=self.cluster, host=node)
+            for node in NODES
+        }
+        self.identity = identity
+        identity_line = (
+            f"optional {self.plugin.with_name('logshipper-identity.so')} spool=$folder/spool\n"
+            if identity
+            else ""
+        )
+        self.line = (
+            f"{identity_line}optional {self.plugin} spool=$folder/spool "
+            f"cluster={self.cluster} python={self.python} {arguments}"
+        )
+        self.set_plugstack(self.line)
+
+    def start(self) -> Self:
+        super().start()
+        for agent in self.agents.values():
+            agent.enter = [
+                machine.program("nsenter"),
+                "-t",
+                str(self.first_pid),
+                "--mount",
+                "--pid",
+                "--",
+            ]
+            agent.start()
+        return self
+
+    def close(self) -> None:
+        for agent in getattr(self, "agents", {}).values():
+            agent.__exit__()
+        super().close()
+
+    def job_ids(self, user: str) -> list[str]:
+        """Of all jobs of a user, those of arrays by their own numbers."""
+        result = self.as_root(
+            "squeue", "--noheader", "--states=all", f"--user={user}", "--format=%A", "--array"
+        )
+        return sorted(set(result.stdout.split()), key=int)
+
+    def entries(self, job_id: str, kinds: str = ".+") -> list[Entry]:
+        return entries_of(self.client, self.cluster, kinds, selector=f'| job_id="{job_id}"')
+
+    def events(self, job_id: str) -> list[dict[str, Any]]:  # Any: JSON
+        """Events of a job's captures, each with its `step`, `task` and `attempt`."""
+        entries = self.entries(job_id, "event")
+        return [
+            {**entry.metadata, **orjson.loads(entry.line), "label_host": entry.labels["host"]}
+            for entry in entries
+        ]
+
+    def wait_closed(
+        self, job_ids: Sequence[str], captures: int, timeout_secs: float = SHIPPED_SECS
+    ) -> None:
+        """Until so many captures of jobs are over and in Loki. Raises AssertionError."""
+
+        def closed() -> bool:
+            events = [event["event"] for job_id in job_ids for event in self.events(job_id)]
+            return events.count("closed") >= captures
+
+        try:
+            wait_until(closed, f"{captures} captures of {job_ids} are closed in Loki", timeout_secs)
+        except AssertionError:
+            heading = f"not {captures} captures closed in Loki"
+            raise AssertionError(
+                "\n".join(self.describe(job_id, heading) for job_id in job_ids)
+            ) from None
+
+    def wait_shipped(self, job_id: str) -> None:
+        """Until no capture of a job is in a spool: what isn't in Loki then was never captured."""
+        spools = [self.node_folder(node) / "spool" for node in NODES]
+
+        def nothing_left() -> bool:
+            return not any(list(spool.glob(f"{job_id}@*")) for spool in spools)
+
+        wait_until(nothing_left, f"captures of {job_id} are shipped", SHIPPED_SECS)
+
+    def end_processes(self, user: JobUser) -> None:
+        """Kills what jobs of a user left behind; nothing of logshipper's."""
+        for pid, name in processes_of(user.uid).items():
+            if name in {"sleep", "bash"}:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def log_of(self, job_id: str) -> dict[Stream, list[str]]:
+        """The lines of a job in Loki, without logshipper's own."""
+        lines: dict[Stream, list[str]] = defaultdict(list)
+        for entry in self.entries(job_id, "log"):
+            if "note" not in entry.metadata:
+                of = entry.metadata
+                stream = (
+                    of["attempt"],
+                    of.get("step", ""),
+                    of.get("task", "0"),
+                    entry.labels["stream"],
+                )
+                lines[stream].append(entry.line)
+        return dict(lines)
+
+    def describe(self, job_id: str, heading: str) -> str:
+        """What went wrong, with what Loki, spool, agents and daemons say of the job."""
+        spools = [
+            str(path)
+            for node in NODES
+            for path in (self.node_folder(node) / "spool").glob(f"*{job_id}*")
+        ]
+        agents = [
+            f"  {line}"
+            for agent in self.agents.values()
+            for line in agent.log.read_text().splitlines()[-5:]
+        ]
+        about = [
+            line
+            for name in NODES
+            for line in self.log(name).splitlines()
+            if job_id in line or "spank" in line
+        ]
+        ours = [line for line in about if "logshipper" in line]
+        keys = ("event", "step", "task", "attempt", "state", "reason", "message", "lines", "lost")
+        events = [
+            f"  {' '.join(f'{key}={event[key]}' for key in keys if key in event)}"
+            for event in self.events(job_id)
+        ]
+        lists = [
+            "logshipper's of slurmd:",
+            *ours[-20:],
+            "slurmd:",
+            *about[-20:],
+            "spool:",
+            *spools[:20],
+        ]
+        lists += ["agents:", *agents, "events:", *events]
+        return "\n".join([f"job {job_id}: {heading}", *lists])
+
+
+def read_files(home: Path) -> dict[str, bytes]:
+    """The output files in a home, by name."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(home.iterdir())
+        if path.suffix in {".out", ".err"}
+    }

@@ -1,0 +1,21 @@
+"""A machine as an admin finds it: this machine's Debian or Ubuntu with Slurm, and nothing of
+logshipper. Each machine of a test is an overlay over it."""
+
+from pathlib import Path
+
+from tests.servers.places import ServerMissing
+from tests.slurm.tools.machine import SlurmMissing
+from tests.tools.debootstrap import own_release, root
+
+PACKAGES = ("slurmd", "slurmctld", "slurm-client", "munge")
+
+
+def clean_root(python: str) -> Path:
+    """The folder, never to be written to. python: its package is fetched beforehand, and installed
+    by apt in the test. Raises SlurmMissing."""
+    try:
+        distribution, suite = own_release()
+        fetch = f"apt-get -qq update && apt-get -qq --download-only install {python}"
+        return root(suite, distribution, suite, PACKAGES, fetch)
+    except ServerMissing as error:
+        raise SlurmMissing(str(error)) from None

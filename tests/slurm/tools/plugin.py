@@ -1,0 +1,67 @@
+"""The Slurm plugin as it is built from the clone, and a Python that a job's user can run the
+sidecar by."""
+
+import compileall
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.slurm.tools.machine import SlurmMissing
+from tests.tools.captures.other_users import copy_packages
+from tests.tools.sources import ROOT
+
+SOURCE = ROOT / "deploy" / "slurm" / "spank"
+NOBODY = 65534
+NEEDED = "import logshipper.sidecar.sidecar, orjson, yaml"
+
+
+def build(folder: Path) -> Path:
+    """Builds the plugin; returns its place below folder, where its keeper is too. Raises
+    SlurmMissing."""
+    if not (SOURCE / "Makefile").exists():
+        raise SlurmMissing(f"there is no plugin in {SOURCE}")
+    target = folder / "plugin"
+    command = ["make", "-C", str(SOURCE), f"BUILD={target}"]
+    result = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if result.returncode:
+        raise SlurmMissing(f"{' '.join(command)} ended with {result.returncode}:\n{result.stdout}")
+    return target / "logshipper.so"
+
+
+def python_for_users(folder: Path) -> Path:
+    """A program that runs our Python with our packages for anybody: ours, or a script in folder
+    that runs it or the system's with what anybody can read. Raises SlurmMissing."""
+    # as an installation does: a job's user couldn't
+    compileall.compile_dir(ROOT / "logshipper", quiet=1)
+    if _runs(Path(sys.executable)):
+        return Path(sys.executable)
+    site = folder / "site"
+    copy_packages(site)
+    compileall.compile_dir(site / "logshipper", quiet=1)
+    script = folder / "python"
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    for python in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{version}"):
+        script.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {python} "$@"\n')
+        script.chmod(0o755)
+        if _runs(script):
+            return script
+    raise SlurmMissing(
+        f"an ordinary user can't run {sys.executable} nor /usr/bin/{version}, so the sidecar can't either"
+    )
+
+
+def _runs(python: Path) -> bool:
+    try:
+        return not subprocess.run(
+            [python, "-P", "-c", NEEDED], cwd="/", env={}, user=NOBODY, group=NOBODY, extra_groups=[],
+            stdin=subprocess.DEVNULL, capture_output=True,
+        ).returncode  # fmt: skip
+    except OSError:
+        return False

@@ -1,0 +1,213 @@
+"""Jobs to be read: captures in a store's spool that keep their own account of lines
+(tests/tools/captures/segment_factory.py), and commands that read them."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logshipper.spool.segment import STATUS_BREAK, Json, Kind, Stream
+from logshipper.start.cli import main
+from logshipper_ingest.model.stores import Reader
+from tests.tools.captures.segment_factory import SECOND_NS as NS
+from tests.tools.captures.segment_factory import CaptureWriter, date, make_ledger
+
+Ask = Callable[..., tuple[int, str, str]]
+
+_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
+
+
+class SpooledCapture:
+    """A capture that runs inside its context until `end`; without one it has died. Its clock moves
+    10 ms a call."""
+
+    def __init__(
+        self,
+        store: Path,
+        job_id: str = "k3f9x2",
+        attempt: int = 1,
+        *,
+        name: str = "train.py",
+        started_ns: int = 0,
+        nodes: int = 0,
+        limit_secs: Any = 0,  # any JSON
+        **place: Any,  # step, task, suffix and host of CaptureWriter
+    ) -> None:
+        store.mkdir(mode=0o700, exist_ok=True)
+        (store / "spool").mkdir(mode=0o700, exist_ok=True)
+        self._writer = _Writer(store / "spool", job_id, attempt, name=name,
+                               start_ns=started_ns or time.time_ns() - 60 * NS, **place)  # fmt: skip
+        self._accounts: dict[str, dict[str, int]] = {"stdout": {}, "stderr": {}}
+        self._note_counts: dict[str, int] = {}
+        self._n: dict[tuple[str, ...], int] = {}
+        date(self._writer.path, self._writer.now_ns)  # a capture's first sign of life
+        self._writer.__enter__()
+        facts = {"nodes": nodes, "limit_secs": limit_secs}
+        self._writer.start(**{name: value for name, value in facts.items() if value})
+
+    def lines(
+        self,
+        *texts: str,
+        stream: Stream = Stream.STDOUT,
+        kind: Kind = Kind.LOG,
+        attrs: dict[int, Json] | None = None,
+    ) -> None:
+        self._writer.lines(texts, stream=stream, kind=kind, attrs=attrs)
+        self._writer.now_ns += len(texts)
+        if kind is Kind.NOTE or kind is Kind.STATUS:
+            _count(self._note_counts, "notes" if kind is Kind.NOTE else "status", len(texts))
+        else:
+            _count(
+                self._accounts[_NAMES[stream]],
+                "commands" if kind is Kind.COMMAND else "stored",
+                len(texts),
+            )
+
+    def stderr(self, *texts: str, kind: Kind = Kind.LOG) -> None:
+        self.lines(*texts, stream=Stream.STDERR, kind=kind)
+
+    def metadata(self, *records: Json | str) -> None:
+        """Records, each numbered among those with the same keys."""
+        for record in records:
+            line = record if isinstance(record, str) else json.dumps(record)
+            keys = tuple(json.loads(line))
+            self._n[keys] = self._n.get(keys, 0) + 1
+            self.lines(line, kind=Kind.METADATA, attrs={0: {"n": self._n[keys]}})
+
+    def status(self, text: str) -> None:
+        """What a running bar on stderr shows; empty: it is gone."""
+        line = text.replace("\n", STATUS_BREAK.decode())
+        self.lines(line, stream=Stream.STDERR, kind=Kind.STATUS)
+
+    def live(self, text: str) -> None:
+        """The same, as it stands in the spool before any reader has ingested it."""
+        self._writer.live(text, stream=Stream.STDERR)
+
+    def event(self, name: str, message: str = "", **fields: Any) -> None:  # Any: JSON
+        self._writer.event(name, message, **fields)
+
+    def lose(self, lines: int, stream: Stream = Stream.STDOUT, account: str = "lost") -> None:
+        """Counts lines that were read but not stored."""
+        _count(self._accounts[_NAMES[stream]], account, lines)
+
+    def sleep(self, secs: float) -> None:
+        """Its clock moves, and nothing is written."""
+        self._writer.now_ns += int(secs * NS)
+
+    def heartbeat(self) -> None:
+        self._writer.heartbeat(ledger=self._ledger())
+
+    def beat(self) -> None:
+        """A heartbeat of this very moment."""
+        self._writer.now_ns = max(self._writer.now_ns, time.time_ns())
+        self._writer.heartbeat(ledger=self._ledger())
+
+    def printed(self, stdout: int, stderr: int = 0) -> None:
+        """Bytes that the relay read."""
+        self._writer.counters((stdout, 0), (stderr, 0))
+
+    def end(self, exit_code: int | None = 0, signal: int = 0, *, time_ns: int = 0) -> None:
+        """time_ns: when; now by its own clock, where it isn't said."""
+        self._writer.now_ns = max(self._writer.now_ns, time_ns)
+        state = "CANCELLED" if signal else "FAILED" if exit_code else "COMPLETED"
+        self._writer.end(state, exit_code, signal=signal, ledger=self._ledger())
+        self._writer.close()
+
+    def _ledger(self) -> Json:
+        return make_ledger(self._accounts["stdout"], self._accounts["stderr"], **self._note_counts)
+
+    def __enter__(self) -> "SpooledCapture":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.__exit__()
+
+
+class _Writer(CaptureWriter):
+    def tick(self) -> int:
+        self.now_ns += NS // 100
+        return self.now_ns
+
+
+def _count(account: dict[str, int], name: str, lines: int) -> None:
+    account[name] = account.get(name, 0) + lines
+
+
+def training(store: Path, epochs: int = 5, **options: Any) -> None:
+    """A job that has run: text, a warning, a bar, records, a command. options: of
+    SpooledCapture."""
+    with SpooledCapture(store, **options) as job:
+        job.lines("Training on 1,000 samples")
+        job.stderr("UserWarning: lr is high")
+        job.lines(
+            "[the line above 499 times more]",
+            stream=Stream.STDERR,
+            kind=Kind.NOTE,
+            attrs={0: {"repeat": 499}},
+        )
+        job.lose(499, Stream.STDERR, "collapsed")
+        for epoch in range(1, epochs + 1):
+            job.metadata({"epoch": epoch, "loss": 1 / epoch, "opt": {"lr": 0.1}})
+        job.stderr("epoch 5: 100%|██████████| 40/40 [00:00<00:00, 812.3it/s]")
+        job.lines('/LOGCOMMAND {"mode":"metadata"}', kind=Kind.COMMAND)
+        job.event(
+            "mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout"
+        )
+        job.printed(45_000, 5_000)
+        job.end()
+
+
+def assert_spans(reader: Reader) -> None:
+    """Any span of a reader's records is what a filter by time gives, in both orders."""
+    records = list(reader.records())
+    first, middle, last = (
+        records[0].time_ns,
+        records[len(records) // 2].time_ns,
+        records[-1].time_ns,
+    )
+    for begin_ns, end_ns in (
+        (first, 0),
+        (middle, 0),
+        (first, middle),
+        (0, middle + 1),
+        (middle, last),
+        (last + 1, 0),
+    ):
+        selection = [
+            record
+            for record in records
+            if begin_ns <= record.time_ns and record.time_ns < (end_ns or last + 1)
+        ]
+        assert list(reader.records(begin_ns=begin_ns, end_ns=end_ns)) == selection
+        assert (
+            list(reader.records(newest_first=True, begin_ns=begin_ns, end_ns=end_ns))
+            == selection[::-1]
+        )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Where a store may come to be."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """`asking` of the module's `store`."""
+    return asking(store, capsys)
+
+
+def asking(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Runs a command line on the store; returns exit code, stdout and stderr."""
+
+    def run(command: str, *words: str) -> tuple[int, str, str]:
+        try:
+            code = main([command, "--store", str(store), *words])
+        except SystemExit as error:
+            code = int(error.code or 0)
+        return (code, *capsys.readouterr())
+
+    return run
