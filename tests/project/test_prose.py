@@ -14,9 +14,20 @@ PAGES = (
     "SECURITY.md",
     "CHANGELOG.md",
     "docs/architecture.md",
+    "docs/alerts.md",
+    "docs/dependencies.md",
+    "docs/development.md",
     "docs/masks.md",
+    "docs/metrics.md",
+    "docs/releasing.md",
+    "docs/segment-format.md",
 )
-PACKAGES: tuple[str, ...] = ()
+PACKAGES = (
+    "ingest/logshipper_ingest/metrics",
+    "ingest/logshipper_ingest/shipping",
+    "ingest/logshipper_ingest/spool",
+    "ingest/logshipper_ingest/state",
+)
 _FEW_SENTENCES = 50  # of fewer, one may be of each kind
 
 
