@@ -14,16 +14,10 @@ from typing import Any
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.loki.client import LokiClient
-from logshipper_ingest.model.capture_account import (
-    LEDGER_COUNTS,
-    BlockRow,
-    EventRow,
-    ReportRow,
-    Rows,
-    StatusRow,
-)
+from logshipper_ingest.model.capture_rows import BlockRow, EventRow, ReportRow, Rows, StatusRow
 from logshipper_ingest.model.job import HEARTBEAT
 from logshipper_ingest.model.key_reports import KeyReport, documents
+from logshipper_ingest.model.ledger import LEDGER_COUNTS
 from logshipper_ingest.servers.loki_push import assemble, compress, encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, Metadata, StreamKey, json_line
 from logshipper_ingest.spool.capture_folder import Identity

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logshipper.spool.segment import Frame, FrameType, Kind, Stream, decode_frame, encode_record
-from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_id import Source
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.store.catalogue import CatalogueRow
 from logshipper_ingest.store.job_db import JobWriter

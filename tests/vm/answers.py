@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from logshipper_ingest.model.capture_account import LEDGER_COUNTS, STREAM_NAMES
+from logshipper_ingest.model.ledger import LEDGER_COUNTS, STREAM_NAMES
 from tests.slurm.tools.capturing import Stream
 from tests.slurm.tools.cluster import OVER, JobEnd
 

@@ -3,7 +3,7 @@
 import base64
 import json
 
-from logshipper_ingest.model.capture_account import LEDGER_COUNTS
+from logshipper_ingest.model.ledger import LEDGER_COUNTS
 from tests.slurm.tools.cluster import JobEnd
 from tests.vm.answers import (
     Account,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.model.capture_account import LEDGER_COUNTS
+from logshipper_ingest.model.ledger import LEDGER_COUNTS
 from tests.vm.answers import Account, accounts_of
 from tests.vm.guest import upgrade
 from tests.vm.pair_cases import FAULTS

@@ -12,8 +12,10 @@ from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.job_series import CaptureView
-from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount, Rows
+from logshipper_ingest.model.capture_account import CaptureAccount
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.job import derived_state
+from logshipper_ingest.model.ledger import STREAM_NAMES
 from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.learning import describe_fault, learn

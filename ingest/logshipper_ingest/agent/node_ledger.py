@@ -4,9 +4,9 @@ is stored is shipped, or waits. Pure."""
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
-from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount
+from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.job import RUNNING
-from logshipper_ingest.model.ledger import COLUMNS, OUTCOMES
+from logshipper_ingest.model.ledger import COLUMNS, OUTCOMES, STREAM_NAMES
 from logshipper_ingest.state.checkpoints import CaptureCheckpoint
 
 

@@ -30,7 +30,7 @@ from logshipper_ingest.imports.values import (
     text_of,
     time_of,
 )
-from logshipper_ingest.model.capture_account import NOT_A_JOBS
+from logshipper_ingest.model.capture_account import RESERVED_EVENTS
 from logshipper_ingest.model.imported import (
     ImportedChange,
     ImportedEvent,
@@ -227,7 +227,8 @@ class XtSource:
         elif not is_repeat:
             job.events.append(
                 ImportedEvent(
-                    time_ns, {"event": f"xt_{name}" if name in NOT_A_JOBS else name, "data": data}
+                    time_ns,
+                    {"event": f"xt_{name}" if name in RESERVED_EVENTS else name, "data": data},
                 )
             )
 

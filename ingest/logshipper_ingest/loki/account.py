@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from logshipper.config import MODES
 from logshipper.spool.segment import Stream
-from logshipper_ingest.model.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
+from logshipper_ingest.model.capture_account import MAX_EVENTS, MAX_TIME_NS
 from logshipper_ingest.model.capture_id import CaptureId, JobKey
 from logshipper_ingest.model.job import (
     CLOSED,
@@ -41,6 +41,7 @@ from logshipper_ingest.model.job import (
     derived_state,
     limit_secs_of,
 )
+from logshipper_ingest.model.ledger import clean_ledger
 from logshipper_ingest.model.summary import CaptureFacts, summarise
 
 # how far an event's end may lie behind the event: where a node's clock is ahead, it does

@@ -15,8 +15,8 @@ from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import without_controls
 from logshipper.spool.segment import COPY, ORIGIN, SENT, Kind, Stream
 from logshipper_ingest.loki.account import MAX_CAPTURES, STREAMS, LokiEntry, capture_id
-from logshipper_ingest.model.capture_account import NAME_OF_ORIGIN
 from logshipper_ingest.model.capture_id import CaptureId
+from logshipper_ingest.model.capture_rows import NAME_OF_ORIGIN
 
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
 MAX_SHARING = 20_000  # entries of one time that are put in order together

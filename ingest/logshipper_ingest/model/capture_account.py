@@ -1,31 +1,25 @@
-"""The account of one capture, learnt frame by frame: identity, state, ledger, counts. Pure;
-persisted as JSON.
+"""The account of one capture: identity, state, ledger and counts, updated frame by frame.
 
-Frames are hostile input: every field of a record is checked, and what is wrong counts as absent.
-Times of lines are made to rise strictly within a stream, as the format promises, so that reading
-can rely on it.
-"""
+Pure; stores keep it as JSON. Frames are untrusted: a field with an invalid value counts as absent.
+The account makes line times rise strictly within each stream, and readers rely on that."""
 
-import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from logshipper.config import MODES
 from logshipper.spool.captures import outcome
-from logshipper.spool.segment import (
-    COPY,
-    MAX_RECORD_BYTES,
-    ORIGIN,
-    STATUS_BREAK,
-    Frame,
-    FrameType,
-    Kind,
-    Stream,
+from logshipper.spool.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind
+from logshipper_ingest.model.capture_rows import (
+    BlockRow,
+    EventRow,
+    RecordRow,
+    Rows,
+    pieces,
+    record_row,
+    stored_lines,
 )
 from logshipper_ingest.model.job import (
     END_STATES,
@@ -41,131 +35,54 @@ from logshipper_ingest.model.job import (
     heartbeat_lost,
     limit_secs_of,
 )
+from logshipper_ingest.model.ledger import OUTCOMES, STREAM_NAMES, clean_ledger, count_of
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.summary import CaptureFacts
 from logshipper_ingest.model.x_axis import XAxis
 
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
-_NOT_RUN = (126, 127)  # exit codes, of a command that isn't there, or can't be executed
+_NOT_RUN = (126, 127)  # exit codes of missing commands and of those that can't be executed
 CAPTURE_TAKEN = "capture_taken"
-# who reads a store trusts these
-NOT_A_JOBS = (
-    *MARKS,
-    JOB_ENDED,
-    "checked",
-    CAPTURE_TAKEN,
-    *HISTORY,
-)
-# that the relay may have counted before the sidecar's ledger does: pipe and buffers
-AHEAD_BYTES = 16 << 20
+RESERVED_EVENTS = (*MARKS, JOB_ENDED, "checked", CAPTURE_TAKEN, *HISTORY)  # readers trust these
+AHEAD_BYTES = 16 << 20  # in pipe and buffers: counted by the relay before the sidecar
 MOST_PRINTED_PER_SEC = 1 << 30
 MAX_MARKS = 100  # starts and ends, per capture
 MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
-HEARTBEAT_NS = 10**9  # of the capture's time: between two that become marks
-STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
-LEDGER_COUNTS = (
-    "read",
-    "stored",
-    "collapsed",
-    "blank",
-    "dropped",
-    "commands",
-    "pending",
-    "lost",
-    "line_feeds",
-    "bytes",
-)
-NAME_OF_ORIGIN = re.compile(r"[a-z][a-z0-9_-]{0,15}")
-_STORED = (Kind.LOG, Kind.METADATA)  # the kinds that a ledger counts as stored
-
-
-class BlockRow(NamedTuple):
-    """Lines of one stream."""
-
-    stream: Stream
-    time_ns: int
-    lines: int  # how many
-    runs: list[tuple[int, int]] | None  # None where all are LOG
-    attrs: dict[int, Json] | None
-    text: bytes  # each line ended by LF
-
-
-class RecordRow(NamedTuple):
-    stream: Stream
-    time_ns: int
-    n: int
-    line: bytes
-    origin: str = ""  # what kind of line it was made of; "": the line is the record
-    is_copy: bool = False  # that line is logged as well, and the record is in no block
-
-
-class EventRow(NamedTuple):
-    time_ns: int
-    event: Json
-
-
-class StatusRow(NamedTuple):
-    stream: Stream
-    time_ns: int
-    text: bytes  # what bars show, LF between them
-
-
-@dataclass
-class Rows:
-    """What a batch of frames adds to a store."""
-
-    blocks: list[BlockRow] = field(default_factory=list)
-    records: list[RecordRow] = field(default_factory=list)
-    events: list[EventRow] = field(default_factory=list)
-    statuses: dict[Stream, StatusRow] = field(default_factory=dict)
-    # the capture's start, heartbeats and end, as events
-    marks: list[EventRow] = field(default_factory=list)
-    report: "ReportRow | None" = None  # of the capture's keys
-
-
-class ReportRow(NamedTuple):
-    """What is known of a capture's keys at one time, a document each (`key_reports.documents`).
-    final: nothing follows."""
-
-    time_ns: int
-    documents: list[Json]
-    final: bool = False
+HEARTBEAT_NS = 10**9  # least distance, in the capture's time, of two heartbeats among the marks
 
 
 @dataclass
 class CaptureAccount(CaptureFacts):
-    """See the module's docstring. The ledger is as the capture last wrote it."""
+    """The account of a capture. Its ledger is the last one that the capture wrote."""
 
     cluster: str = "local"
     version: str = ""
     boot_id: str = ""
-    # lines ingested, by stream, that the capture's ledger counts as stored
-    stored: dict[str, int] = field(default_factory=dict)
-    # bytes, and line feeds, by stream, that the relay counted
-    printed: dict[str, int] = field(default_factory=dict)
-    feeds: dict[str, int] = field(default_factory=dict)
-    last_ns: dict[str, int] = field(default_factory=dict)  # the last line's time, by stream
-    newest_ns: int = 0  # the last time of all
-    silent_ns: int = 0  # newest_ns when the event was added that no heartbeat follows
+    # by stream name
+    stored: dict[str, int] = field(default_factory=dict)  # lines
+    printed: dict[str, int] = field(default_factory=dict)  # bytes, counted by the relay
+    feeds: dict[str, int] = field(default_factory=dict)  # line feeds, counted by the relay
+    last_ns: dict[str, int] = field(default_factory=dict)  # time of the last line
+    newest_ns: int = 0  # newest time of any frame
+    silent_ns: int = 0  # newest_ns at the last event of a late heartbeat
     records: int = 0
     bytes_logged: int = 0
     damaged_bytes: int = 0
     damaged_places: int = 0
     events: int = 0
     marks: int = 0
-    marked_ns: int = 0  # of the last heartbeat among the marks
+    marked_ns: int = 0  # time of the last heartbeat among the marks
     unparsed: int = 0  # metadata lines that are no JSON
-    slowed_secs: int = 0  # how long a limit of the spool slowed it
-    died: bool = False  # it ended without an END frame, and all that it left is ingested
+    slowed_secs: int = 0  # time that limits of the spool slowed the capture
+    died: bool = False  # complete without an END frame
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "CaptureAccount":
-        """Raises ValueError where it isn't one that to_json made. Fields that are unknown here are
-        left aside."""
+        """Read the output of to_json, and ignore unknown fields. Raises ValueError."""
         try:
             state = orjson.loads(text)
             if not isinstance(state, dict):
@@ -175,11 +92,12 @@ class CaptureAccount(CaptureFacts):
         except TypeError as error:
             raise ValueError(f"not the account of a capture: {error}") from None
 
-    # ---- learning
+    # ---- frames
 
     def take(self, frame: Frame, axis: XAxis | None, rows: Rows, now_ns: int) -> None:
-        """Takes the next frame; what it adds to the store goes to rows. axis: learns from metadata,
-        None where another one does; now_ns: no sign of life is later than that."""
+        """Add the next frame to the account, and its rows to rows.
+
+        axis: receives the metadata, unless None; now_ns: the heartbeat is at most this."""
         time_ns = min(frame.time_ns, MAX_TIME_NS)
         if self.state == RUNNING and 0 < self.newest_ns < time_ns - UNRESPONSIVE_NS:
             self._add_heartbeat_found(time_ns, rows)
@@ -205,23 +123,21 @@ class CaptureAccount(CaptureFacts):
             rows.events.append(EventRow(time_ns, {"event": "events_left_out", "message": words}))
 
     def add_heartbeat_lost(self, rows: Rows) -> None:
-        """The event that its heartbeat is late: once, and the same whenever it is added."""
+        """Add the event of a late heartbeat once. A repeated call adds the same event."""
         if self.silent_ns != self.newest_ns:
             self.silent_ns = self.newest_ns
             self.take_event(heartbeat_lost(), self.newest_ns + UNRESPONSIVE_NS, rows)
 
     @property
     def heartbeat_lost_ns(self) -> int:
-        """The time of the event that its heartbeat is late, 0 where it isn't (any more)."""
-        return (
-            self.newest_ns + UNRESPONSIVE_NS
-            if self.silent_ns and self.silent_ns == self.newest_ns
-            else 0
-        )
+        """The time of the event of a late heartbeat, 0 after the heartbeat returned."""
+        if self.silent_ns and self.silent_ns == self.newest_ns:
+            return self.newest_ns + UNRESPONSIVE_NS
+        return 0
 
     def _add_heartbeat_found(self, time_ns: int, rows: Rows) -> None:
-        """A frame after a silence. Frames' times follow a monotonic clock: no step of the machine's
-        makes a silence."""
+        """Report a frame after a silence. Frame times follow a monotonic clock, so a step of the
+        machine's clock makes no silence."""
         self.add_heartbeat_lost(rows)
         secs = (time_ns - self.newest_ns) / 1e9
         words = f"the heartbeat is back, after {secs:.0f} seconds"
@@ -230,20 +146,20 @@ class CaptureAccount(CaptureFacts):
         )
 
     def take_damage(self, words: str, skipped: int, rows: Rows) -> None:
-        """Notes that bytes of a segment were damaged and left out: for good, as an event. Its time
-        is the newest that was read before: the same whenever the segment is read again."""
+        """Record damaged bytes of a segment, which stay lost, as an event.
+
+        The event's time is the newest time before the damage, so a second read gives the same
+        event."""
         self.damaged_places += 1
         self.damaged_bytes += skipped
         event = {"event": "segment_damaged", "message": words, "bytes": skipped}
         self.take_event(event, self.newest_ns or self.started_ns, rows)
 
     def conclude(self, *, died: bool, boot_id: str, end: tuple[int, int] | None = None) -> None:
-        """All that there is was ingested.
+        """Close the account after the last frame.
 
-        died: no END frame says that it is over. boot_id: the machine's, now. end: the relay's word
-        on CMD's end, its wait status and when (ns), which counts where no end record could be
-        written.
-        """
+        died: no END frame exists; boot_id: of the running machine; end: the relay's wait status of
+        the command and its time in ns, which counts without an end record."""
         self.died = died
         if self.state != RUNNING:
             return
@@ -251,7 +167,7 @@ class CaptureAccount(CaptureFacts):
         if died and self.boot_id and boot_id and self.boot_id != boot_id:
             self.state = "NODE_FAIL"
             self.reason = "the machine restarted while the job ran"
-        elif end is not None and self._take_word(*end):
+        elif end is not None and self._take_exit(*end):
             began = self.boot_id or any(self.printed.values())
             if not began and self.exit_code in _NOT_RUN:
                 self.reason = "its command couldn't be run"
@@ -260,16 +176,15 @@ class CaptureAccount(CaptureFacts):
         elif died:
             self.state = "FAILED"
             self.reason = (
-                "its capture died without an end record: killed, or out "
-                "of memory; how the job ended isn't known"
+                "its capture died without an end record: killed, or out of memory;"
+                " how the job ended isn't known"
             )
         else:
             self.state = "FAILED"
             self.reason = "its capture ended without an end record: how the job ended isn't known"
 
     def add_lines_lost(self, rows: Rows) -> None:
-        """The event of a capture that died: how many lines it had read, or was yet to read, and
-        nobody has."""
+        """Add the event about lines that died with the capture."""
         lines = self.lost() - sum(
             clean_ledger(self.ledger)[name]["lost"] for name in STREAM_NAMES.values()
         )
@@ -283,7 +198,7 @@ class CaptureAccount(CaptureFacts):
             }
             self.take_event(event, self.newest_ns or self.started_ns, rows)
 
-    def _take_word(self, wait_status: int, ended_ns: int) -> bool:
+    def _take_exit(self, wait_status: int, ended_ns: int) -> bool:
         try:
             self.state, self.exit_code, self.signal = outcome(wait_status)
         except ValueError:
@@ -294,9 +209,11 @@ class CaptureAccount(CaptureFacts):
     def take_counters(
         self, printed: dict[str, int], feeds: dict[str, int], silent_secs: float = 0.0
     ) -> None:
-        """What the relay counted, by stream name. The job's processes can write there as well: no
-        more counts than the segments' ledger has and what may have been printed since, silent_secs
-        ago; nor more line feeds than bytes."""
+        """Accept the relay's counters, by stream name, up to a limit, since the job's processes can
+        write them too.
+
+        The limit is the ledger plus the output that is possible in silent_secs. Line feeds never
+        exceed bytes."""
         ahead_bytes = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
         ledger = clean_ledger(self.ledger)
         self.printed, self.feeds = {}, {}
@@ -321,13 +238,17 @@ class CaptureAccount(CaptureFacts):
             return
         texts = frame.text.split(b"\n")
         with_attrs = sorted(frame.attrs)
-        for begin, runs, are_copies in _pieces(frame, texts, time_ns, rows):
+        for begin, runs, are_copies in pieces(frame, texts, time_ns, rows):
+            at = begin
+            for kind, count in runs:
+                if kind is Kind.METADATA:
+                    for line in range(at, at + count):
+                        row = record_row(frame, line, time_ns, texts[line])
+                        self._take_metadata(row._replace(is_copy=are_copies), axis, rows)
+                at += count
             if are_copies:
-                for line in range(begin, begin + runs[0][1]):
-                    row = _record_row(frame, line, time_ns, texts[line])
-                    self._take_metadata(row._replace(is_copy=True), axis, rows)
                 continue
-            lines = sum(count for _, count in runs)
+            lines = at - begin
             text = b"\n".join(texts[begin : begin + lines]) + b"\n"
             lines_with_attrs = with_attrs[
                 bisect_left(with_attrs, begin) : bisect_left(with_attrs, begin + lines)
@@ -338,14 +259,7 @@ class CaptureAccount(CaptureFacts):
             rows.blocks.append(
                 BlockRow(stream, time_ns + begin, lines, packed_runs, attrs or None, text)
             )
-            self._count(name, _stored_lines(runs, attrs), len(text))
-            at = begin
-            for kind, count in runs:
-                if kind is Kind.METADATA:
-                    for line in range(at, at + count):
-                        row = _record_row(frame, line, time_ns, texts[line])
-                        self._take_metadata(row, axis, rows)
-                at += count
+            self._count(name, stored_lines(runs, attrs), len(text))
 
     def _take_metadata(self, row: RecordRow, axis: XAxis | None, rows: Rows) -> None:
         rows.records.append(row)
@@ -371,8 +285,8 @@ class CaptureAccount(CaptureFacts):
         kind = record.get("type")
         if kind == "event":
             event = {name: value for name, value in record.items() if name != "type"}
-            if event.get("event") in NOT_A_JOBS:
-                event["event"] = f"not_{event['event']}"  # a job's own word
+            if event.get("event") in RESERVED_EVENTS:
+                event["event"] = f"not_{event['event']}"  # the job made it
             if event.get("event") == "mode_changed":
                 self._set_mode(event.get("to"))
             self.take_event(event, time_ns, rows)
@@ -381,7 +295,7 @@ class CaptureAccount(CaptureFacts):
             self._mark("started", self.start_facts(), time_ns, rows)
         elif kind in ("heartbeat", "ledger", "end"):
             self._set_mode(record.get("mode"))
-            self.slowed_secs = max(self.slowed_secs, _count_of(record, "slowed_secs"))
+            self.slowed_secs = max(self.slowed_secs, count_of(record, "slowed_secs"))
             if isinstance(record.get("ledger"), dict):
                 self.ledger = clean_ledger(record["ledger"])
             if kind == "end":
@@ -394,7 +308,7 @@ class CaptureAccount(CaptureFacts):
                 )
 
     def _mark(self, event: str, facts: Json, time_ns: int, rows: Rows) -> None:
-        """A capture has one start and one end; a hostile one may write any number."""
+        """Add a start or an end. A hostile capture may write any number of them."""
         self.marks += 1
         if self.marks <= MAX_MARKS:
             rows.marks.append(EventRow(time_ns, {"event": event, **facts}))
@@ -402,16 +316,16 @@ class CaptureAccount(CaptureFacts):
     def _take_start(self, record: Json, time_ns: int) -> None:
         self._set_mode(record.get("mode"))
         self.version = _text_of(record, "version") or self.version
-        # who made the capture's directory knows better
+        # the creator of the capture's directory is the better source
         self.host = self.host or _text_of(record, "host")
         self.boot_id = _text_of(record, "boot_id") or self.boot_id
-        self.columns = _count_of(record, "columns")
-        self.rows = _count_of(record, "rows")
+        self.columns = count_of(record, "columns")
+        self.rows = count_of(record, "rows")
         self.tty = record.get("tty") is not False
-        self.nodes = self.nodes or min(_count_of(record, "nodes"), MAX_NODES)
+        self.nodes = self.nodes or min(count_of(record, "nodes"), MAX_NODES)
         self.limit_secs = self.limit_secs or limit_secs_of(record)
-        # no later than its own record
-        self.started_ns = min(_count_of(record, "started_ns") or time_ns, time_ns)
+        # at most the record's time
+        self.started_ns = min(count_of(record, "started_ns") or time_ns, time_ns)
 
     def _take_end(self, record: Json, time_ns: int) -> None:
         state = record.get("state")
@@ -420,17 +334,17 @@ class CaptureAccount(CaptureFacts):
         self.exit_code = code if type(code) is int and 0 <= code <= 255 else None
         self.signal = signal if type(signal) is int and 0 <= signal <= 127 else 0
         self.reason = _text_of(record, "reason")
-        self.ended_ns = min(_count_of(record, "ended_ns") or time_ns, MAX_TIME_NS)
+        self.ended_ns = min(count_of(record, "ended_ns") or time_ns, MAX_TIME_NS)
 
     def _set_mode(self, mode: object) -> None:
         if isinstance(mode, str) and mode in MODES:
             self.mode = mode
 
-    # ---- what comes of it
+    # ---- results
 
     @property
     def lines(self) -> int:
-        """Lines ingested, parts of a long line as one."""
+        """Stored lines, with a long line in several parts counted once."""
         return sum(self.stored.values())
 
     @property
@@ -442,10 +356,11 @@ class CaptureAccount(CaptureFacts):
         )
 
     def settled_ledger(self) -> Json:
-        """The ledger; of a capture that died, with what it never wrote down as lost. It balances:
-        of the line feeds that the relay counted past the ledger, the lines that are ingested all
-        the same are stored, the others lost; so is what was pending. Lines that damaged segments
-        have cost are lost, not stored."""
+        """The ledger, which balances also after damage or a crash.
+
+        After a crash, the relay may have counted line feeds that the ledger lacks. Of those and of
+        the pending lines, the stored ones count as stored and the others as lost. Lines in damaged
+        segments count as lost."""
         if not self.ledger and not self.died:
             return {}
         ledger = clean_ledger(self.ledger)
@@ -467,7 +382,7 @@ class CaptureAccount(CaptureFacts):
                 account["lost"] += damaged_lines
             if self.died:
                 account["bytes"] = max(account["bytes"], self.printed.get(name, 0))
-                account["read"] = sum(account[count] for count in LEDGER_COUNTS[1:8])
+                account["read"] = sum(account[outcome] for outcome in OUTCOMES)
         return ledger
 
     def lost(self) -> int:
@@ -475,7 +390,7 @@ class CaptureAccount(CaptureFacts):
         return sum(int(ledger[name]["lost"]) for name in STREAM_NAMES.values() if name in ledger)
 
     def start_facts(self) -> Json:
-        """What a store's event says of the capture's start."""
+        """The content of the event `started`."""
         return {
             "version": self.version,
             "boot_id": self.boot_id,
@@ -489,7 +404,7 @@ class CaptureAccount(CaptureFacts):
         }
 
     def end_facts(self) -> Json:
-        """What a store's event says of its end."""
+        """The content of the event `ended`."""
         return {
             "state": self.state,
             "exit_code": self.exit_code,
@@ -512,7 +427,7 @@ class CaptureAccount(CaptureFacts):
         }
 
     def as_capture(self, capture: int, attempt: int, step: str, task: int, state: str) -> Capture:
-        """The value that readers see. state: derived."""
+        """Return the capture for readers. state: after `derived_state`."""
         return Capture(
             capture=capture,
             attempt=attempt,
@@ -533,89 +448,6 @@ class CaptureAccount(CaptureFacts):
             nodes=self.nodes,
             limit_secs=self.limit_secs,
         )
-
-
-def clean_ledger(ledger: Json) -> Json:
-    """A ledger with all its counts, as integers."""
-    cleaned: Json = {}
-    for name in STREAM_NAMES.values():
-        account = ledger.get(name)
-        cleaned[name] = _counts_of(account if isinstance(account, dict) else {}, LEDGER_COUNTS)
-    return {**cleaned, **_counts_of(ledger, ("notes", "status", "parts"))}
-
-
-def _record_row(frame: Frame, line: int, time_ns: int, text: bytes) -> RecordRow:
-    """line: its number in the frame; time_ns: the frame's."""
-    attrs = frame.attrs.get(line, {})
-    origin = attrs.get(ORIGIN)
-    if not isinstance(origin, str) or not NAME_OF_ORIGIN.fullmatch(origin):
-        origin = ""
-    return RecordRow(frame.stream, time_ns + line, _count_of(attrs, "n"), text, origin)
-
-
-def _pieces(
-    frame: Frame, texts: list[bytes], time_ns: int, rows: Rows
-) -> Iterator[tuple[int, list[tuple[Kind, int]], bool]]:
-    """What lies between status lines, as (first line, runs, False); status lines go to rows, where
-    the last one counts. Records whose lines are logged as well are pieces of their own: True."""
-    at = begin = 0
-    runs: list[tuple[Kind, int]] = []
-    for kind, lines, are_copies in _runs(frame):
-        if kind is Kind.STATUS or are_copies:
-            if runs:
-                yield begin, runs, False
-            if are_copies:
-                yield at, [(kind, lines)], True
-            else:
-                last = at + lines - 1
-                text = texts[last].replace(STATUS_BREAK, b"\n")
-                rows.statuses[frame.stream] = StatusRow(frame.stream, time_ns + last, text)
-            runs, begin = [], at + lines
-        else:
-            runs.append((kind, lines))
-        at += lines
-    if runs:
-        yield begin, runs, False
-
-
-def _runs(frame: Frame) -> Iterator[tuple[Kind, int, bool]]:
-    """The frame's runs that have lines, those of METADATA taken apart where some of it is a
-    copy."""
-    copies = {line for line, values in frame.attrs.items() if values.get(COPY) == 1}
-    at = 0
-    for kind, lines in frame.runs:
-        if kind is Kind.METADATA and copies:
-            for are_copies, group in groupby(range(at, at + lines), copies.__contains__):
-                yield kind, sum(1 for _ in group), are_copies
-        elif lines:
-            yield kind, lines, False
-        at += lines
-
-
-def _stored_lines(runs: list[tuple[Kind, int]], attrs: dict[int, Json]) -> int:
-    """Lines that a ledger counts as stored: of a long line that was cut into parts, the first part
-    only."""
-    stored = sum(lines for kind, lines in runs if kind in _STORED)
-    return max(
-        0, stored - sum(1 for values in attrs.values() if _is_further_part(values.get("part")))
-    )
-
-
-def _is_further_part(part: object) -> bool:
-    return isinstance(part, str) and part.partition("/")[0] not in ("", "1")
-
-
-def _count_of(record: Json, name: str) -> int:
-    """A count that fits SQLite; 0 where it isn't one."""
-    return _counts_of(record, (name,))[name]
-
-
-def _counts_of(record: Json, names: Iterable[str]) -> dict[str, int]:
-    """Likewise, of each name: a ledger has so many that calls would be most of it."""
-    return {
-        name: value if type(value := record.get(name)) is int and 0 <= value < 1 << 63 else 0
-        for name in names
-    }
 
 
 def _text_of(record: Json, name: str) -> str:

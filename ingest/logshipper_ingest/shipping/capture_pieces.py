@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from logshipper.spool.segment import Json
 from logshipper_ingest.config.sink_config import Server, SinkConfig
-from logshipper_ingest.model.capture_account import EventRow, ReportRow, Rows
+from logshipper_ingest.model.capture_rows import EventRow, ReportRow, Rows
 from logshipper_ingest.model.job import HEARTBEAT, STARTED, STILL_RUNNING, STILL_RUNNING_SECS
 from logshipper_ingest.model.ranks import reported_documents
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder

@@ -19,9 +19,8 @@ import orjson
 
 from logshipper.render.colours import SGR
 from logshipper.spool.segment import COPY, ORIGIN, SENT, Kind
-from logshipper_ingest.model.capture_account import (
+from logshipper_ingest.model.capture_rows import (
     NAME_OF_ORIGIN,
-    STREAM_NAMES,
     BlockRow,
     EventRow,
     RecordRow,
@@ -31,6 +30,7 @@ from logshipper_ingest.model.capture_account import (
 )
 from logshipper_ingest.model.job import HEARTBEAT, NAME, Json, job_shard
 from logshipper_ingest.model.key_reports import VALUE
+from logshipper_ingest.model.ledger import STREAM_NAMES
 from logshipper_ingest.servers.loki_push import (
     BlockLines,
     as_utf8,

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from logshipper.errors import SpoolError
 from logshipper.fault_points import fault_point
 from logshipper_ingest.console.service_log import LogLine
-from logshipper_ingest.model.capture_account import ReportRow
+from logshipper_ingest.model.capture_rows import ReportRow
 from logshipper_ingest.model.ranks import reported_documents
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture, begin_new

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from logshipper_ingest.console.service_log import LogLine
-from logshipper_ingest.model.capture_account import ReportRow
+from logshipper_ingest.model.capture_rows import ReportRow
 from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS
 from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life

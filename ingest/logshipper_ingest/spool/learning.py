@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from logshipper.spool.captures import boot_id
-from logshipper_ingest.model.capture_account import CAPTURE_TAKEN, CaptureAccount, Rows
+from logshipper_ingest.model.capture_account import CAPTURE_TAKEN, CaptureAccount
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.job import MAX_NODES, RUNNING
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
-from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_id import Source
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.imported import ImportedChange, ImportedChild
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, Json

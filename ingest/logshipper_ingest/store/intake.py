@@ -19,7 +19,7 @@ from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.safe_text import safe
 from logshipper.spool.captures import keep_attempts
-from logshipper_ingest.model.capture_account import Rows
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.job import RUNNING, IngestOutcome, JobSummary
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life, list_folders
 from logshipper_ingest.spool.learning import learn, new_account

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import cramjam
 
 from logshipper.fault_points import fault_point
-from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_id import Source
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.job import OPEN_STATES, JobEventFilter
 from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.model.x_axis import XAxis

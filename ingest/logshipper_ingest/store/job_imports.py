@@ -18,10 +18,12 @@ from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool.segment import Stream, decode_frame
-from logshipper_ingest.model.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
+from logshipper_ingest.model.capture_account import CaptureAccount
+from logshipper_ingest.model.capture_rows import RecordRow, Rows
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, UNKNOWN, Json
+from logshipper_ingest.model.ledger import clean_ledger
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow
 from logshipper_ingest.store.child_rows import OWN_DETAILS

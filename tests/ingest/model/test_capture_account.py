@@ -11,8 +11,8 @@ from logshipper_ingest.model.capture_account import (
     MAX_UNPARSED,
     MOST_PRINTED_PER_SEC,
     CaptureAccount,
-    Rows,
 )
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
 from logshipper_ingest.model.x_axis import XAxis
 from tests.tools.captures.segment_factory import SECOND_NS, START_NS, make_ledger

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from logshipper.spool import segment
 from logshipper_ingest.metrics.agent_metrics import exposition
-from logshipper_ingest.model.capture_account import NOT_A_JOBS, CaptureAccount, Rows
+from logshipper_ingest.model.capture_account import RESERVED_EVENTS, CaptureAccount
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.state.checkpoints import read_state
 from tests.tools.captures.segment_factory import memory_folder
@@ -204,10 +205,10 @@ def test_a_job_cannot_say_what_only_the_agents_say(tmp_path: Path) -> None:
     """Such as how Slurm ended it, which counts more than what its capture tells."""
     node = ShippingNode(tmp_path)
     with node.capture("hostile", soon_ns()) as capture:
-        for event in NOT_A_JOBS:
+        for event in RESERVED_EVENTS:
             capture.event(event, state="COMPLETED", by="slurm")
         node.ship()
     events = [event["event"] for event in node.events("hostile")]
-    assert events == [f"not_{event}" for event in NOT_A_JOBS]
-    assert "job_ended" in NOT_A_JOBS
+    assert events == [f"not_{event}" for event in RESERVED_EVENTS]
+    assert "job_ended" in RESERVED_EVENTS
     node.close()

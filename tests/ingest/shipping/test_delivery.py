@@ -13,7 +13,7 @@ from logshipper.spool.segment import Stream
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics
-from logshipper_ingest.model.capture_account import BlockRow, Rows
+from logshipper_ingest.model.capture_rows import BlockRow, Rows
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
 from logshipper_ingest.shipping import delivery
 from logshipper_ingest.shipping.delivery import Delivery, Stopped, TenantWaits

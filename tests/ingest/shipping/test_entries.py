@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.model.capture_account import BlockRow, EventRow, Rows, StatusRow
+from logshipper_ingest.model.capture_rows import BlockRow, EventRow, Rows, StatusRow
 from logshipper_ingest.servers.loki_push import assemble
 from logshipper_ingest.shipping.entries import (
     Chunk,

@@ -13,7 +13,7 @@ import pytest
 
 from logshipper.errors import StoreError
 from logshipper.spool.segment import Stream
-from logshipper_ingest.model.capture_account import BlockRow, Rows
+from logshipper_ingest.model.capture_rows import BlockRow, Rows
 from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
 from logshipper_ingest.spool.capture_folder import Identity

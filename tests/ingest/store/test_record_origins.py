@@ -13,7 +13,8 @@ from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool import segment
 from logshipper.spool.segment import Frame, FrameType, Json, Kind, Stream
-from logshipper_ingest.model.capture_account import BlockRow, CaptureAccount, RecordRow, Rows
+from logshipper_ingest.model.capture_account import CaptureAccount
+from logshipper_ingest.model.capture_rows import BlockRow, RecordRow, Rows
 from logshipper_ingest.model.stores import Reader
 from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.spool.capture_folder import Identity

@@ -17,7 +17,8 @@ from logshipper.spool.segment import (
     Stream,
     decode_frame,
 )
-from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.capture_account import CaptureAccount
+from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.job import RUNNING
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from tests.tools.captures.segment_factory import CaptureWriter, make_ledger, memory_folder

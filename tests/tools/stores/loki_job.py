@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from logshipper.spool.segment import Json, Kind
-from logshipper_ingest.model.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows
+from logshipper_ingest.model.capture_rows import BlockRow, EventRow, Rows
+from logshipper_ingest.model.ledger import STREAM_NAMES
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life, list_folders

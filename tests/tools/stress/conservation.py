@@ -14,7 +14,7 @@ from typing import NamedTuple
 from logshipper.spool.segment import Json, Stream
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.model.capture_account import LEDGER_COUNTS
+from logshipper_ingest.model.ledger import LEDGER_COUNTS
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.store.local_store import LocalStore
 from tests.tools.captures.segment_factory import HOUR_NS, SECOND_NS, CaptureWriter, make_ledger
