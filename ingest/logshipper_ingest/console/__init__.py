@@ -1,1 +1,1 @@
-"""What commands show in a terminal: tables, progress bars, times, how a program begins and ends."""
+"""Output of commands in a terminal: tables, progress bars, times; start and end of programs."""

@@ -1,4 +1,4 @@
-"""How the admins' console scripts end: exit codes, and errors as lines that say what to fix."""
+"""Exit codes of the admins' console scripts, and errors as lines with a remedy."""
 
 import argparse
 import os
@@ -10,9 +10,11 @@ from logshipper_ingest.console.service_log import write_error
 
 
 def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """Parses the command line, or completes it for a shell, and calls `call` of what was chosen.
-    Returns its exit code; 1 for an error, 2 for wrong usage (argparse), 130 for Ctrl-C, 141 where
-    whoever read the output is gone."""
+    """Parse the command line, or complete it for a shell, and run the command's `call`.
+
+    Returns its exit code; 1 for an error, 2 for wrong usage (argparse), 130 for Ctrl-C, 141 if the
+    reader of the output has gone.
+    """
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
@@ -40,5 +42,5 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> 
         return parser.parse_args(arguments)
     except SystemExit:
         if sys.stdout is not None:
-            sys.stdout.flush()  # help, which nobody may read any more
+            sys.stdout.flush()  # the reader of the help may have gone
         raise

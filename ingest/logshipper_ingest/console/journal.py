@@ -1,9 +1,9 @@
 """Sends messages with fields to systemd's journal, by its native protocol
 (https://systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram each.
 
-A message may hold what users wrote: values that could begin a field of their own have their length
-in front. All is cut so short that each datagram is smaller than any socket's buffer, so that no
-memory file is needed."""
+Messages may contain text of users, so each value that could start a new field carries its length.
+The module cuts messages to less than any socket's buffer, so that they need no memory file.
+"""
 
 import errno
 import socket
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 SOCKET = "/run/systemd/journal/socket"
 MAX_MESSAGE_BYTES = 16 << 10
 MAX_FIELD_BYTES = 1 << 10
-_FULL = (errno.EAGAIN, errno.ENOBUFS)  # now; nobody waits
+_FULL = (errno.EAGAIN, errno.ENOBUFS)  # full now; the caller does not wait
 
 
 class Journal:
@@ -25,11 +25,13 @@ class Journal:
         self._path = path
         self._lock = threading.Lock()
         self.dropped_count = 0
-        self._reported_count = 0  # of these, those that a message has reported
+        self._reported_count = 0  # the reported part of these
 
     def send(self, fields: Mapping[str, str]) -> bool:
-        """Names as the journal has them: A to Z, 0 to 9, `_`. False where it can't be reached: it
-        isn't there, or not so."""
+        """Send a message; return False if the journal cannot be reached.
+
+        Field names consist of A to Z, 0 to 9 and `_`.
+        """
         with self._lock:
             try:
                 self._report_drops(fields["SYSLOG_IDENTIFIER"])

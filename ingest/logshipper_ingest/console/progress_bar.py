@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 from logshipper.safe_text import safe
 
-_PATIENCE_SECS = 0.5  # a progress bar only where it takes longer
+_PATIENCE_SECS = 0.5  # shorter work shows no bar
 _REDRAW_SECS = 0.1
-_CELLS = 24  # of the bar; fewer where the terminal is narrow
+_CELLS = 24  # of the bar; fewer in a narrow terminal
 _LEAST_CELLS = 4
-_COLUMNS = 80  # of a terminal that doesn't say how wide it is
+_COLUMNS = 80  # of a terminal of unknown width
 
 
 class Bar:
-    """A progress bar on stderr; nothing where that is no terminal, or where it is over soon.
+    """A progress bar on stderr, for long work on a terminal only.
 
-    title: what is being done; amount: a number in words; unit: what is counted.
+    title: the work; amount: words for a number; unit: of the numbers.
     """
 
     def __init__(self, title: str, amount: Callable[[int], str], unit: str = "") -> None:
@@ -31,7 +31,10 @@ class Bar:
         self._is_visible = False
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """How much is done, of how much; (0, 0): it is over. note: text behind the amounts."""
+        """Show the progress: done of total; (0, 0) ends the bar.
+
+        note: text behind the amounts.
+        """
         now = time.monotonic()
         if not total:
             self.clear()

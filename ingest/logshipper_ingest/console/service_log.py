@@ -1,6 +1,9 @@
-"""Lines of a service's log. Where systemd's journal reads stderr ($JOURNAL_STREAM, systemd.exec(5))
-they go to the journal itself, with fields; what it doesn't take that way, to stderr with the
-priority (sd-daemon(3)). Elsewhere to stderr with the time."""
+"""Lines of a service's log.
+
+If systemd's journal reads stderr ($JOURNAL_STREAM, systemd.exec(5)), lines go to the journal with
+fields, or to stderr with their priority (sd-daemon(3)) if the journal refuses them. Elsewhere they
+go to stderr with the time.
+"""
 
 import os
 import sys
@@ -19,7 +22,7 @@ _JOURNAL = Journal()
 
 
 class Kind(Enum):
-    """What the journal calls messages that programs wait for (MESSAGE_ID)."""
+    """The journal's names (MESSAGE_ID) for messages that programs wait for."""
 
     READY = "58584bf98e054c7cb9db7a5023e811bc"
     SINK_AWAY = "4630a497c5ba496197494d517feeb051"
@@ -53,21 +56,23 @@ class Notice(LogLine):
 
 
 class LastNotice(Notice):
-    """What is logged right before the end."""
+    """The last notice before the end."""
 
     __slots__ = ()
 
 
 def other_words(line: str, words: str, **about: str) -> LogLine:
-    """The same line in other words, with more that it is about."""
+    """Return the line with other words and more fields."""
     if not isinstance(line, LogLine):
         return LogLine(words, **about)
     return type(line)(words, line.kind, **{**line.about, **about})
 
 
 def is_journal(descriptor: int, environment: Mapping[str, str]) -> bool:
-    """Whether what is written to a file descriptor goes to the journal. The variable alone doesn't
-    say so: children have it, too, whose output goes elsewhere."""
+    """Return whether the journal reads a file descriptor.
+
+    The variable alone does not prove it: children inherit it and may write elsewhere.
+    """
     try:
         place = os.fstat(descriptor)
     except OSError:
@@ -76,7 +81,7 @@ def is_journal(descriptor: int, environment: Mapping[str, str]) -> bool:
 
 
 def write_line(words: str) -> None:
-    """One of the agent's lines; of WARNING where it is no LogLine."""
+    """Write one line of the agent; a line that is no LogLine has the priority WARNING."""
     line = words if isinstance(words, LogLine) else LogLine(words)
     if not _stderr_is_journal():
         sys.stderr.write(safe_lines(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n"))
@@ -91,7 +96,7 @@ def dropped_count() -> int:
 
 
 def write_error(words: str) -> None:
-    """What ended a program."""
+    """Write the error that ends a program."""
     if _stderr_is_journal():
         _write(ERROR, words)
     else:
@@ -117,8 +122,10 @@ def _fields(line: LogLine) -> dict[str, str]:
 
 
 def _write(priority: int, words: str) -> None:
-    """By stderr, of which the journal always knows whose it is: where a datagram's sender is gone
-    when it is looked at, it is of no unit. Each line is an entry of its own."""
+    """Write an entry to stderr, whose unit the journal always knows.
+
+    A datagram has no unit if its sender has ended before the journal looks.
+    """
     lines = "".join(f"<{priority}>{line}\n" for line in words.splitlines())
     sys.stderr.write(safe_lines(lines))
     sys.stderr.flush()

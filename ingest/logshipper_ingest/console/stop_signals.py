@@ -12,11 +12,11 @@ from types import FrameType
 def set_by_signals(
     events: Collection[threading.Event], signals: Collection[signal.Signals]
 ) -> Iterator[None]:
-    """What these signals did before, they do again when it is left. Main thread only."""
+    """Let signals set events, and restore their former actions at the end. Main thread only."""
 
     def on_signal(signo: int, frame: FrameType | None) -> None:
         for event in events:
-            # another thread: what was interrupted here may hold its lock
+            # in another thread: the interrupted code may hold the event's lock
             _thread.start_new_thread(event.set, ())
 
     before = {signo: signal.signal(signo, on_signal) for signo in signals}

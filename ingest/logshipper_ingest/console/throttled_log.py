@@ -17,7 +17,7 @@ class ThrottledLog:
     ) -> None:
         self._log = log
         self._clock = clock
-        # by words: time of the last line, and number of dropped repeats since
+        # by words: time of the last line, and repeats dropped since
         self._last_lines: dict[str, tuple[float, int]] = {}
 
     def log(self, words: str) -> None:

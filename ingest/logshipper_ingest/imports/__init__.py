@@ -1,1 +1,1 @@
-"""Importers: what other systems wrote of their jobs, into the local store (docs/importing.md)."""
+"""Importers of other systems' job files into the local store (docs/importing.md)."""

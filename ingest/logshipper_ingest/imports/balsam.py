@@ -1,11 +1,10 @@
-"""Balsam 0.7: exports of its API (events, jobs, batch jobs) and the folders where its jobs ran.
+"""Imports Balsam 0.7: exports of its API (events, jobs, batch jobs), and the folders of its jobs.
 
-Exports are JSON (arrays, or a server's pages), JSON lines or CSV of what `display_dict()` gives, or
-of what the REST API answers; which of the three an entry is, its fields tell. `data/` of a site has
-a folder for each job, with what it printed in `job.out`; `logs/` has the launchers' own logs, whose
-names begin with the mode, and the site's agent's, `service*.log`. Memory doesn't grow with
-entries: the log of a job is looked for by its `workdir`, and folders that no job claims are jobs by
-themselves.
+Exports are JSON (arrays, or a server's pages), JSON lines or CSV, from `display_dict()` or the REST
+API; an entry's fields show its kind. A site's `data/` has a folder for each job, with its output in
+`job.out`. `logs/` has the launchers' logs, whose names begin with the mode, and the site agent's
+`service*.log`. Memory does not grow with the entries: a job finds its log by its `workdir`, and
+folders without a job become jobs.
 """
 
 import os
@@ -39,7 +38,7 @@ EXPORT_ENDINGS = (".json", ".jsonl", ".ndjson", ".csv")
 MAX_ALLOCATIONS = 100_000  # of one import
 _LEAST_SHARE = 1e-6  # of a node
 _LAUNCHER_LOG = re.compile(r"(mpi(?=_mode)|serial(?=_mode)|service).*\.log.*")
-_JOB, _FOLDER, _LAUNCHER = "job", "folder", "launcher"  # what stands before a place
+_JOB, _FOLDER, _LAUNCHER = "job", "folder", "launcher"  # kinds of places, before the place itself
 _OUT_STATES = {
     "pending_submission": QUEUED, "queued": QUEUED, "running": RUNNING, "finished": "COMPLETED",
     "submit_failed": "FAILED", "pending_deletion": RUNNING,
@@ -48,7 +47,7 @@ _DETAILS = (
     "app_id", "site_id", "parameters", "data", "parent_ids", "transfers", "ranks_per_node", "threads_per_rank",
     "threads_per_core", "gpus_per_rank", "launch_params", "wall_time_min", "batch_job_id",
 )  # fmt: skip
-_COMMAND = ("parameters", "launch_params")  # of which Balsam makes the command line
+_COMMAND = ("parameters", "launch_params")  # Balsam builds the command line from these
 _OF_ALLOCATION = (
     "site_id", "project", "queue", "wall_time_min", "job_mode", "filter_tags", "partitions", "optional_params",
     "status_info",
@@ -69,11 +68,11 @@ class BalsamSource:
         self._name = name
         self._folders = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
         self._exports: dict[str, SourceFile] = {}
-        self._sizes: dict[str, tuple[int, int]] = {}  # of what was read, and when it was changed
+        self._sizes: dict[str, tuple[int, int]] = {}  # bytes read, and time of the last change
         self._allocations: dict[str, Allocation] = {}
         self._now: SourceFile | None = None
         self._before = 0
-        self._size = 0  # of exports, when they were looked for
+        self._size = 0  # of exports, at their discovery
         if next(self._find(), None) is None:
             raise LogshipperError(
                 f"{display_text(paths[0])}: nothing of Balsam: no {JOB_OUT}, no export (JSON, CSV)"
@@ -86,7 +85,7 @@ class BalsamSource:
         return self._before + (self._now.offset if self._now is not None else 0)
 
     def is_over(self) -> bool:
-        return False  # a site doesn't end
+        return False  # a site has no end
 
     def allocations(self) -> list[Allocation]:
         allocations = list(self._allocations.values())
@@ -215,7 +214,7 @@ class BalsamSource:
             else:
                 job.details["work_dir"] = name
             self._take_log(job, logs[-1].path)
-            # its system says nothing of how it went on: only that it ran, until the file's end
+            # its system reports no course: it ran until the file's end
             job.changes += [
                 ImportedChange(job.log_ns, state, inexact=True) for state in (RUNNING, UNKNOWN)
             ]
@@ -370,7 +369,7 @@ def _is_log(path: str) -> bool:
 
 
 def _workdir(value: Json) -> str:
-    """Where a job ran, relative to its site's data; "" where that is no such path."""
+    """Return a job's folder relative to its site's data; "" for other values."""
     workdir = value.get("workdir")
     if not isinstance(workdir, str) or not workdir or os.path.isabs(workdir) or "\0" in workdir:
         return ""
@@ -379,7 +378,7 @@ def _workdir(value: Json) -> str:
 
 
 def _after_data(workdir: str) -> str:
-    """A folder of a site as a job's `workdir` has it: what stands behind `data/`."""
+    """Return a site's folder in the form of a job's `workdir`: the part after `data/`."""
     return workdir.removeprefix("data/") if workdir != "data" else workdir
 
 

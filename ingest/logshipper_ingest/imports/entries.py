@@ -1,8 +1,8 @@
-"""Entries of a file: JSON objects, one to a line, in an array, or in a page of a server's answer;
+"""Entries of a file: JSON objects (one per line, in an array, or in a page of a server's answer),
 or rows of CSV.
 
-An array is taken apart as it is read: it may be as long as a disk. Where one element is broken,
-reading goes on with the next one.
+The parser splits an array while it reads, because it may be as long as a disk. After a broken
+element it continues with the next one.
 """
 
 import csv
@@ -16,26 +16,25 @@ from logshipper_ingest.imports.plain_json import MAX_DEPTH, TooDeep, parse_any, 
 from logshipper_ingest.imports.source_file import MAX_LINE_BYTES, SourceFile, SourceLine, Unreadable
 from logshipper_ingest.model.job import Json
 
-# The text is anybody's: possessive, and no two repetitions that take the same blanks, so that the
-# time stays linear.
+# The text is untrusted: possessive, and no two repetitions that match the same blanks, so the time
+# is linear.
 _PAGE_HEAD = re.compile(
     r'\s*+\{(?:\s*+"(?:count|next|previous)"\s*+:[^\[\]{},]*+,)*+\s*+"results"\s*+:\s*+\['
 )
-_NEXT = re.compile(r"\}\s*+,\s*+(?=\{)|\n[^\S\n]*+(?=\{)")  # where an element may begin
+_NEXT = re.compile(r"\}\s*+,\s*+(?=\{)|\n[^\S\n]*+(?=\{)")  # possible begin of an element
 _LOOKED_AT = 50  # lines, for one that shows the form of a file
 _DECODER = json.JSONDecoder()
 
 
 class ImportEntry(NamedTuple):
-    """line: where it begins, or stands."""
+    """line: its first line in the file."""
 
     line: int
     value: Json
 
 
 def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[ImportEntry]:
-    """Objects, one to a line: those that came since the last call. A file that can't be read is a
-    fault."""
+    """Yield objects, one per line, that came since the last call. An unreadable file is a fault."""
     try:
         for line in file.lines(last=last):
             yield from _entry(file.path, line, parse_object(_decoded(line.text)), faults)
@@ -44,11 +43,11 @@ def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[Impo
 
 
 def read_any(file: SourceFile, faults: Faults) -> Iterator[ImportEntry]:
-    """Objects in whatever of these forms the file is, or what Python prints of dicts, a line each;
-    all of it."""
+    """Yield objects of a whole file in any of these forms, or as printed Python dicts, one per
+    line."""
     head = file.head().lstrip()
     is_page = head[:1] == b"[" or _PAGE_HEAD.match(head[:1000].decode("latin-1")) is not None
-    begin = head.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]  # any of which may be broken
+    begin = head.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]  # any of these may be broken
     if not is_page and any(
         _object(line) is not None for line in begin if line.lstrip()[:1] == b"{"
     ):
@@ -80,7 +79,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _object(text: bytes) -> Json | None:
-    """Of JSON, or as Python prints it."""
+    """Parse an object as JSON, or as a printed Python dict."""
     value = parse_any(_decoded(text))
     return value if isinstance(value, dict) else None
 
@@ -126,8 +125,7 @@ def _elements(file: SourceFile, faults: Faults) -> Iterator[ImportEntry]:
 
 
 def _rows(path: str, lines: Iterator[SourceLine], faults: Faults) -> Iterator[ImportEntry]:
-    """Rows by their header's names. JSON in a field, or what Python prints of a dict, is read as
-    such."""
+    """Yield rows by the names of the header; parses JSON and printed dicts in fields."""
     number = 0
 
     def texts() -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""What couldn't be read of imported files: counted, and reported with file and line."""
+"""Faults in imported files: counted, and reported with file and line."""
 
 from collections.abc import Callable
 
 from logshipper.safe_text import safe
 
-MAX_REPORTS = 20  # of one import; the others are counted
-MAX_FILES = 100_000  # that are known to be left out
+MAX_REPORTS = 20  # of one import; further ones are counted
+MAX_FILES = 100_000  # of omitted files
 _MAX_CHARS = 200
 
 
@@ -16,8 +16,7 @@ def display_text(text: str) -> str:
 
 
 class Faults:
-    """Entries that were left out, and remarks on others. say: prints the first ones, a sentence
-    each."""
+    """Omitted entries, and remarks on others. say: prints the first ones, a sentence each."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self.left_out = 0
@@ -32,7 +31,7 @@ class Faults:
         self._report(path, line, f"{words}; it is left out")
 
     def leave_out_file(self, path: str, words: str) -> None:
-        """A file as a whole: once, however often it is looked at."""
+        """Count a file as omitted, once for any number of calls."""
         if (path, words) not in self._files and len(self._files) < MAX_FILES:
             self._files.add((path, words))
             self.leave_out(path, 0, words)

@@ -1,5 +1,8 @@
-"""Objects of other systems' files as values that all of a store can hold: no NaN, no infinity, no
-whole number of more than 64 bits, no lone surrogate, only JSON's types, not nested deeply. Pure."""
+"""Limits objects of other systems to values that all parts of a store can hold. Pure.
+
+No NaN, no infinity, no integer beyond 64 bits, no lone surrogate, only JSON's types, no deep
+nesting.
+"""
 
 import ast
 import json
@@ -10,25 +13,25 @@ from typing import Any
 from logshipper_ingest.model.job import Json
 
 MAX_DEPTH = 64
-MAX_REPR_CHARS = 65_536  # of a dict that Python printed
+MAX_REPR_CHARS = 65_536  # of a printed Python dict
 _MAX_WHOLE = 1 << 63
 _UNUSUAL = re.compile(r"NaN|Infinity|[0-9]{17}|[eE]\+?[0-9]{3}|\\u[dD]|[\ud800-\udfff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class TooDeep(ValueError):
-    """It is nested more deeply than MAX_DEPTH."""
+    """Nesting exceeds MAX_DEPTH."""
 
 
-def plain(text: str, value: Any) -> Any:  # Any: JSON, or what Python's literals are
-    """What was read from the text. Raises TooDeep."""
+def plain(text: str, value: Any) -> Any:  # Any: JSON, or Python's literals
+    """Return the storable form of a value parsed from the text. Raises TooDeep."""
     if text.count("{") + text.count("[") <= MAX_DEPTH and _UNUSUAL.search(text) is None:
         return value  # as nearly all are: this is much quicker
     return _cleaned(value, MAX_DEPTH)
 
 
 def parse_object(text: str) -> Json | None:
-    """JSON's; None where it isn't any."""
+    """Parse a JSON object; None for other texts."""
     try:
         value = json.loads(text)
         return plain(text, value) if isinstance(value, dict) else None
@@ -76,7 +79,7 @@ def _cleaned(value: Any, depth: int) -> Any:
         }
     if isinstance(value, list | tuple | set):
         return [_cleaned(inner, depth - 1) for inner in value]
-    return str(value)  # of Python's: bytes, a complex number
+    return str(value)  # Python's types: bytes, a complex number
 
 
 def _rounded(value: int) -> float | None:

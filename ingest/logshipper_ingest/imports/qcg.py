@@ -1,10 +1,9 @@
-"""QCG-PilotJob 0.14: `track.reqs` (what was submitted), `track.states` (what is over, without
-times) and `jobs.report` (the history of what is over, written by about a hundred entries at a
-time), JSON lines all three.
+"""Imports QCG-PilotJob 0.14: `track.reqs` (submissions), `track.states` (ends, without times) and
+`jobs.report` (histories of ended jobs, written in groups of about a hundred), all as JSON lines.
 
-They are in a manager's folder, `.qcgpjm-service-NAME`. An entry of a report without `execution` is
-an iteration's, `name:i`, and belongs to the job `name`: its iterations are the job's children,
-whatever became of them.
+They lie in a manager's folder, `.qcgpjm-service-NAME`. An entry of a report without `execution`
+belongs to an iteration, `name:i`, of the job `name`. The iterations are the job's children, in any
+state.
 """
 
 import os
@@ -41,7 +40,7 @@ from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import Allocation, Json
 
 ORIGIN = "qcg"
-# in this order: a later file is the more exact
+# in this order: later files are more exact
 FILES = ("track.reqs", "track.states", "jobs.report")
 FINAL = "final_status.json"  # written when the manager ends
 _FOLDER = re.compile(r"\.qcgpjm-service-.+")
@@ -50,9 +49,12 @@ _DETAILS = ("pid", "pname")
 
 
 class QcgSource:
-    """What managers wrote. paths: their folders, or folders of them, or files; zone: of their
-    times, None for this machine's; name: stands for the folder in the jobs' identity, so that a
-    copy of it is the same run. Raises LogshipperError."""
+    """Files of managers.
+
+    paths: their folders, parents of these, or files; zone: of their times, None for this machine's;
+    name: replaces the folder in the jobs' identity, so that a copy is the same run. Raises
+    LogshipperError.
+    """
 
     def __init__(
         self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = ""
@@ -60,7 +62,7 @@ class QcgSource:
         self._faults = faults
         self._zone = zone
         self._name = name
-        self._runs: dict[str, str] = {}  # by file: the folder that it lies in, however it was named
+        self._runs: dict[str, str] = {}  # by file: its folder, under any name
         self._files = SourceFiles(lambda: _find(paths, faults), faults)
 
     def size(self) -> int:
@@ -73,14 +75,14 @@ class QcgSource:
         return []  # its files have none
 
     def is_over(self) -> bool:
-        """Whether the managers have ended, so that no more comes."""
+        """Return whether all managers have ended."""
         return all(os.path.exists(os.path.join(self._run_of(file), FINAL)) for file in self._files)
 
     def _run_of(self, file: SourceFile) -> str:
         return self._runs.setdefault(file.path, os.path.dirname(os.path.realpath(file.path)))
 
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
-        """Reads what has come since the last call; yields now and then."""
+        """Read the entries since the last call; yields now and then."""
         self._files.look()
         for file in self._files:
             run = self._run_of(file)
@@ -197,7 +199,7 @@ class QcgSource:
 
 
 def parse_allocation(text: str) -> dict[str, list[str]]:
-    """Cores by node of `node1[0:1],node2[3]`; empty where it is something else."""
+    """Parse `node1[0:1],node2[3]` to cores by node; empty for other texts."""
     cores_by_node: dict[str, list[str]] = {}
     for item in text.split(",") if text else ():
         node, bracket, cores = item.partition("[")

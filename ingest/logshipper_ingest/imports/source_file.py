@@ -1,11 +1,10 @@
-"""Reads files that other programs write, line by line, while they grow: text as UTF-8, whatever it
-was written in.
+"""Reads growing files of other programs line by line, in any encoding, as UTF-8.
 
-Strategy: each `lines` goes on where the last one ended, so that memory is flat however long the
-file is. It is open only meanwhile, as there may be more files than a process may have open; where
-its text before that place is another one then, it is read from its beginning. A last line without
-its line feed waits, as it may still be being written. What can't be read is a fault with file and
-line, and the lines behind it are read.
+Strategy: each `lines` continues at the end of the last one, so memory is flat for any length. The
+file is open only during a call, because there may be more files than descriptors. If the text
+before the position has changed, reading starts again. A last line without a line feed waits,
+because its writer may not have finished. Unreadable text is a fault with file and line; reading
+continues behind it.
 """
 
 import codecs
@@ -20,7 +19,7 @@ from logshipper_ingest.imports.faults import Faults, display_text
 
 MAX_LINE_BYTES = 4 << 20
 _READ_BYTES = 1 << 20
-_TAIL_BYTES = 256  # by which a file is known again
+_TAIL_BYTES = 256  # identify a file again
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -37,7 +36,7 @@ class SourceLine(NamedTuple):
 
 
 class Unreadable(LogshipperError):
-    """A file can't be read. words: the reason, without its name."""
+    """A file cannot be read. words: the reason, without the file's name."""
 
     def __init__(self, path: str, words: str) -> None:
         super().__init__(f"{display_text(path)}: {words}")
@@ -46,9 +45,11 @@ class Unreadable(LogshipperError):
 
 
 class SourceFile:
-    """A file. follow_link: whether path may be a link. size, changed_ns, owner: as it was when it
-    was read last. All that reads raises Unreadable where it can't be read, or isn't a regular file,
-    and so does making one."""
+    """A file.
+
+    follow_link: whether path may be a link; size, changed_ns, owner: as of the last read. The
+    constructor and all reads raise Unreadable for files that are unreadable or not regular.
+    """
 
     def __init__(self, path: str, faults: Faults, *, follow_link: bool = True) -> None:
         self.path = path
@@ -63,7 +64,7 @@ class SourceFile:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Opens it, where it isn't yet, at the place where reading ended."""
+        """Open the file at the position, unless it is open."""
         if self._fd < 0:
             self._open()
         try:
@@ -88,7 +89,7 @@ class SourceFile:
             raise Unreadable(self.path, "isn't a file")
 
     def _look(self, status: os.stat_result) -> None:
-        """Begins again where it isn't what it was: by its text, as inodes are used again."""
+        """Start again if the file has changed; compares text, as systems reuse inodes."""
         is_shorter = status.st_size < self.offset
         if (
             is_shorter
@@ -102,7 +103,7 @@ class SourceFile:
 
     def _start(self) -> None:
         self.offset = 0
-        self._tail = b""  # what stands before it
+        self._tail = b""  # text before the position
         self.number = 0
         self._rest = b""
         self._skipping = False
@@ -110,14 +111,16 @@ class SourceFile:
         self._ahead = b""
 
     def close(self) -> None:
-        """Leaves reading where it is."""
+        """Close the file and keep the position."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def lines(self, *, last: bool) -> Iterator[SourceLine]:
-        """What has come since the last call. last: also a last line without a line feed, which is
-        given again when it has grown."""
+        """Yield the lines since the last call.
+
+        last: includes a last line without a line feed, and repeats it once it has grown.
+        """
         with self._reading():
             while data := self._read():
                 yield from self._split(data)
@@ -125,22 +128,21 @@ class SourceFile:
             yield SourceLine(self.number + 1, self._rest, ended=False)
 
     def head(self) -> bytes:
-        """The beginning of what comes next, which is still to be read, or closed."""
+        """Return the next text without reading it; then read or close."""
         if self._fd < 0:
             self._open()
         self._ahead = self._ahead or self._read()
         return self._ahead
 
     def texts(self) -> Iterator[str]:
-        """What has come since the last call, by the piece, whatever its lines are. What isn't UTF-8
-        is replaced."""
+        """Yield the text since the last call in pieces, regardless of lines; replaces invalid
+        UTF-8."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for data in self.pieces():
             yield decoder.decode(data)
 
     def pieces(self) -> Iterator[bytes]:
-        """What has come since the last call, by the piece: UTF-8 of what is UTF-16, all else as it
-        is."""
+        """Yield the bytes since the last call in pieces; converts UTF-16 to UTF-8."""
         with self._reading():
             while data := self._read():
                 yield data
@@ -168,7 +170,7 @@ class SourceFile:
                 return data
 
     def _begin(self, data: bytes) -> bytes:
-        """Takes away a mark of the encoding, and remembers what it says."""
+        """Remove a mark of the encoding, and remember the encoding."""
         name = next((name for mark, name in _BOMS if data.startswith(mark)), "")
         mark = next(
             (mark for mark, encoding in _BOMS if encoding == name and data.startswith(mark)), b""
@@ -204,9 +206,11 @@ class SourceFile:
 
 
 class SourceFiles:
-    """Files that come, and grow. find: all that are there, and whether they are arguments (only
-    then may they be links, and have to be readable); raises LogshipperError where there are none,
-    and so does this at first."""
+    """Growing sets of growing files.
+
+    find: returns the present files, and whether they are arguments (only arguments may be links,
+    and must be readable). It raises LogshipperError without any file; so does the constructor.
+    """
 
     def __init__(self, find: Callable[[], list[tuple[str, bool]]], faults: Faults) -> None:
         self._find = find
@@ -215,7 +219,7 @@ class SourceFiles:
         self.look()
 
     def look(self) -> None:
-        """Opens what is there, and wasn't when it was looked last."""
+        """Open files that have appeared since the last look."""
         try:
             sources = self._find()
         except LogshipperError:
@@ -239,5 +243,5 @@ class SourceFiles:
         return sum(file.size for file in self)
 
     def done(self) -> int:
-        """Bytes that are read."""
+        """Bytes read."""
         return sum(file.offset for file in self)

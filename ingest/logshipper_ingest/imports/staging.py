@@ -19,18 +19,21 @@ CREATE TABLE entry (id INTEGER PRIMARY KEY, job TEXT NOT NULL, part INTEGER NOT 
 
 
 class StagedEntry(NamedTuple):
-    """An entry, and where it stood."""
+    """An entry, and its place."""
 
-    kind: str  # of what it says
+    kind: str  # kind of the entry
     path: str
     line: int  # 0 for a file as a whole
     value: Json
 
 
 class Staging:
-    """Entries on their way, in a file of folder that has no name. part: a job's are asked for one
-    by one. advanced: is called now and then, while entries are read. count: entries; read_count:
-    those that were read from here; entries_of_files: those that stood somewhere, in a line."""
+    """Entries on their way to the store, in an unnamed file of a folder.
+
+    part: groups entries, so that a job's are read together; advanced: called now and then during
+    reading; count: entries; read_count: entries read back; entries_of_files: entries with a line in
+    a file.
+    """
 
     def __init__(self, folder: str, advanced: Callable[[], object] | None = None) -> None:
         fd, self._path = tempfile.mkstemp(prefix="import-", suffix=".tmp", dir=folder)
@@ -40,7 +43,7 @@ class Staging:
             self._connection.execute("PRAGMA journal_mode=OFF")
             self._connection.execute("PRAGMA synchronous=OFF")
             self._connection.execute(_SCHEMA)
-        os.unlink(self._path)  # it is gone with us, whatever ends us
+        os.unlink(self._path)  # the file vanishes with this process
         self._batch: list[tuple[str, int, str, str, int, str]] = []
         self._advanced = advanced
         self.count = self.read_count = self.entries_of_files = 0

@@ -1,7 +1,7 @@
-"""Imports a source's jobs into a store: once, or again and again while it grows.
+"""Imports a source's jobs into a store: once, or repeatedly while it grows.
 
-Entries are sorted by job on disk, then each job is written in one transaction: memory stays flat,
-and whoever stops it leaves whole jobs. The store's lock is held for HELD_SECS at a time, or for one
+Entries are sorted by job on disk, then each job takes one transaction. So memory stays flat, and an
+interrupted import leaves whole jobs. The import holds the store's lock for HELD_SECS, or for one
 job.
 """
 
@@ -32,36 +32,39 @@ class ImportSource(Protocol):
         """Bytes in all."""
 
     def done(self) -> int:
-        """Bytes that were read."""
+        """Bytes read."""
 
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
-        """Reads what has come since the last call; yields now and then. last: also what isn't ended
-        yet."""
+        """Read the entries since the last call; yields now and then. last: includes unfinished
+        ones."""
 
     def jobs(self, staging: Staging, position_of: PositionLookup) -> Iterator[ImportedJob]:
         """All that was staged, job by job."""
 
     def allocations(self) -> list[Allocation]:
-        """What was read of them."""
+        """The allocations read so far."""
 
     def is_over(self) -> bool:
-        """Whether no more comes."""
+        """Return whether the source has ended."""
 
 
 @dataclass
 class ImportCounts:
-    """What was imported. The names are those of the command's JSON."""
+    """Counts of an import, named as in the command's JSON."""
 
     entries: int = 0  # that were read
     new: int = 0  # jobs that weren't in the store
     known: int = 0  # jobs that were
-    removed: int = 0  # jobs that are left out, as they were removed from the store
+    removed: int = 0  # omitted jobs, because the user removed them from the store
     allocations: int = 0
 
 
 class Taking:
-    """A source and the store that it goes to. again: also jobs that were removed; mark: is given
-    what was imported, for tags and notes; progress: bytes done, and in all."""
+    """A source and its store.
+
+    again: includes removed jobs; mark: gets each imported job, for tags and notes; progress: bytes
+    done, and in all.
+    """
 
     def __init__(
         self,
@@ -86,8 +89,10 @@ class Taking:
         self._removed_jobs: set[str] = set()
 
     def run(self, *, last: bool = True) -> None:
-        """Ingests what there is now. last: also what isn't ended yet. Raises StoreError,
-        LogshipperError."""
+        """Ingest the present entries.
+
+        last: includes unfinished ones. Raises StoreError, LogshipperError.
+        """
         with Staging(self._store.root, lambda: self._advance(staging)) as staging:
             for _ in self._source.stage(staging, last=last):
                 self._advance(staging)
@@ -111,7 +116,7 @@ class Taking:
         return {} if self._imports is None else self._imports.position_of(job)
 
     def _take(self, jobs: Iterator[ImportedJob]) -> bool:
-        """Imports jobs for HELD_SECS; whether there may be more."""
+        """Import jobs for HELD_SECS; return whether there may be more."""
         until = time.monotonic() + HELD_SECS
         with self._store.importing(self._mark, again=self._again) as self._imports:
             for job in jobs:
@@ -128,7 +133,7 @@ class Taking:
         except DamagedError as error:
             self._faults.leave_out_file(error.path, str(error.reason))
             return
-        except Unreadable as error:  # its log: it was there when it was looked at
+        except Unreadable as error:  # its log vanished after the search
             self._faults.leave_out_file(error.path, error.words)
             return
         if imported.log_differs:

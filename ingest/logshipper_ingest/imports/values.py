@@ -1,4 +1,4 @@
-"""Values of other systems' entries, checked: they are anybody's words. Pure."""
+"""Checks values of other systems' entries, which are untrusted. Pure."""
 
 import hashlib
 import re
@@ -16,12 +16,14 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class BadValue(ValueError):
-    """An entry isn't what it should be; its words say what is wrong."""
+    """An entry is invalid; the message names the fault."""
 
 
 def text_of(value: object, description: str = "", max_chars: int = MAX_TEXT_CHARS) -> str:
-    """A string, fit for a database and a line; "" for null. description: its name, where it has to
-    be there."""
+    """Return a string for a database and a line; "" for null.
+
+    description: the field's name, if the field is required.
+    """
     if value is None and not description:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -89,7 +91,7 @@ def exit_of(value: object) -> tuple[int | None, int]:
 
 
 def job_id_of(origin: str, names: Sequence[str], key: str = "") -> str:
-    """An id that may be a file's name. key: makes it unlike that of other jobs of these names."""
+    """Return an id that can be a file's name. key: tells it from other jobs with these names."""
     slug = _NOT_IN_IDS.sub("-", "-".join(name for name in names if name)).strip("-._")
     lossy = slug != "-".join(names) or len(slug) > 40
     mark = hashlib.sha256((key or "\0".join(names)).encode("utf-8", "replace")).hexdigest()[:8]

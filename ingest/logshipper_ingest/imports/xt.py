@@ -1,10 +1,10 @@
-"""XT (xtlib 1.0): a run's `run.log`, JSON lines `{"time", "event", "data"}`, with its console next
-to it; and files of many runs: `all_runs.jsonl`, a line `{"run_name", "log"}` for each, and runs'
-documents with `log_records`.
+"""Imports XT (xtlib 1.0): a run's `run.log`, JSON lines `{"time", "event", "data"}`, with its
+console beside it; and files of many runs.
 
-A run is a job. Its metrics and hyperparameters become metadata records, tags and notes the
-reader's, its status the state; all else are events. Runs that a search made, `run3.1`, have the run
-`run3` as their parent.
+Files of many runs are `all_runs.jsonl`, a line `{"run_name", "log"}` for each, and runs' documents
+with `log_records`. A run becomes a job. Its metrics and hyperparameters become metadata records,
+its tags and notes those of the reader, its status the state, and all else events. Runs of a search,
+such as `run3.1`, have the parent `run3`.
 """
 
 import hashlib
@@ -47,21 +47,24 @@ RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
 CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")
 MAX_FILES = 100_000  # of a folder
 MAX_PIECE = 10_000  # records and events of a run that are ingested at once
-STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step
+STEP_NAME = "__step_name__"  # XT adds it to metrics: the name of the step
 _CREATED = ("exper_name", "job_id", "node_index", "box_name", "path", "script", "compute", "service_type", "sku",
             "search_type", "search_style", "app_name", "run_guid", "xt_build", "run_index")  # fmt: skip
 _TAGS = {
     "experiment": "exper_name",
     "job": "job_id",
     "node_index": "node_index",
-}  # what lists filter by
+}  # lists filter by these
 _CHILD = re.compile(r"(.+)\.([0-9]{1,9})")
 _STATE_EVENTS = ("created", "queued", "started", "restarted", "cancelled")
 
 
 class XtSource:
-    """Runs. paths: folders that are searched, or files; zone: of times without one, None for this
-    machine's; name: the workspace, where the records don't say it. Raises LogshipperError."""
+    """Runs.
+
+    paths: folders to search, or files; zone: of times without one, None for this machine's; name:
+    the workspace, if the records do not name it. Raises LogshipperError.
+    """
 
     def __init__(
         self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = ""
@@ -69,7 +72,7 @@ class XtSource:
         self._faults = faults
         self._zone = zone
         self._name = name
-        self._runs: dict[str, str] = {}  # by file: whose records they are, once that is known
+        self._runs: dict[str, str] = {}  # by file: the owner of its records, once known
         self._consoles: dict[str, int] = {}  # sizes that were imported
         self._over: dict[str, bool] = {}
         self._files = SourceFiles(lambda: _find(paths, faults), faults)
@@ -89,7 +92,7 @@ class XtSource:
     # ---- reading
 
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
-        """Reads what has come since the last call; yields now and then."""
+        """Read the entries since the last call; yields now and then."""
         self._files.look()
         for file in self._files:
             for number, entry in enumerate(read_lines(file, self._faults, last=last)):
@@ -125,8 +128,7 @@ class XtSource:
         staging.add(self._runs[file.path], "record", file.path, entry.line, value)
 
     def _place(self, name: str, first: Json) -> str:
-        """Workspace and run: as the record `created` says, which is the first one, or else as they
-        are called."""
+        """Return workspace and run from the first record, `created`, or else from the file's names."""
         data = object_of(first.get("data")) if first.get("event") == "created" else {}
         workspace, _, run = name.rpartition("/")
         names = data.get("ws"), data.get("run_name")
@@ -167,7 +169,7 @@ class XtSource:
                     self._faults.leave_out(staged.path, staged.line, words)
                     break
                 is_repeat = staged.line <= line
-                if not is_repeat:  # once: a run may be in several files
+                if not is_repeat:  # once, because a run may lie in several files
                     line, mark = staged.line, record_mark
                 try:
                     self._take(job, staged.value, is_repeat=is_repeat)
@@ -182,7 +184,7 @@ class XtSource:
     def _note_end(self, place: str, job: ImportedJob) -> ImportedJob:
         """Notes whether the job is over; returns it."""
         if job.changes:
-            # of equal times, the last one
+            # the last one of equal times
             last = max(reversed(job.changes), key=lambda change: change.time_ns)
             self._over[place] = is_over(state_of(ORIGIN, last.to))
         return job
@@ -204,7 +206,10 @@ class XtSource:
         job.log, job.log_ns, job.log_ended = file.pieces(), file.changed_ns, False
 
     def _take(self, job: ImportedJob, value: Json, *, is_repeat: bool) -> None:
-        """is_repeat: it was imported before: only facts of the job as a whole are taken."""
+        """Apply an entry.
+
+        is_repeat: the entry was imported before, so only facts about the whole job count.
+        """
         name = text_of(value.get("event"), "the event's name", 100)
         time_ns = time_of(value.get("time"), "the time", self._zone)
         data = object_of(value.get("data"))
@@ -258,7 +263,7 @@ class XtSource:
 
 
 def _job_of(place: str) -> ImportedJob:
-    """A run's job, of which only the place is known."""
+    """Return a run's job with its place only."""
     workspace, _, run = place.partition("\n")
     above = [workspace] if workspace else []
     job = ImportedJob(

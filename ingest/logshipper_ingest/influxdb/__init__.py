@@ -1,1 +1,1 @@
-"""InfluxDB as a sink of the node agent: points, its write interface, what it refuses."""
+"""InfluxDB as a sink of the node agent: points, write interface, refusals."""

@@ -1,8 +1,7 @@
-"""A client of InfluxDB's write interface: 1.x (`/write`), and 2.x (`/api/v2/write`, which 1.8 has
-as well).
+"""A client of InfluxDB's write interface: 1.x (`/write`) and 2.x (`/api/v2/write`, also in 1.8).
 
-One thread at a time. Raises PushError and QueryError, as the clients of Loki and Prometheus do.
-https://docs.influxdata.com/influxdb/v1/tools/api/, https://docs.influxdata.com/influxdb/v2/api/
+Use one object per thread. Raises PushError and QueryError, as the clients of Loki and Prometheus
+do. https://docs.influxdata.com/influxdb/v1/tools/api/, https://docs.influxdata.com/influxdb/v2/api/
 """
 
 import gzip
@@ -51,7 +50,7 @@ class InfluxdbClient(ServerClient):
         return WriteAnswer(self._push(self._path, body, _HEADERS, (204,)).date_ns)
 
     def ready(self) -> bool:
-        """Whether it answers at all. Raises QueryError."""
+        """Return whether the server answers. Raises QueryError."""
         try:
             answer = self._server.call("GET", "/ping")
         except NoAnswer as error:

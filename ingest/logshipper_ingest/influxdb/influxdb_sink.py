@@ -1,8 +1,9 @@
-"""InfluxDB as a sink, for metadata records: what its answers mean.
+"""InfluxDB as a sink for metadata records: interprets its answers.
 
-A type conflict is a partial write: InfluxDB stores the others and names one field and its type.
-Where exactly as many points were dropped as have that field with that type, these are the refused
-ones; else the batch is halved. A resend overwrites each point with itself.
+A type conflict is a partial write: InfluxDB stores the other points and names one field and its
+type. If the number of dropped points equals the number of points with this field and type, these
+are the refused ones. Otherwise the sink halves the batch. A resend overwrites each point with
+itself.
 """
 
 import re
@@ -81,7 +82,7 @@ class InfluxdbSink:
         return reason_of(error) != OTHER
 
     def judge(self, chunks: list[Chunk], error: PushError) -> Verdict:
-        """By the field that it names, where that explains how many points it dropped."""
+        """Judge by the named field, if it explains the number of dropped points."""
         conflict, drop_count = _CONFLICT.search(error.excerpt), _DROP_COUNT.search(error.excerpt)
         if conflict is None or drop_count is None:
             return Verdict(chunks, [])

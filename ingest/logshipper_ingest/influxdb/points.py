@@ -1,10 +1,10 @@
 """Metadata records as points of InfluxDB's line protocol: `measurement,tags fields time`. Pure.
 
 https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/. A field has one
-type for all jobs that share a database, and InfluxDB refuses a point whose field has another one.
-So all numbers are floats: a key that is `0` in one record and `0.5` in the next is no conflict.
-(Exact integers are in Loki.) What can't be a field (null, lists, numbers beyond a float, keys that
-the protocol can't write) is left out and counted.
+type for all jobs of a database, and InfluxDB refuses points with another type. So all numbers are
+floats: a key with `0` in one record and `0.5` in the next causes no conflict. (Loki has the exact
+integers.) The module counts values that no field can hold: null, lists, numbers beyond a float,
+keys that the protocol cannot write.
 """
 
 import math
@@ -35,12 +35,12 @@ Field = bool | float | str
 class Point(NamedTuple):
     """A record as a point."""
 
-    fields: dict[str, Field]  # none where nothing of it can be written
-    left_out: int  # how many of its values can't
+    fields: dict[str, Field]  # empty if the protocol can write none
+    left_out: int  # number of omitted values
 
 
 def point_of(line: bytes) -> Point:
-    """Of a record as it was printed; without fields where it isn't JSON."""
+    """Convert a printed record; the point has no fields if the line is no JSON."""
     record = parse_record(line)
     if record is None:
         return Point({}, 1)
@@ -57,7 +57,7 @@ def point_of(line: bytes) -> Point:
 
 
 def _leaves(record: Json, prefix: str, depth: int) -> Iterator[tuple[str, object]]:
-    """Values by name, nested ones as `a.b`; what is too deep as one value, which is no field."""
+    """Yield values by name, nested ones as `a.b`; too deep values as one, which becomes no field."""
     for key, value in record.items():
         if isinstance(value, dict) and depth > 1:
             yield from _leaves(value, f"{prefix}{key}.", depth - 1)
@@ -68,17 +68,18 @@ def _leaves(record: Json, prefix: str, depth: int) -> Iterator[tuple[str, object
 def field_name(
     key: str, fields: Mapping[str, object], *, reserved: frozenset[str] = _RESERVED
 ) -> str:
-    """ "" where it can't be written. A reserved one gets an underscore behind."""
+    """Return a field's name, or "" if the protocol cannot write it. A reserved name gets an
+    underscore."""
     return free_name(key, reserved, fields) if is_name(key) else ""
 
 
 def is_name(text: str) -> bool:
-    """Whether a measurement, tag or field can be called so."""
+    """Return whether a measurement, tag or field can have this name."""
     return bool(text) and len(text) <= MAX_KEY_BYTES and not _BAD_KEY.search(text)
 
 
 def free_name(name: str, *names: Container[str]) -> str:
-    """It, or with underscores behind where one of these has it."""
+    """Return the name, with underscores appended until it differs from all given names."""
     while any(name in some for some in names):
         name += "_"
     return name
@@ -103,8 +104,10 @@ def _truncate(text: str) -> str:
 
 
 def tags_of(chunk: Chunk, at: int, cluster: str, host: str) -> dict[str, str]:
-    """What tells a job's tasks apart: with these no two records have the same series and time.
-    stdout is not named."""
+    """Return tags that tell a job's tasks apart: no two records share series and time.
+
+    The tags do not name stdout.
+    """
     key = chunk.key
     stream_tags = {
         "cluster": cluster,
@@ -144,7 +147,7 @@ def _value(value: Field) -> str:
 
 
 def type_of(value: Field) -> str:
-    """As InfluxDB calls it in its refusals."""
+    """Return the type's name in InfluxDB's refusals."""
     return (
         "boolean" if isinstance(value, bool) else "float" if isinstance(value, float) else "string"
     )
@@ -153,7 +156,7 @@ def type_of(value: Field) -> str:
 def encode_all(
     chunks: Iterable[Chunk], measurement: str, cluster: str, host: str
 ) -> tuple[bytes, int]:
-    """The points of all records, and how many values were left out."""
+    """Encode the points of all records; also return the number of omitted values."""
     lines: list[bytes] = []
     left_out = 0
     for chunk in chunks:

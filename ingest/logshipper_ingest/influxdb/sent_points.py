@@ -1,7 +1,9 @@
-"""Measurements that jobs sent, as points of their own name and tags: queries and dashboards that were
-written for Telegraf's points answer. Beside what was sent, a point has the tags of all points, so
-that jobs that send the same are told apart; where the job sent a tag of that name, ours has an `_`
-behind. Numbers are floats, as in all points."""
+"""Measurements of jobs as points with their own name and tags, so that queries and dashboards for
+Telegraf's points work.
+
+A point also has the tags of all points, so that equal measurements of two jobs differ. If the job
+sent a tag of that name, ours gets an `_`. Numbers are floats, as in all points.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -19,16 +21,18 @@ from logshipper_ingest.influxdb.points import (
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.shipping.entries import Chunk
 
-MAX_TAGS_BYTES = 8 << 10  # of a point's sent tags
-MAX_SERIES = 256  # of a capture: sets of measurement and tags that get points
-MAX_CAPTURES = 1024  # whose series are counted; then the oldest are forgotten
+MAX_TAGS_BYTES = 8 << 10  # of the tags that a point's sender set
+MAX_SERIES = 256  # of a capture: sets of measurement and tags
+MAX_CAPTURES = 1024  # with counted series; the module forgets the oldest first
 _MIN_TIME_NS, _MAX_TIME_NS = -(1 << 63) + 2, (1 << 63) - 2  # InfluxDB's
-_RESERVED = frozenset({"time", "_time", "_measurement", "_field"})  # no tag may be called so
+_RESERVED = frozenset({"time", "_time", "_measurement", "_field"})  # names that no tag can have
 
 
 class SentPoint(NamedTuple):
-    """A measurement. time_ns: its own time, None where it had none; left_out: values that can't be
-    fields."""
+    """A measurement.
+
+    time_ns: its own time, or None; left_out: number of values that no field can hold.
+    """
 
     measurement: str
     tags: dict[str, str]
@@ -38,8 +42,8 @@ class SentPoint(NamedTuple):
 
 
 def sent_point(line: bytes) -> SentPoint | None:
-    """Of a record that line_protocol.py made of a measurement; None where it is none that can be
-    written."""
+    """Parse a record that line_protocol.py made from a measurement; None if the protocol cannot
+    write it."""
     record = parse_record(line)
     if not record:
         return None
@@ -71,7 +75,7 @@ class SentPoints:
         self._series: dict[str, set[int]] = {}  # by capture: hashes
 
     def encode_all(self, chunks: Iterable[Chunk], cluster: str, host: str) -> tuple[bytes, int]:
-        """The points of all measurements, and how many values were left out."""
+        """Encode the points of all measurements; also return the number of omitted values."""
         lines: list[bytes] = []
         left_out = 0
         for chunk in chunks:

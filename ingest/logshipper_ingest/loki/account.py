@@ -1,9 +1,8 @@
-"""What Loki's events report of a job: the account of each capture, learnt event by event in any
-order. Pure.
+"""Accounts of a job's captures, built from Loki's events in any order. Pure.
 
-Anybody may push to Loki: every field is checked, and what is wrong counts as not given. Events that
-the agent makes of a capture (MARKS) report its state and counts; others are the capture's own and
-are kept as they are.
+Everybody may push to Loki, so the module checks every field and ignores invalid ones. The agent's
+events about a capture (MARKS) report its state and counts. Other events come from the capture
+itself and stay unchanged.
 """
 
 import json
@@ -46,8 +45,8 @@ from logshipper_ingest.model.summary import CaptureFacts, summarise
 
 # how far an event's end may lie behind the event: where a node's clock is ahead, it does
 END_AHEAD_NS = 3600 * 10**9
-BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
-_MISSED = 3  # so many of them
+BEATS = 4  # heartbeats that show the interval between them
+_MISSED = 3  # missing heartbeats that mean silence
 MAX_PATIENCE_NS = _MISSED * 3600 * 10**9  # an agent's heartbeats are an hour apart at most
 SETTLE_NS = 3 * 10**9
 LATE_SECS = 60  # how long lines may follow an end that no `closed` follows
@@ -76,7 +75,7 @@ def is_job_id(text: str) -> bool:
 
 
 def job_key(entry: LokiEntry) -> JobKey | None:
-    """Whose entry it is; None where it can't be anybody's."""
+    """Return the job of an entry; None for an entry without a valid one."""
     job_id = entry.metadata.get("job_id", "")
     return JobKey(job_id, entry.labels.get("cluster", "")) if is_job_id(job_id) else None
 
@@ -108,11 +107,11 @@ class EventAccount(CaptureFacts):
     first_ns: int = MAX_TIME_NS  # of its first event
     start_at_ns: int = MAX_TIME_NS  # of the first event that reports its start
     closed: bool = False  # its account is final
-    closed_seen_ns: int = 0  # when that came, where it came while somebody followed the job
+    closed_seen_ns: int = 0  # time of the end's arrival, for followers of the job
     counts_rank: tuple[int, int] = (-1, 0)  # rank and time of the event that its counts are from
-    mode_ns: int = -1  # of the event that its mode is from
+    mode_ns: int = -1  # of the event that set its mode
     beats_ns: list[int] = field(default_factory=list)  # of its newest heartbeats, in order
-    lost_ns: int = 0  # of the last event that its heartbeat is late
+    lost_ns: int = 0  # of the last event about a late heartbeat
 
     def take(self, event: Json, time_ns: int) -> None:
         """Takes an event of the capture, of the agent's making or its own."""
@@ -121,7 +120,7 @@ class EventAccount(CaptureFacts):
             self.note_change(time_ns)
         if name == HEARTBEAT_LOST:
             self.lost_ns = max(self.lost_ns, time_ns)
-        # these stand behind the capture's last sign of life
+        # events after the capture's last sign of life
         behind_ns = 1 if name == CLOSED else UNRESPONSIVE_NS if name == HEARTBEAT_LOST else 0
         self.heartbeat_ns = max(self.heartbeat_ns, time_ns - behind_ns)
         self.first_ns = min(self.first_ns, time_ns)
@@ -182,20 +181,17 @@ class EventAccount(CaptureFacts):
         )
 
     def patience_ns(self) -> int:
-        """How long it may give no sign of life and still be well: heartbeats come as seldom as the
-        agent's configuration has it."""
+        """The longest normal silence, by the interval of heartbeats in the agent's configuration."""
         longest_ns = max((after - before for before, after in pairwise(self.beats_ns)), default=0)
         return min(max(SHIPPED_UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
 
     def is_silent(self, now_ns: int) -> bool:
-        """Whether it has given no sign of life for so long that only its heartbeats' spacing tells
-        what that means."""
+        """Return whether the silence is so long that only the heartbeats' interval can explain it."""
         return now_ns - self.heartbeat_ns > SHIPPED_UNRESPONSIVE_NS
 
     @property
     def is_lost(self) -> bool:
-        """Whether its node's agent has reported that its heartbeat is late, and nothing came
-        since."""
+        """Whether the node's agent has reported a late heartbeat, and nothing has come since."""
         return self.lost_ns > self.heartbeat_ns
 
     def derived_state(self, now_ns: int) -> str:
@@ -204,8 +200,7 @@ class EventAccount(CaptureFacts):
         return derived_state(self.state, self.heartbeat_ns, now_ns, self.patience_ns())
 
     def may_print(self, now_ns: int) -> bool:
-        """Whether more lines of it may come: other streams' pushes may be a little behind the
-        events'."""
+        """Return whether more lines may come: other streams may lag a little behind the events."""
         if self.closed:
             return now_ns - max(self.heartbeat_ns, self.closed_seen_ns) < SETTLE_NS
         return (
@@ -233,7 +228,7 @@ class CaptureEvent(NamedTuple):
 
 
 class SlurmEnd(NamedTuple):
-    """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts."""
+    """Slurm's end of a run of a job (event JOB_ENDED). The greatest of several counts."""
 
     certainty: int  # 0: no state, 1: only that the job is restarted, 2: the state
     time_ns: int  # of the event
@@ -242,17 +237,17 @@ class SlurmEnd(NamedTuple):
     signal: int
     ended_ns: int
     host: str  # of the agent that reported it
-    nodes: int  # of the job, 0 where Slurm didn't report it
+    nodes: int  # of the job, 0 if Slurm did not report it
 
     def over(self, account: EventAccount) -> EventAccount:
-        """A capture of that run: one that nobody closed has ended as its job did."""
+        """Return the account of a capture of that run: an open one ends as its job did."""
         if account.closed or account.ended_ns is not None or not self.state:
             return account
         return replace(account, state=self.state, ended_ns=self.ended_ns)
 
     def over_job(self, summary: JobSummary) -> JobSummary:
-        """The job whose newest run that was. Where Slurm has no word on the exit status, the node's
-        stays."""
+        """Return the summary of the job with this newest run; without Slurm's exit status, the
+        node's stays."""
         summary = replace(summary, nodes=max(summary.nodes, self.nodes))
         if not self.state:
             return summary
@@ -265,8 +260,10 @@ class SlurmEnd(NamedTuple):
 
 
 class JobAccount:
-    """One job, as the events so far report it; each may be taken more than once. ends:
-    how Slurm ended its runs, by attempt."""
+    """One job by its events so far; repeated events do no harm.
+
+    ends: Slurm's ends of its runs, by attempt.
+    """
 
     def __init__(self, key: JobKey) -> None:
         self.key = key
@@ -276,7 +273,7 @@ class JobAccount:
         self._event_counts: dict[CaptureId, int] = {}
 
     def take(self, entry: LokiEntry) -> None:
-        """Takes an entry of the job's; what isn't an event is left aside."""
+        """Apply an entry of the job; ignores other kinds than events."""
         if not 0 < entry.time_ns <= MAX_TIME_NS:
             return
         event = parse_event(entry.line)
@@ -358,7 +355,7 @@ class JobAccount:
         return summary if end is None else end.over_job(summary)
 
     def silent_captures(self, now_ns: int) -> list[CaptureId]:
-        """Those that may be running and give no sign of life."""
+        """Captures that may be running, but are silent."""
         return [
             key
             for key in self.open_captures()
@@ -366,7 +363,7 @@ class JobAccount:
         ]
 
     def open_captures(self) -> list[CaptureId]:
-        """Those that may be running, as far as their own events report."""
+        """Captures that may be running, by their own events."""
         return [
             key
             for key, account in self.captures.items()
@@ -400,7 +397,7 @@ def as_capture(number: int, capture: CaptureOfLoki, now_ns: int) -> Capture:
 
 
 def parse_event(line: str) -> Json | None:
-    """An event's JSON object with its name; None where the line isn't one."""
+    """Parse an event with a name; None for other lines."""
     try:
         event: Any = json.loads(line)  # Any: JSON, checked here and field by field
     except (ValueError, RecursionError):
@@ -411,7 +408,7 @@ def parse_event(line: str) -> Json | None:
 
 
 def _is_deep(line: str) -> bool:
-    """Whether so much is nested that printing it might run out of stack."""
+    """Return whether nesting is so deep that printing it might exhaust the stack."""
     return line.count("[") + line.count("{") > MAX_NESTED
 
 
@@ -421,8 +418,10 @@ def _count(event: Json, name: str) -> int:
 
 
 def _end_of(event: Json, time_ns: int) -> int:
-    """When it ended, as an event of that time says: an end that is long after it isn't believed, or
-    it would stand before everybody's newest events for years."""
+    """Return the time of a capture's end from an event of that time.
+
+    An end long after the event is not credible: it would precede all newer events for years.
+    """
     return min(_count(event, "ended_ns") or time_ns, time_ns + END_AHEAD_NS, MAX_TIME_NS)
 
 

@@ -1,17 +1,16 @@
-"""Many jobs of Loki, read in an order that is known before: several at a time, more and more of
-them."""
+"""Reads many jobs of Loki in a known order, in growing groups."""
 
 from collections.abc import Sequence
 
 from logshipper_ingest.loki.finding import Finder, LokiJob, TooMany
 from logshipper_ingest.model.capture_id import JobKey
 
-FIRST, MOST = 8, 128  # jobs at a time
-MOST_ENTRIES = 50_000  # of jobs that are read together
+FIRST, MOST = 8, 128  # jobs in the first group, and in the largest
+MOST_ENTRIES = 50_000  # of jobs in one group
 
 
 class Ahead:
-    """Each job is there to be taken once; what was passed over is forgotten. Raises QueryError."""
+    """Gives each job once, and forgets skipped ones. Raises QueryError."""
 
     def __init__(self, finder: Finder, keys: Sequence[JobKey]) -> None:
         self._finder = finder

@@ -1,9 +1,8 @@
-"""A client of Grafana Loki's HTTP interface: push, query, labels (docs/loki-client.md). It stands
-alone: nothing of logshipper but the access settings and the errors is needed.
+"""A client of Grafana Loki's HTTP interface: push, query, labels (docs/loki-client.md).
 
-A client belongs to one thread at a time: give each thread its own. Every method raises QueryError,
-the pushing ones PushError, and nothing else but ValueError for arguments that can't be meant. Times
-are nanoseconds since 1970, ranges have their begin and not their end. (Interface:
+It depends on logshipper's access settings and errors only. Use one client per thread. Every method
+raises QueryError, pushes raise PushError, and impossible arguments ValueError. Times are
+nanoseconds since 1970; ranges include their begin and exclude their end. (Interface:
 https://grafana.com/docs/loki/latest/reference/loki-http-api/)
 """
 
@@ -29,17 +28,17 @@ __all__ = ["Entry", "LokiClient", "PushAnswer", "Result", "Sample"]
 
 Direction = Literal["forward", "backward"]
 
-# entries in an answer: Loki's max_entries_limit_per_query, unless somebody changed it
+# entries in an answer: Loki's default of max_entries_limit_per_query
 MAX_PAGE = 5000
-MAX_RANGE_NS = 30 * 86_400 * 1_000_000_000  # of a question: Loki's max_query_length is an hour more
+MAX_RANGE_NS = 30 * 86_400 * 1_000_000_000  # of a query: Loki's max_query_length is an hour more
 FIRST_PAGE = 1000
-PAGE_BYTES = 1 << 20  # of JSON, which is more than Loki's parts send each other for it
+PAGE_BYTES = 1 << 20  # of JSON, which exceeds the messages between Loki's parts
 _PUSH_HEADERS = {"Content-Type": "application/x-protobuf"}
 _CATEGORIZED = {"X-Loki-Response-Encoding-Flags": "categorize-labels"}
 
 
 class PushAnswer(NamedTuple):
-    """status: 204; date_ns: the server's clock, to a second, None where it gave none."""
+    """status: 204; date_ns: the server's clock, to a second, or None."""
 
     status: int
     date_ns: int | None
@@ -63,17 +62,17 @@ class LokiClient(ServerClient):
     # ---- pushing
 
     def push(self, labels: Mapping[str, str], entries: Iterable[Entry]) -> PushAnswer:
-        """Pushes entries of one stream, in one request, whatever its size. Raises PushError."""
+        """Push entries of one stream in one request of any size. Raises PushError."""
         return self.push_body(loki_push.compress(loki_push.encode_push(labels, entries)))
 
     def push_body(self, body: bytes, tenant: str = "") -> PushAnswer:
-        """Pushes an encoded and compressed request (loki/push.py). tenant: instead of the access'
-        own.
+        """Push an encoded and compressed request (loki/push.py).
 
-        Only 204 counts: Loki answers 260 for what it drops on purpose. Raises RetryablePushError
-        where it may be taken later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0),
-        RejectedPushError otherwise. After Loki's 400 the valid entries of the request are stored;
-        pushing the same once more does no harm.
+        tenant: replaces that of the access. Only 204 is a success: Loki answers 260 for entries
+        that it drops by configuration. Raises RetryablePushError if Loki may accept the push later
+        (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError
+        otherwise. After a 400, Loki has stored the valid entries of the request; repeating the push
+        does no harm.
         """
         headers = {**_PUSH_HEADERS, TENANT_HEADER: tenant} if tenant else _PUSH_HEADERS
         answer = self._push("/loki/api/v1/push", body, headers, (204,))
@@ -89,9 +88,10 @@ class LokiClient(ServerClient):
         limit: int = 100,
         direction: Direction = "backward",
     ) -> list[Result]:
-        """Answers an instant query, such as `sum(count_over_time({cluster="local"}[1h]))`; time_ns:
-        None for now. The time that Loki gives with a bare number (`1+1`) is none (seen with
-        3.7.6)."""
+        """Run an instant query, such as `sum(count_over_time({cluster="local"}[1h]))`.
+
+        time_ns: None for now. Loki's time beside a bare number (`1+1`) is meaningless (3.7.6).
+        """
         params = {"query": logql, "limit": str(limit), "direction": direction}
         if time_ns is not None:
             params["time"] = str(time_ns)
@@ -124,12 +124,12 @@ class LokiClient(ServerClient):
         direction: Direction = "forward",
         page: int = MAX_PAGE,
     ) -> Iterator[Entry]:
-        """All entries of a range in order of time, of all streams that a log query finds, in pages
-        of at most `page` (2 or more): none is missing, none comes twice.
+        """Yield all entries of a log query in a time range, in order of time, each exactly once.
 
-        A page's last time is asked for again by the next page, since others may share it; more than
-        MAX_PAGE entries of one nanosecond, or more than one answer can hold, raise QueryError:
-        narrow the query then. Pages are smaller where lines are long (`_PageSize`).
+        page: entries per request, 2 or more. Each page starts with the last time of the page
+        before, because others may share it. More than MAX_PAGE entries of one nanosecond, or more
+        than one answer can hold, raise QueryError: narrow the query. Pages are smaller for long
+        lines (`_PageSize`).
         """
         size = _PageSize(page)
         forward = direction == "forward"
@@ -176,8 +176,8 @@ class LokiClient(ServerClient):
         return entries, len(entries) < limit
 
     def _one_time(self, logql: str, time_ns: int) -> list[Entry]:
-        """All entries of a nanosecond, in one answer: their order in Loki isn't the same from one
-        question to the next, so that they can't be paged through."""
+        """Return all entries of a nanosecond from one answer: paging fails, as their order changes
+        between queries."""
         try:
             results = self.query_range(logql, time_ns, time_ns + 1, limit=MAX_PAGE)
         except QueryError as error:
@@ -209,7 +209,7 @@ class LokiClient(ServerClient):
         *,
         selector: str = "",
     ) -> list[str]:
-        """Values of a label, of all streams or of a selector's, such as `{cluster="local"}`."""
+        """Return values of a label, of all streams or of a selector's, such as `{cluster="local"}`."""
         if not loki_push.is_name(name):
             raise ValueError(f"{name!r} can't be a label's name")
         return self._strings(
@@ -230,10 +230,12 @@ class LokiClient(ServerClient):
     # ---- deleting
 
     def delete(self, logql: str, begin_ns: int, end_ns: int) -> str:
-        """Asks Loki to delete what a log query finds, from the second of begin_ns to that of
-        end_ns, which must have passed. Returns the request's id. Loki takes it out of answers
-        within minutes, and out of its chunks after `delete_request_cancel_period`. Raises
-        QueryError: 404 where Loki has no retention, 403 where deletion is off.
+        """Ask Loki to delete the entries of a log query, from the second of begin_ns to that of
+        end_ns.
+
+        The range must have passed. Returns the request's id. Loki hides the entries within minutes,
+        and removes them from its chunks after `delete_request_cancel_period`. Raises QueryError:
+        404 without retention, 403 if the site disables deletion.
         """
         params = {"query": logql, "start": str(begin_ns // 10**9), "end": str(end_ns // 10**9)}
         try:
@@ -254,8 +256,10 @@ class LokiClient(ServerClient):
         return labels_of(info)
 
     def config(self) -> dict[str, Any]:
-        """What it runs with (Any: YAML). Many gateways forbid it: QueryError with status 403 or
-        404."""
+        """Return Loki's running configuration (Any: YAML).
+
+        Many gateways forbid it: QueryError with status 403 or 404.
+        """
         return yaml_table(self._server.get("/config"), self.name)
 
     def _ask(
@@ -288,11 +292,12 @@ class LokiClient(ServerClient):
 
 
 class _PageSize:
-    """How many entries to ask for at a time. Loki's parts send each other at most 4 MB unless it is
-    set up otherwise (`grpc_server_max_recv_msg_size`), and a question whose answer is larger is
-    never answered (seen with 3.7.6: it tries again until its own time-out). So pages begin small,
-    grow while they stay below PAGE_BYTES, and what went unanswered is asked once more for far
-    less."""
+    """Number of entries per request.
+
+    By default Loki's parts exchange at most 4 MB (`grpc_server_max_recv_msg_size`). Loki never
+    answers a query with more: it retries until its own time-out (3.7.6). So pages begin small, grow
+    while they stay below PAGE_BYTES, and shrink sharply after a time-out.
+    """
 
     def __init__(self, max_entries: int, first: int = FIRST_PAGE) -> None:
         if max_entries < 2:
@@ -306,7 +311,7 @@ class _PageSize:
             self.entries = max(min(fitting, 2 * self.entries, self._max_entries), 2)
 
     def shrink(self, error: QueryError) -> bool:
-        """Whether it makes sense to ask for less after this error."""
+        """Return whether a smaller request can succeed after this error."""
         if self.entries == 2:
             return False
         if (
@@ -318,7 +323,7 @@ class _PageSize:
         return isinstance(error, AnswerTooLarge) or error.status == 0 or error.status >= 500
 
 
-def _stream(result: Any) -> Result:  # Any: JSON; what is wrong raises, and is caught above
+def _stream(result: Any) -> Result:  # Any: JSON; the caller catches errors
     labels = labels_of(result["stream"])
     entries = []
     for time_ns, line, *more in result["values"]:

@@ -1,5 +1,6 @@
-"""Finds jobs in Loki by their ids, one or many with the same few questions: their events, and who
-of them gave the last sign of life. A Prometheus reports since when there are any.
+"""Finds jobs in Loki by their ids, with the same few queries for one or many.
+
+It reads their events and last signs of life. Prometheus helps with the jobs' begin.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,10 +28,10 @@ from logshipper_ingest.servers.logql import (
 
 SECOND_NS = 10**9
 HOUR_NS = 3600 * SECOND_NS
-PROMETHEUS_DAYS = 15  # that Prometheus keeps, by default
-# a begin that is longer ago isn't believed: a job reports it itself
+PROMETHEUS_DAYS = 15  # Prometheus' default retention
+# an earlier begin is not credible: the job reports its own
 MAX_JOB_NS = 366 * 24 * HOUR_NS
-MAX_LOOKS = 20  # for heartbeats that aren't among the newest
+MAX_LOOKS = 20  # for heartbeats beyond the newest
 _PAGE = 5000
 
 
@@ -42,23 +43,23 @@ class SeriesValue(NamedTuple):
 
 
 class Metrics(Protocol):
-    """What is asked of Prometheus: an instant query."""
+    """Prometheus' instant query."""
 
     def __call__(self, promql: str) -> Iterable[SeriesValue]: ...
 
 
 @dataclass
 class LokiJob:
-    """A job whose events were read."""
+    """A job with its events."""
 
     account: JobAccount
-    from_ns: int  # since when its events were read
-    read_ns: int  # when they were read
-    hosts: frozenset[str]  # where Prometheus saw it
+    from_ns: int  # begin of the events read
+    read_ns: int  # time of the reading
+    hosts: frozenset[str]  # by Prometheus
 
 
 class _Hint(NamedTuple):
-    """What Prometheus knows of a job. begin_ns: 0 where it doesn't know."""
+    """Prometheus' knowledge of a job. begin_ns: 0 if unknown."""
 
     begin_ns: int
     hosts: frozenset[str]
@@ -69,9 +70,11 @@ class TooMany(Exception):
 
 
 class Finder:
-    """Asks Loki, and Prometheus, for jobs by their ids. since_ns: how far back they are looked for
-    where Prometheus doesn't know of them; cluster: only this one's; say: logs what went wrong but
-    doesn't stop anything."""
+    """Finds jobs by their ids in Loki, with hints of Prometheus.
+
+    since_ns: the earliest time for jobs that Prometheus does not know; cluster: only this one; say:
+    logs faults that stop nothing.
+    """
 
     def __init__(
         self,
@@ -92,10 +95,12 @@ class Finder:
     def find(
         self, job_ids: Collection[str], *, max_entries: int | None = None
     ) -> dict[JobKey, LokiJob]:
-        """The jobs with these ids, of each cluster. Of those that Prometheus knows, events are
-        looked for since an hour before its word on their begin, and everywhere: what ran where its
-        agents aren't scraped, or are called otherwise there, is part of the job as well. Raises
-        TooMany for more entries than `max_entries`."""
+        """Return the jobs with these ids, of each cluster.
+
+        The search in all streams starts an hour before Prometheus' begin of a job. A job may have
+        run on nodes that Prometheus does not scrape, or knows by other names. Raises TooMany for
+        more entries than `max_entries`.
+        """
         hints = self._hints(job_ids)
         now_ns = self._now()
         since_ns = now_ns - self._since_ns
@@ -148,7 +153,7 @@ class Finder:
         backward: bool = False,
         page: int = _PAGE,
     ) -> Iterable[LokiEntry]:
-        """Since begin_ns. end_ns: 0 for all that there may be."""
+        """Yield entries since begin_ns. end_ns: 0 for no end."""
         direction: Direction = "backward" if backward else "forward"
         return self._client.entries(
             logql, begin_ns, end_ns or self._now() + AHEAD_NS, direction=direction, page=page
@@ -157,9 +162,10 @@ class Finder:
     # ---- heartbeats
 
     def read_heartbeats(self, jobs: Collection[JobAccount], begin_ns: int) -> None:
-        """The newest one of each capture that may be running, and of a silent one those before
-        that. Those that beat until now fill the first answers: others are then asked for without
-        them."""
+        """Read the newest heartbeat of each capture that may run, and more of silent ones.
+
+        Captures with fresh heartbeats fill the first answers; later queries exclude them.
+        """
         by_key = {job.key: job for job in jobs}
         open_captures = {capture for job in jobs for capture in job.open_captures()}
         end_ns = self._now() + AHEAD_NS
@@ -178,8 +184,10 @@ class Finder:
         begin_ns: int,
         end_ns: int,
     ) -> int | None:
-        """Takes the captures that have their heartbeats out of open_captures. The time up to which
-        was read, None where there is no more."""
+        """Remove captures with enough heartbeats from open_captures.
+
+        Returns the time of the oldest heartbeat read, None at the end.
+        """
         clusters = {capture.cluster for capture in open_captures}
         cluster = next(iter(clusters)) if len(clusters) == 1 else self._cluster
         stream_selector = selector(
@@ -215,7 +223,7 @@ class Finder:
     # ---- Prometheus
 
     def _hints(self, job_ids: Collection[str]) -> dict[JobKey, _Hint]:
-        """What Prometheus knows of jobs; nothing where it doesn't know, or can't be asked."""
+        """Return Prometheus' knowledge of jobs; empty if it does not answer."""
         if self._metrics is None:
             return {}
         matchers = matcher("job_id", job_ids)
@@ -247,8 +255,10 @@ class Finder:
 
 
 def begin_of(jobs: Iterable[JobAccount], otherwise_ns: int) -> int:
-    """Since when there may be entries of jobs. A start that lies long before its own event isn't
-    believed."""
+    """Return the earliest possible time of jobs' entries.
+
+    A start long before its own event is not credible.
+    """
     accounts = (account for job in jobs for account in job.captures.values())
     begins = [max(account.started_ns, account.first_ns - HOUR_NS) for account in accounts]
     return min(begins) - MARGIN_NS if begins else otherwise_ns

@@ -1,9 +1,9 @@
-"""Entries of Loki as a job's lines: pieces of long lines joined, captures numbered, ties in order.
-Pure.
+"""Converts Loki's entries to a job's lines: joins pieces of long lines, numbers captures, orders
+ties. Pure.
 
-Of one capture each time belongs to one line, so entries that share time, capture, stream and kind
-are pieces of a line that was longer than Loki takes: their `part` is `i/n`, or `P.i/n` where the
-line was itself part P of a longer one.
+Within a capture each time belongs to one line. So entries with the same time, capture, stream and
+kind are pieces of a line too long for Loki. Their `part` is `i/n`, or `P.i/n` if the line was part
+P of a longer one.
 """
 
 import re
@@ -63,7 +63,7 @@ class Captures:
 
 
 class LokiLine(NamedTuple):
-    """A whole line, or what there is of it."""
+    """A line, complete or with the pieces that exist."""
 
     time_ns: int
     capture: int
@@ -86,8 +86,11 @@ def clean(text: str) -> str:
 
 
 def begins_alike(bar: str, line: str) -> bool:
-    """Whether a line may be the end of a bar: the same words, and other numbers, up to the bar's
-    percentage, or to the second number of one that has none."""
+    """Return whether a line may be the end of a bar.
+
+    Both must have the same words, with other numbers, up to the bar's percentage, or to the second
+    number of a bar without one.
+    """
     match = _HEAD.match(bar)
     head = _NUMBER.sub("0", match[0] if match else bar[:_HEAD_CHARS])
     line = SEQUENCES.sub("", line[:_MAX_BAR_CHARS])
@@ -113,8 +116,7 @@ def join_pieces(
 
 
 def _lines_of(group: list[LokiEntry], captures: Captures, newest_first: bool) -> Iterable[LokiLine]:
-    """Lines of entries that share a time. What was pushed twice, to a replay stream as well, counts
-    once."""
+    """Yield the lines of entries that share a time; repeats from a replay stream count once."""
     if len(group) == 1:
         line = _line(group[0], captures)
         if line is None:
@@ -165,7 +167,7 @@ def _join_group(above: str, pieces_of_time: list[LokiLine]) -> list[LokiLine]:
 
 
 def _line(entry: LokiEntry, captures: Captures) -> LokiLine | None:
-    """None where it is no line of a job."""
+    """Join pieces of a line; None for entries of other kinds."""
     kind = KINDS.get(entry.labels.get("kind", ""))
     stream = STREAMS.get(entry.labels.get("stream", ""))
     if kind is None or stream is None:

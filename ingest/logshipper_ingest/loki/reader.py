@@ -1,8 +1,8 @@
 """Reads one job from Loki: lines in order of time, metadata records, events, live status, keys and
 X axis.
 
-Entries come by the page and are handed on as they come, so that a job of any length takes no more
-memory. What Loki says is anybody's word: whatever isn't as it should be is left out.
+Entries come in pages and go on at once, so memory does not grow with the job. Loki's content is
+untrusted: the reader skips invalid entries.
 """
 
 import time
@@ -44,20 +44,20 @@ SECOND_NS = 10**9
 AHEAD_NS = 600 * SECOND_NS  # Loki takes entries that are so far in the future
 MARGIN_NS = 60 * SECOND_NS  # around a job's time
 HOLD_NS = 10 * SECOND_NS  # how long a long line may wait for its last pieces
-MAX_HELD = 20_000  # lines of a tail that are kept; of a longer one only its begin
+MAX_HELD = 20_000  # kept lines of a tail; of a longer one, the reader keeps the begin
 MAX_READS = 16
 _PAGE = 5000
 _RECORDS = 1000  # of a block
-_TAIL_LOOK_BACK = 1000  # lines before a tail that are known to have been there
+_TAIL_LOOK_BACK = 1000  # lines before a tail that count as read
 _STATUS_PAGE = 100
-_MAX_STATUSES = 2000  # entries that are looked through for what bars show
+_MAX_STATUSES = 2000  # newest entries to search for bars
 _PROGRESS_EVERY = 1000  # records
 
 Direction = Literal["forward", "backward"]
 
 
 class Entries(Protocol):
-    """What is asked of Loki; logshipper_ingest.loki.client.LokiClient does it."""
+    """Loki's queries; logshipper_ingest.loki.client.LokiClient implements them."""
 
     @property
     def name(self) -> str: ...
@@ -74,7 +74,7 @@ class Entries(Protocol):
 
 
 class QuerySpan(NamedTuple):
-    """Where and when a job ran: what its queries name."""
+    """Place and time of a job, for its queries."""
 
     begin_ns: int
     end_ns: int
@@ -82,7 +82,7 @@ class QuerySpan(NamedTuple):
 
 
 class Reads:
-    """What has been read of jobs by those who may go on reading; the oldest are forgotten."""
+    """Reading positions of readers that may continue; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._histories: dict[int, ReadHistory] = {}
@@ -103,21 +103,20 @@ class Reads:
 
 
 class _Query(NamedTuple):
-    """Which lines are asked for."""
+    """The selected lines."""
 
     kinds: frozenset[Kind]
     streams: frozenset[Stream]
     attempt: int | None = None
-    copies: bool = False  # also records whose lines are logged as well
+    copies: bool = False  # includes records whose lines the log repeats
 
 
 class LokiJobReader(KeyedReader):
-    """One job, as it was when it was opened (summary, captures); lines and records are those there
-    are when asked. Counts of a job that runs are its last heartbeats', and at least what was read
-    when its keys were asked for.
+    """One job as of its opening (summary, captures); lines and records as of each call.
 
-    Raises QueryError wherever Loki doesn't answer. progress: called with records read, and records
-    in all, (0, 0) when it is over.
+    Counts of a running job come from its last heartbeats, raised to the number of lines read for
+    its keys. Raises QueryError if Loki does not answer. progress: gets records read, and all
+    records; (0, 0) at the end.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class LokiJobReader(KeyedReader):
         self._now = now
         self._progress = progress
         self._keys = [capture.key for capture in numbered]
-        self._silent = [  # where no event reports it: the agent itself may have gone
+        self._silent = [  # no event reports these: their agent may have gone
             JobEvent(
                 loki_capture.account.heartbeat_ns + SHIPPED_UNRESPONSIVE_NS,
                 heartbeat_lost(),
@@ -163,7 +162,7 @@ class LokiJobReader(KeyedReader):
         self._numbers = Captures(self._keys)
 
     def close(self) -> None:
-        """Nothing is held: the store has the connection."""
+        """Do nothing: the store owns the connection."""
 
     def __enter__(self) -> "LokiJobReader":
         return self
@@ -196,8 +195,7 @@ class LokiJobReader(KeyedReader):
         end_ns: int = 0,
         page: int = _PAGE,
     ) -> Iterator[LokiLine]:
-        """The lines that are asked for, in order of time; those of which pieces are still to come
-        are held back."""
+        """Yield the selected lines in order of time; holds back lines with missing pieces."""
         kinds = {Kind.LOG if kind is Kind.NOTE else kind for kind in query.kinds}
         labels = [label for label, kind in KINDS.items() if kind in kinds]
         if not labels:
@@ -233,11 +231,13 @@ class LokiJobReader(KeyedReader):
         tail: int | None = None,
         since_ns: int = 0,
     ) -> Iterator[LogLine]:
-        """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: the
-        position of the line that was read last: what hadn't been read by then, late arrivals
-        included (ask for the same streams, kinds and attempt); tail: the last ones only, lines
-        older than what was looked through for them count as read; since_ns: those of this time and
-        later, older ones count as read."""
+        """Yield lines in order of time.
+
+        streams, kinds, attempt (None: all): the selection; after: position of the last line read;
+        yields lines unread by then, with late arrivals (use the same selection); tail: the last
+        lines only, and older ones count as read; since_ns: lines from this time on, and older ones
+        count as read.
+        """
         query = _Query(frozenset(kinds), frozenset(streams), attempt)
         if tail is not None and tail <= 0:
             return iter(())
@@ -268,9 +268,10 @@ class LokiJobReader(KeyedReader):
     def _tail(
         self, query: _Query, number: int, history: ReadHistory, tail: int
     ) -> Iterator[LogLine]:
-        """Looks backward for where the tail begins, and a little further: what is newer than that
-        and comes later will be known for late. Of a tail that is too long to be kept the lines are
-        then read from there."""
+        """Find the begin of the tail backwards, and a little further, to recognise late lines.
+
+        If the tail is too long to keep, read it again from its begin.
+        """
         tail_lines: deque[LokiLine] = deque()
         older: list[LokiLine] = []
         tail_count, first_ns, skipped = 0, 0, 0
@@ -326,7 +327,7 @@ class LokiJobReader(KeyedReader):
             )
 
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
-        """Metadata records in order of time, at most so many at a time."""
+        """Yield metadata records in order of time, at most `rows` per block."""
         records = self.records()
         while block := list(islice(records, min(rows, _RECORDS))):
             attempts = {record.capture: record.attempt for record in block}
@@ -361,8 +362,11 @@ class LokiJobReader(KeyedReader):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """As all readers have it; those that tell of a capture's start, life and end are in summary
-        and captures. How Slurm ended the job is no capture's: its number is 0."""
+        """Yield events as all readers do; summary and captures have those about start, life and end
+        of captures.
+
+        Slurm's end of the job belongs to no capture: its number is 0.
+        """
         event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
         events = list(filter(event_filter.has, self._job_events()))
         yield from event_filter.merge(reversed(events) if newest_first else events, self._silent)
@@ -379,7 +383,7 @@ class LokiJobReader(KeyedReader):
                 )
 
     def status(self) -> dict[Stream, tuple[int, str]]:
-        """As Reader.status; nothing of captures that have ended."""
+        """Return as Reader.status; nothing for ended captures."""
         newest: dict[tuple[CaptureId, Stream], tuple[int, str]] = {}
         if not self._running:
             return {}
@@ -424,8 +428,10 @@ class LokiJobReader(KeyedReader):
     # ---- keys and X axis
 
     def _axes(self) -> list[XAxis]:
-        """Learnt from all records, capture by capture. Counts from a heartbeat are raised to what
-        was read."""
+        """Build the X axes from all records, capture by capture.
+
+        Counts from a heartbeat rise to the number of records read.
+        """
         axes = {number: XAxis() for number in range(1, len(self.captures) + 1)}
         read = 0
         try:
@@ -452,7 +458,7 @@ class LokiJobReader(KeyedReader):
 
 
 def _log_line(line: LokiLine, number: int, history: ReadHistory) -> LogLine:
-    """The line as one that is read now."""
+    """Convert a line, and add it to the history."""
     history.add(line.key, line.time_ns)
     position = Position(number, 0, line.time_ns, history.lines)
     return LogLine(

@@ -1,10 +1,9 @@
-"""Which lines somebody who follows a job has read, so that late ones are found and none comes
-twice. Pure.
+"""Remembers the lines that a follower of a job has read, to find late ones and repeat none. Pure.
 
-Loki has no order of arrival, so what comes late is found by reading again what was read already:
-the last seconds each time, longer spans more seldom, all of it at the end. What was read is
-remembered as spans of time per capture, in which each time belongs to one line; lines of a block
-are a nanosecond apart, so a span is a block or more.
+Loki has no order of arrival. So a follower finds late lines by reading again: the last seconds each
+time, longer spans less often, everything at the end. The history holds spans of time per capture,
+in which each time belongs to one line. Lines of a block are a nanosecond apart, so a span covers at
+least a block.
 """
 
 from bisect import bisect_right
@@ -17,7 +16,7 @@ MAX_SPANS = 200_000
 
 
 class _Level(NamedTuple):
-    """How far back is read again, and how often."""
+    """A span to read again, and its interval."""
 
     back_secs: int
     every_secs: int
@@ -27,8 +26,10 @@ LEVELS = (_Level(3, 0), _Level(30, 15), _Level(300, 120), _Level(3600, 1800))
 
 
 class ReadHistory:
-    """What was read of one job. newest_ns: the newest line's time; lines: how many were read;
-    floor_ns: what is older counts as read."""
+    """The lines read of one job.
+
+    newest_ns: the newest line's time; lines: their number; floor_ns: older lines count as read.
+    """
 
     def __init__(self) -> None:
         self.newest_ns = 0
@@ -74,8 +75,10 @@ class ReadHistory:
         self._count = sum(map(len, self._spans.values()))
 
     def read_from_ns(self, now_ns: int, *, last: bool) -> int:
-        """From when on to read again, now. last: nothing will come any more, so everything is
-        looked at once more."""
+        """Return the time from which to read again.
+
+        last: no more lines will come, so read everything once more.
+        """
         if last:
             return self.floor_ns
         back_secs = 0

@@ -1,8 +1,8 @@
-"""Jobs in Loki, read as from the local store: their events report them, a Prometheus helps to find
-them.
+"""Jobs in Loki, with the interface of the local store. Their events describe them; Prometheus helps
+to find them.
 
-Everybody may push to Loki: what its entries say is checked (loki/account.py), job ids go into
-queries only where they can be ones, and everything else as quoted strings.
+Everybody may push to Loki: loki/account.py checks the entries. Queries contain only possible job
+ids, and all other texts as quoted strings.
 """
 
 import time
@@ -48,18 +48,18 @@ from logshipper_ingest.servers.logql import selector, with_event, with_metadata,
 
 SECOND_NS = 10**9
 POLL_SECS = 1.0
-DEFAULT_SINCE_SECS = 7 * 86_400.0  # Loki refuses older entries, unless somebody changed that
-MAX_JOBS = 16  # jobs whose events are kept, for whoever follows one
-MAX_LOOKED_UP = 20  # jobs of a list whose last sign of life is looked for
-_FRESH_NS = SECOND_NS // 2  # events that were read so recently aren't read again
+DEFAULT_SINCE_SECS = 7 * 86_400.0  # by default, Loki refuses older entries
+MAX_JOBS = 16  # jobs with kept events, for followers
+MAX_LOOKED_UP = 20  # jobs of a list with a lookup of the last sign of life
+_FRESH_NS = SECOND_NS // 2  # the reader does not repeat such recent reads
 
 
 class LokiStore:
-    """The jobs that Loki knows of. Raises QueryError wherever it doesn't answer.
+    """The jobs in Loki. Raises QueryError if Loki does not answer.
 
-    metrics: asks Prometheus, None where there is none; since_secs: how far back jobs are looked
-    for; cluster: only this one's; progress: see LokiJobReader; say: logs, once, what went wrong but
-    doesn't stop anything; close: ends connections.
+    metrics: queries Prometheus, None without one; since_secs: age of the oldest jobs to find;
+    cluster: only this one; progress: see LokiJobReader; say: logs, once, faults that stop nothing;
+    close: ends connections.
     """
 
     poll_secs = POLL_SECS
@@ -105,13 +105,13 @@ class LokiStore:
         job_id: str | None = None,
         progress: Progress | None = None,
     ) -> IngestOutcome:
-        """Nothing is to be done: the node agents bring what there is."""
+        """Do nothing: the node agents bring all entries."""
         return IngestOutcome(True, [])
 
     # ---- lists
 
     def jobs(self) -> list[JobSummary]:
-        """All jobs that gave a sign of life in the time that is looked at, newest first."""
+        """Return all jobs with a sign of life in the time range, newest first."""
         return [summary for _, summary in self._list_jobs()]
 
     def _list_jobs(self) -> list[tuple[JobKey, JobSummary]]:
@@ -156,8 +156,7 @@ class LokiStore:
         begin_ns: int,
         kinds: Collection[str] = ("event",),
     ) -> None:
-        """Events of all jobs, newest first: where there are too many captures, the oldest are left
-        out."""
+        """Read events of all jobs, newest first; too many captures exclude the oldest."""
         captures = sum(len(job.captures) for job in jobs.values())
         for entry in self._finder.entries(
             selector(kinds, cluster=self._cluster) + which, begin_ns, backward=True
@@ -180,9 +179,11 @@ class LokiStore:
     # ---- one job
 
     def resolve(self, name: str) -> str:
-        """The id of the job that is meant: by its id, its name (the newest such job), the beginning
-        of an id that no other has, or `last`. Raises UnknownJob: also for an id that stands in
-        several clusters."""
+        """Return the id of a job by its id, its name (the newest such job), a unique beginning of
+        its id, or `last`.
+
+        Raises UnknownJob, also for an id in several clusters.
+        """
         if name != "last" and is_job_id(name):
             keys = self._find(name)
             if keys:
@@ -268,7 +269,7 @@ class LokiStore:
         return self.in_order(jobs)
 
     def open(self, job_id: str) -> LokiJobReader:
-        """Raises UnknownJob where there is no such job, or one in each of several clusters."""
+        """Open a job. Raises UnknownJob, also for an id in several clusters."""
         loki_job = self._resolved_job(job_id)
         if loki_job is None:
             keys = self._find(job_id) if is_job_id(job_id) else []
@@ -303,8 +304,8 @@ class LokiStore:
         return None if cluster is None else self._jobs.get(JobKey(job_id, cluster))
 
     def _read_on(self, loki_job: LokiJob) -> None:
-        """Events since the last look, and of captures that may be running since their last sign of
-        life: an end that is reported late has the time at which it was."""
+        """Read events since the last look, and for running captures since their last sign of life:
+        a late report of an end has the time of the end."""
         job = loki_job.account
         signs = [job.captures[key].heartbeat_ns for key in job.open_captures()]
         unsettled = [

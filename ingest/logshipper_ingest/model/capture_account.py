@@ -42,7 +42,7 @@ from logshipper_ingest.model.x_axis import XAxis
 
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
-_NOT_RUN = (126, 127)  # exit codes of missing commands and of those that can't be executed
+_NOT_RUN = (126, 127)  # exit codes of commands that are missing or not executable
 CAPTURE_TAKEN = "capture_taken"
 RESERVED_EVENTS = (*MARKS, JOB_ENDED, "checked", CAPTURE_TAKEN, *HISTORY)  # readers trust these
 AHEAD_BYTES = 16 << 20  # in pipe and buffers: counted by the relay before the sidecar

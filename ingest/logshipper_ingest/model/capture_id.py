@@ -1,4 +1,4 @@
-"""What distinguishes jobs, and captures."""
+"""Identities of jobs and captures."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ class JobKey(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Whose output it is, within a job."""
+    """The origin of output within a job."""
 
     attempt: int
     step: str

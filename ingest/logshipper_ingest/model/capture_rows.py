@@ -88,7 +88,7 @@ def pieces(
     """Divide a frame at its status lines, of which rows keeps the last one.
 
     Yields (first line, runs, False), and (first line, runs, True) for copies: records whose lines
-    the log has as well.
+    the log repeats.
     """
     at = begin = 0
     runs: list[tuple[Kind, int]] = []

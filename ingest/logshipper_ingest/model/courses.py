@@ -11,33 +11,35 @@ _RULES = {(_RISING, True): 3, (_RISING, False): 4, (_ONE_WAY, True): 5, (_ONE_WA
 
 
 class Trend(NamedTuple):
-    """How a key's numbers have run so far, in one capture or several."""
+    """The course of a key's numbers so far, in one capture or several."""
 
     shape: int  # the larger the worse, 0 while nothing has moved
     integer: bool  # no number was written with a fraction or an exponent
     records: int  # those with a number for the key
-    # the other key that is the X of its own records, and how many it has in the capture with most
+    # the other key that is the X of its own records, and their number in the capture with the most
     own_x: tuple[int, Path] = (0, ())
-    constant: bool = False  # of each capture by itself, all its numbers are the same
+    constant: bool = False  # all numbers of each capture are the same
 
     def rule(self) -> int:
         """R25's, 3 to 7; 0 while nothing has moved."""
         return 0 if self.shape == _UNKNOWN else _RULES.get((self.shape, self.integer), 7)
 
     def ranked(self, *, first: bool) -> "Trend":
-        """The same with the shape of the best X, or of the worst."""
+        """Return the trend with the shape of the best X, or of the worst."""
         return self._replace(shape=_RISING if first else _ANY)
 
     def merge(self, trend: "Trend") -> "Trend":
-        """The worst of both, as `Course.absorb`: neither side's rule is worse. The capture with the
-        most records says which X the key has of its own."""
+        """Combine two trends, as `Course.absorb`: neither rule is worse than the result's.
+
+        The key's own X comes from the capture with the most records.
+        """
         integer, own_x = self.integer and trend.integer, max(self.own_x, trend.own_x)
         shape, records = max(self.shape, trend.shape), self.records + trend.records
         return Trend(shape, integer, records, own_x, self.constant and trend.constant)
 
 
 class Course:
-    """How one key's numbers run: the worst of the closed courses, and the open one."""
+    """The course of one key's numbers: the worst of the closed courses, and the open one."""
 
     __slots__ = ("fell", "integer", "last", "rose", "worst")
 
@@ -67,8 +69,8 @@ class Course:
         return max(self.worst, open_shape)
 
     def trend(self, over: bool, records: int, own_x: Path = ()) -> Trend:
-        """How it has run. A course that has not moved yet counts only once it is over: so a trend
-        never gets better."""
+        """Return the trend. A constant open course counts once it is closed, so trends never
+        improve."""
         moved = self.rose or self.fell
         return Trend(
             self.shape() if over or moved else self.worst,
@@ -103,9 +105,7 @@ class Course:
         return [self.worst, self.integer, last, self.rose, self.fell]
 
     @classmethod
-    def unpack(
-        cls, packed: list[Any]
-    ) -> "Course":  # Any: JSON of our own; what is wrong with it raises below
+    def unpack(cls, packed: list[Any]) -> "Course":  # Any: our own JSON; faults in it raise below
         course = cls()
         course.worst, course.integer, last, course.rose, course.fell = packed
         course.last = None if last is None else unpack_number(last)
@@ -113,8 +113,11 @@ class Course:
 
 
 class PathTally:
-    """Counts of one path. record_count: records that have a value of this sort there; last_ns: the
-    newest one's time; `_place`s: where numbers were, None where that isn't kept."""
+    """Counts of one path.
+
+    record_count: records with a value of this sort; last_ns: time of the newest one; `_place`s:
+    places of the numbers, None if not kept.
+    """
 
     __slots__ = (
         "last_ns",
@@ -211,8 +214,8 @@ def absorb_courses(into: dict[Path, Course], courses: dict[Path, Course]) -> Non
 
 
 def _extreme(first: Number | None, second: Number | None, *, larger: bool) -> Number | None:
-    """The same whichever comes first: of equal numbers (1 and 1.0, 0.0 and -0.0) always the same
-    one."""
+    """Return an extreme regardless of the order: of equal numbers (1 and 1.0, 0.0 and -0.0) always
+    the same."""
     if first is None or second is None:
         return second if first is None else first
     if first == second:

@@ -1,8 +1,8 @@
-"""What the hook job-ended wrote of one run of a job, strictly parsed, and its event and line for
-Loki. Pure.
+"""Parses the record that the hook job-ended writes about one run of a job, strictly, and makes its
+event and line for Loki. Pure.
 
-Slurm's own words are fixed where they mislead: a run that is restarted is PENDING already; an exit
-status of 0:1 is made up where a job didn't end by itself; 0:125 stands for memory that ran out.
+It corrects misleading data of Slurm: a restarted run is already PENDING; an exit status of 0:1 is
+invented for jobs that did not end by themselves; 0:125 means out of memory.
 """
 
 import json
@@ -17,7 +17,7 @@ MAX_RECORD_BYTES = 64 << 10
 SECOND_NS = 10**9
 _HEAD = "logshipper-ended 1"
 _FIELDS = ("by", "job_id", "state", "exit", "start", "end", "restarts", "user", "nodes")
-_FURTHER = ("submit",)  # that older hooks don't write
+_FURTHER = ("submit",)  # missing from older hooks
 JOBCOMP = "jobcomp/script"
 _BY = {"jobcomp": JOBCOMP, "epilog": "EpilogSlurmctld"}
 _MAX_SECS = 1 << 33
@@ -27,10 +27,10 @@ _USER = re.compile(r"[^\x00-\x20\x7f-\x9f\ud800-\udfff]{1,128}")
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _OOM_SIGNAL = 125
 _KILL = 9
-# states of jobs whose exit status is their own
+# states of jobs with their own exit status
 _BY_ITSELF = ("COMPLETED", "FAILED", _OUT_OF_MEMORY)
 
-# what the log's last line says; of other states their name
+# words of the log's last line; other states use their names
 _REASONS = {
     "CANCELLED": "cancelled",
     "TIMEOUT": "killed: time limit",
@@ -48,7 +48,7 @@ _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
 _ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGES = re.compile(r"([^\[\]]*)\[([0-9,-]+)\]([^\[\]]*)", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
-# what becomes of a record
+# outcomes of a record
 TAKEN, SHIPPED = "taken", "shipped"
 NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = (
     "not_captured",
@@ -60,24 +60,24 @@ OUTCOMES = (TAKEN, SHIPPED, *DROPPED)
 
 
 class EndRecord(NamedTuple):
-    """How a run of a job ended."""
+    """The end of a run of a job."""
 
-    by: str  # who reported it
+    by: str  # its reporter
     job_id: str
-    state: str  # one of SLURM_STATES, "" where that isn't known
-    exit_code: int | None  # None where a signal ended it, or where it isn't known
+    state: str  # one of SLURM_STATES, "" if unknown
+    exit_code: int | None  # None after a signal, or if unknown
     signal: int
-    start: int  # seconds since 1970, 0 where it isn't known
+    start: int  # seconds since 1970, 0 if unknown
     end: int  # seconds since 1970
-    restarts: int  # how often it was restarted, at most; -1 where that isn't known
+    restarts: int  # number of restarts, an upper bound; -1 if unknown
     user: str
     nodes: tuple[str, ...]  # names, empty for any
-    node_count: int = 0  # 0 where it isn't known
+    node_count: int = 0  # 0 if unknown
     submit: int = 0  # when this run began to wait, as start
 
     @property
     def waited_secs(self) -> int | None:
-        """In the queue; None where that isn't known."""
+        """Time in the queue; None if unknown."""
         return self.start - self.submit if self.start and self.submit else None
 
     def to_json(self) -> str:
@@ -88,19 +88,21 @@ class EndRecord(NamedTuple):
         values = json.loads(text)
         if isinstance(values[-1], list):  # of a version without a count
             values.append(len(values[-1]))
-        if isinstance(values[-2], list):  # of one without a time of submission
+        if isinstance(values[-2], list):  # of a version without a time of submission
             values.append(0)
         *fields, nodes, number, submit = values
         return cls._make([*fields, tuple(nodes), number, submit])
 
 
 class BadRecord(ValueError):
-    """It isn't what the hook writes. str: the reason."""
+    """The hook did not write this. str: the reason."""
 
 
 def parse_end(content: bytes, written_secs: int) -> EndRecord:
-    """The record in a file's content. written_secs: the file's time, for a hook that doesn't get
-    the job's end. Raises BadRecord."""
+    """Parse a file's content.
+
+    written_secs: the file's time, for hooks without the job's end. Raises BadRecord.
+    """
     if len(content) > MAX_RECORD_BYTES:
         raise BadRecord(f"is over {MAX_RECORD_BYTES >> 10} KiB")
     try:
@@ -143,7 +145,7 @@ def parse_end(content: bytes, written_secs: int) -> EndRecord:
 
 
 def _status(text: str, state: str) -> tuple[int | None, int]:
-    """Exit code and signal, as far as they are the job's own."""
+    """Return exit code and signal, if they are the job's own."""
     if not text:
         return None, 0
     match = _STATUS.fullmatch(text)
@@ -171,8 +173,8 @@ def _secs(fields: dict[str, str], name: str) -> int:
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """The names of a list such as `n[1-3,07],login`; empty where it is another, or longer than a
-    query may be."""
+    """Expand a list such as `n[1-3,07],login`; empty for other texts, and for lists too long for a
+    query."""
     names: list[str] = []
     for item in _ITEM.findall(text):
         match = _RANGES.fullmatch(item)
@@ -197,7 +199,7 @@ def host_names(text: str) -> tuple[str, ...]:
 
 
 def host_count(text: str) -> int:
-    """How many names a list such as `n[1-3,07],login` has; 0 where it is another."""
+    """Count the names in a list such as `n[1-3,07],login`; 0 for other texts."""
     total = 0
     for item in _ITEM.findall(text):
         match = _RANGES.fullmatch(item)
@@ -232,8 +234,8 @@ def event_of(record: EndRecord) -> dict[str, object]:
 
 
 def note_of(record: EndRecord) -> str:
-    """The line that ends the log, such as `[logshipper: killed: time limit (Slurm), job 4711, ...]`;
-    empty where there is nothing to report."""
+    """Return the log's last line, such as `[logshipper: killed: time limit (Slurm), job 4711,
+    ...]`, or an empty text."""
     if record.state == "COMPLETED" or not (record.state or record.exit_code or record.signal):
         return ""
     at = datetime.fromtimestamp(record.end, UTC).isoformat()

@@ -1,5 +1,4 @@
-"""What importers give: a job as another system reports it. Plain values, shared by all importers
-and the writer."""
+"""Jobs as importers deliver them: plain values for all importers and the writer."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +12,15 @@ class ImportedChange(NamedTuple):
 
     time_ns: int  # since 1970
     to: str  # as its own system calls it
-    before: str = ""  # likewise; "" where it is the last change's
+    before: str = ""  # the state before; "" for the last change's
     # the system gives no time, time_ns is when the change was noticed: an exact one takes its place
     inexact: bool = False
-    data: Json | None = None  # what else the system says
+    data: Json | None = None  # more data of the system
     id: str = ""  # the event's, as the system numbers it
 
 
 class ImportedEvent(NamedTuple):
-    """What else happened, at a time. event: with `event`, its name."""
+    """Another event. event: with its name as `event`."""
 
     time_ns: int
     event: Json
@@ -40,8 +39,8 @@ class ImportedChild(NamedTuple):
     name: str
     iteration: int | None
     state: str  # the last one, as its own system calls it
-    # all that are known, in their order; they take the place of those that were known before,
-    # unless these are exact and they are inexact
+    # all known changes in order; they replace earlier ones, unless those are exact and these are
+    # not
     changes: Sequence[ImportedChange]
     exit_code: int | None = None
     signal: int = 0
@@ -52,10 +51,10 @@ class ImportedChild(NamedTuple):
 
 @dataclass
 class ImportedJob:
-    """A job. What is None, "" or 0 isn't known, and leaves what is known already."""
+    """A job. None, "" and 0 mean unknown, and keep known values."""
 
     key: str  # unique among all that is imported, the same whenever it is imported again
-    ids: Sequence[str]  # what it may be called in the store: the first that isn't another job's
+    ids: Sequence[str]  # possible ids in the store: the first that no other job has
     name: str
     origin: str
     user: str = ""
@@ -71,20 +70,20 @@ class ImportedJob:
     signal: int = 0
     reason: str = ""
     begun_ns: int = 0
-    # those that are already in the store aren't added again
+    # the store adds only new ones
     changes: list[ImportedChange] = field(default_factory=list)
     details: Json = field(default_factory=dict)
     children_total: int = 0  # how many there will be
     children: Iterable[ImportedChild] = ()  # as changes, by their names
-    # events and records: what comes behind those that were imported before
+    # events and records behind the imported ones
     events: list[ImportedEvent] = field(default_factory=list)
     records: list[ImportedRecord] = field(default_factory=list)
     log: Iterable[bytes] = ()  # all bytes of a console, from its first one
-    log_ns: int = 0  # when it was printed, where the history doesn't say when the job began
+    log_ns: int = 0  # time of the output, if the history does not report the begin
     log_ended: bool = True  # no more come, though the job may go on
     # how far the importer has read events and records, kept with the job
     position: Json = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)  # for whoever reads
+    tags: dict[str, str] = field(default_factory=dict)  # for readers
     note: str = ""  # likewise
     is_small: bool = False  # it has a few rows, and most likely stays so
 

@@ -1,4 +1,4 @@
-"""What the states of other systems mean here."""
+"""Translation of other systems' states."""
 
 from collections.abc import Mapping
 
@@ -33,5 +33,5 @@ def state_of(origin: str, state: str) -> str:
 
 
 def is_over(state: str) -> bool:
-    """Whether a state of here is an end; a job that is queued again goes on."""
+    """Return whether a state is an end; a queued job continues."""
     return state not in (*OPEN_STATES, "REQUEUED")

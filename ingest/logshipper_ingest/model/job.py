@@ -1,4 +1,4 @@
-"""What a store says of a job: plain values, shared by all that write and read stores."""
+"""Plain values about a job, shared by writers and readers of stores."""
 
 import heapq
 import re
@@ -14,17 +14,17 @@ from logshipper_ingest.model.capture_id import JobKey, Source
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
-# what a job's id, a host and a cluster may be called
+# valid names of a job's id, a host and a cluster
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer, where its segments are
 # the same in Loki: the agent sends a sign every 10 s, and shipping takes its time
 SHIPPED_UNRESPONSIVE_NS = 60 * 10**9
-MAX_NODES = 1_000_000  # of a job: what says more is wrong
+MAX_NODES = 1_000_000  # of a job: larger numbers are errors
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
-QUEUED = "QUEUED"  # of jobs that other systems report: a capture begins when its job runs
-UNKNOWN = "UNKNOWN"  # over, nobody knows how: of a log that was imported without a history
-OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job that isn't over
+QUEUED = "QUEUED"  # of imported jobs only: a capture begins when its job runs
+UNKNOWN = "UNKNOWN"  # over, with an unknown end: an imported log without a history
+OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job before its end
 # a capture's
 END_STATES = (
     "COMPLETED",
@@ -43,13 +43,11 @@ SLURM_STATES = (
     "NODE_FAIL", "BOOT_FAIL",
 )  # fmt: skip
 JOB_ENDED = "job_ended"  # the event that says how Slurm ended a job
-STATE_CHANGED = (
-    "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
-)
+STATE_CHANGED = "state"  # the event of an imported job: from `from` to `to`, in its system's states
 HEARTBEAT = "heartbeat"  # an event, and its kind in Loki: most events are, and are seldom read
 STARTED, STILL_RUNNING, ENDED, CLOSED = "started", "still_running", "ended", "closed"
 MARKS = (STARTED, HEARTBEAT, STILL_RUNNING, ENDED, CLOSED)  # events that a store makes itself
-STILL_RUNNING_SECS = 45 * 60  # from one such event of a capture to the next
+STILL_RUNNING_SECS = 45 * 60  # interval of these events of a capture
 EVENT_KINDS = ("event", HEARTBEAT)
 HEARTBEAT_LOST, HEARTBEAT_FOUND = "heartbeat_lost", "heartbeat_found"
 # events that change a job's state, besides start and end
@@ -57,14 +55,16 @@ HISTORY = (STATE_CHANGED, HEARTBEAT_LOST, HEARTBEAT_FOUND)
 
 
 def job_shard(job_id: str) -> str:
-    """The label that keeps a job's lines apart from most others' of its node: the last digit of its
-    id, `x` where that isn't one. Whoever knows the id knows it, dashboards (PromQL) included."""
+    """Return the label that separates a job's lines from most others of its node: the last digit of
+    its id, or `x`.
+
+    It follows from the id, also in dashboards (PromQL).
+    """
     return job_id[-1] if job_id[-1:] in frozenset("0123456789") else "x"
 
 
 def limit_secs_of(facts: Json) -> int:
-    """A job's time limit, as what was recorded of a capture's start has it; 0 where it has none, or
-    one that can't be."""
+    """Return a job's time limit from the record of a capture's start; 0 without a valid one."""
     limit = facts.get("limit_secs")
     return limit if type(limit) is int and 0 < limit <= LIMIT_MAX_SECS else 0
 
@@ -84,14 +84,14 @@ class JobSummary:
     attempts: int
     started_ns: int
     ended_ns: int | None
-    heartbeat_ns: int  # 0 where none is sent
+    heartbeat_ns: int  # 0 without heartbeats
     mode: str
     lines: int
     records: int
     lost: int
     bytes_printed: int
     bytes_logged: int
-    reason: str = ""  # where the state needs a word
+    reason: str = ""  # explains some states
     cluster: str = ""  # "" in a local store
     account: str = ""  # the scheduler's, "" without one
     partition: str = ""  # likewise
@@ -99,16 +99,16 @@ class JobSummary:
     parent: str = ""  # the id of the job that this one is a part of
     iteration: int | None = None  # which part
     nodes: int = 0  # as the scheduler says, and at least those that it ran on; 0: not known
-    cores: int = 0  # 0 where they aren't known
-    packing: int = 1  # how many such jobs share a node
+    cores: int = 0  # 0 if unknown
+    packing: int = 1  # such jobs per node
     allocation: str = ""  # the id of the one it ran in
-    children: int = 0  # parts that aren't jobs of their own
+    children: int = 0  # parts that are no separate jobs
     children_finished: int = 0  # how many of them are over
     children_failed: int = 0  # how many of these without success
-    # of events besides start and end that changed the job's state, 0 where there are none
+    # events besides start and end that changed the job's state, 0 without any
     first_change_ns: int = 0
     last_change_ns: int = 0
-    limit_secs: int = 0  # the newest attempt's time limit, 0 where nobody says
+    limit_secs: int = 0  # the newest attempt's time limit, 0 if unknown
 
     @property
     def key(self) -> JobKey:
@@ -116,7 +116,7 @@ class JobSummary:
 
 
 class Child(NamedTuple):
-    """A part of a job that isn't a job of its own, such as an iteration."""
+    """A part of a job that is no separate job, such as an iteration."""
 
     name: str
     iteration: int | None
@@ -124,11 +124,11 @@ class Child(NamedTuple):
     source_state: str  # the state as its own system calls it
     exit_code: int | None
     signal: int
-    started_ns: int | None  # None where it isn't known
+    started_ns: int | None  # None if unknown
     ended_ns: int | None  # likewise
     nodes: int
     cores: int
-    details: Json  # what else its own system says of it
+    details: Json  # more data of its system
 
 
 class ChildChange(NamedTuple):
@@ -143,7 +143,7 @@ class ChildChange(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """Nodes that were given to jobs for a time."""
+    """Nodes given to jobs for a time."""
 
     id: str  # unique in the store
     origin: str
@@ -152,7 +152,7 @@ class Allocation(NamedTuple):
     nodes: int
     started_ns: int | None  # None while it waits
     ended_ns: int | None  # None while it waits or runs
-    details: Json  # what else is known
+    details: Json  # more data
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Capture:
     columns: int  # of the terminal
     rows: int  # likewise
     tty: bool  # False where pipes took its place
-    nodes: int = 0  # that the job has, as its scheduler says; 0 where it doesn't
+    nodes: int = 0  # by the scheduler; 0 if unknown
     limit_secs: int = 0  # the job's time limit, likewise
 
     @property
@@ -184,10 +184,11 @@ class Capture:
 
 
 class Position(NamedTuple):
-    """A line's place in what was read so far: `lines(after=...)` goes on behind it, with late
-    arrivals, none twice.
+    """A line's place in a reader's progress: `lines(after=...)` continues behind it, with late
+    arrivals and without repeats.
 
-    Read are the blocks up to base, and of those up to mark what isn't later than (time_ns, block).
+    The reader has read the blocks up to base; of those up to mark, it has read lines up to
+    (time_ns, block).
     """
 
     base: int
@@ -204,7 +205,7 @@ class LogLine(NamedTuple):
     stream: Stream
     kind: Kind
     text: str  # without its LF
-    attrs: Mapping[str, Any]  # `n`, `repeat`, `part`, `origin` where they apply; Any: JSON
+    attrs: Mapping[str, Any]  # `n`, `repeat`, `part`, `origin` if they apply; Any: JSON
     attempt: int
     capture: int  # its number
 
@@ -216,9 +217,9 @@ class MetadataRecord(NamedTuple):
     n: int  # its number among those with the same set of keys
     attempt: int
     capture: int
-    line: str  # exactly as printed, or made of the numbers of a line that isn't JSON
+    line: str  # as printed, or built from the numbers of a line in another format
     stream: Stream
-    # what it was made of: `json`, `dict`, `pairs`, or the name of a pattern
+    # its origin: `json`, `dict`, `pairs`, or the name of a pattern
     origin: str = JSON
 
 
@@ -239,12 +240,12 @@ class JobEvent(NamedTuple):
 
 
 class JobEventFilter(NamedTuple):
-    """Which events of a job, and in which order."""
+    """A selection of a job's events, and their order."""
 
     attempt: int | None = None  # None: of all
     names: Collection[str] = ()  # empty: all
     newest_first: bool = False
-    begin_ns: int = 0  # from then on, 0 for no limit
+    begin_ns: int = 0  # first time, 0 for no limit
     end_ns: int = 0  # before then, 0 for no limit
 
     def has(self, event: JobEvent) -> bool:
@@ -277,8 +278,10 @@ class IngestOutcome:
 def derived_state(
     state: str, heartbeat_ns: int, now_ns: int, after_ns: int = UNRESPONSIVE_NS
 ) -> str:
-    """RUNNING becomes UNRESPONSIVE where the last sign of life is longer ago than after_ns.
-    heartbeat_ns: 0 where none is sent."""
+    """Return UNRESPONSIVE for a RUNNING job whose last sign of life is older than after_ns.
+
+    heartbeat_ns: 0 without heartbeats.
+    """
     return (
         UNRESPONSIVE
         if state == RUNNING and heartbeat_ns and now_ns - heartbeat_ns > after_ns

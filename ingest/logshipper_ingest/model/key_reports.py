@@ -1,5 +1,5 @@
-"""What the node agent reports of a capture's keys: entries of kind `value`, a key each (docs/agent.md).
-Pure."""
+"""The node agent's reports about a capture's keys: entries of kind `value`, one per key
+(docs/agent.md). Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -15,8 +15,11 @@ _MAX_INT = 1 << 63
 
 @dataclass(frozen=True, slots=True, order=True)
 class KeyReport:
-    """The numbers of a key in one capture. x: the key whose numbers the `_at`s are, None where they
-    are the records' numbers, among those with the same keys."""
+    """The numbers of a key in one capture.
+
+    x: the key of the `_at`s; None if these are the records' numbers, among records with the same
+    keys.
+    """
 
     key: str
     count: int
@@ -29,7 +32,7 @@ class KeyReport:
     largest_at: Number | None
 
     def document(self) -> Json | None:
-        """As JSON; None where it would be too long, or a number is larger than any float."""
+        """Return the report as JSON; None if it is too long, or a number exceeds floats."""
         if (
             max(len(name.encode("utf-8", "replace")) for name in (self.key, self.x or ""))
             > MAX_NAME_BYTES
@@ -50,8 +53,10 @@ def _short(value: object) -> object:
 
 
 def documents(reports: Iterable[KeyReport], facts: Mapping[str, Json] | None = None) -> list[Json]:
-    """Those of the first MAX_REPORTED keys that can be reported, and how many others there are.
-    facts: by key, what else is reported of it (ranks.reported_documents)."""
+    """Return the reports of the first MAX_REPORTED valid keys; the others are counted.
+
+    facts: more fields by key (ranks.reported_documents).
+    """
     facts = facts or {}
     found = [(report.key, report.document()) for report in reports]
     shown = [{**document, **facts.get(key, {})} for key, document in found if document is not None][

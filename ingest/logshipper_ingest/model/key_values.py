@@ -1,4 +1,4 @@
-"""What lists show of a job's key: its last, least and greatest value. Pure."""
+"""A key's values in lists of jobs: last, least and greatest. Pure."""
 
 import json
 from typing import TYPE_CHECKING, NamedTuple

@@ -1,4 +1,4 @@
-"""What all readers of a job say of its keys and its X axis, out of what each has learnt of them."""
+"""Keys and X axis of a job, for all readers, from their statistics."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,23 +15,25 @@ class KeyedReader:
     _axis: XAxis | None = None
 
     def details(self) -> Json:
-        """What an imported job's own system says of it besides the summary; nothing of others."""
+        """Return an imported job's data of its own system besides the summary; empty for other
+        jobs."""
         return {}
 
     def children(self) -> Iterator[Child]:
-        """Parts of the job that aren't jobs of their own, in order of their iterations; only
-        imported jobs have any."""
+        """Yield parts of an imported job that are no separate jobs, in order of their iterations."""
         return iter(())
 
     def child_changes(
         self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
     ) -> Iterator[ChildChange]:
-        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those
-        from then on and before then; 0 for no limit."""
+        """Yield changes of their states in order of time, or newest first.
+
+        begin_ns, end_ns: the time range; 0 for no limit.
+        """
         return iter(())
 
     def _axes(self) -> list[XAxis]:
-        """What was learnt of each capture, in their order; asked for once."""
+        """Return the statistics of each capture, in their order; called once."""
         raise NotImplementedError
 
     def _records_at(self, time_ns: int) -> list[str]:
@@ -68,10 +70,9 @@ class KeyedReader:
         return self._x_axis().choose()
 
     def x_for(self, key: str) -> XChoice:
-        """The X of one key's graph: the job's, or its own where the two never stand in one
-        record."""
+        """Return the X of one key's graph: the job's, or its own if the two never share a record."""
         return self._x_axis().x_for(key)
 
     def notes(self) -> list[str]:
-        """What the limits on keys have left out, a sentence each."""
+        """Describe the omissions of the limits on keys, a sentence each."""
         return self._x_axis().notes()

@@ -1,9 +1,8 @@
-"""Metadata records as Python values, and their keys taken apart: exact numbers, nested keys, names
-of keys. Pure.
+"""Parses metadata records: exact numbers, nested keys, names of keys. Pure.
 
-A key is identified by its path, a tuple of strings; its name is for people, and no two paths share
-one. NaN, Infinity and -Infinity are floats that aren't finite: gaps in graphs, no numbers. Hostile
-input never raises and never stalls: what can't be kept exact is put aside and counted.
+A tuple of strings, the path, identifies a key. Its name is for people, and no two paths share one.
+NaN, Infinity and -Infinity are infinite floats: gaps in graphs, no numbers. Untrusted input never
+raises and never stalls: the parser counts values that it cannot keep exact.
 """
 
 import json
@@ -22,7 +21,9 @@ Record: TypeAlias = dict[str, object]
 
 MAX_DEPTH = 4
 MAX_KEY_BYTES = 256  # of one key, in UTF-8
-MAX_INT_DIGITS = 4000  # Python's own limit for integers as text is 4300: beyond it they can't be printed any more
+MAX_INT_DIGITS = (
+    4000  # Python's own limit for integers as text is 4300: it cannot print longer ones
+)
 _MAY_BE_BIG = re.compile(rb"[0-9]{19}")  # orjson turns integers of more than 64 bits into floats
 
 
@@ -34,7 +35,7 @@ class Oversized(str):
 
 @dataclass(slots=True)
 class Leaves:
-    """What a record has for graphs."""
+    """A record's values for graphs."""
 
     # by path, down to MAX_DEPTH keys
     numbers: dict[Path, Number] = field(default_factory=dict)
@@ -43,13 +44,12 @@ class Leaves:
     # NaN, inf and -inf by path
     gaps: dict[Path, float] = field(default_factory=dict)
     deeper: int = 0  # objects below that depth, left out
-    oversized: int = 0  # numbers that can't be worked with, left out
+    oversized: int = 0  # omitted numbers beyond the limits
     long_keys: int = 0  # values of keys over MAX_KEY_BYTES, left out
 
 
 def parse_record(line: bytes) -> Record | None:
-    """The JSON object of a metadata line, integers exact; None where it isn't available (too deep
-    for Python)."""
+    """Parse a metadata line with exact integers; None for lines too deep for Python."""
     if line[:1] != b"{" or line[-1:] != b"}":
         return None  # a hostile one: trying both parsers would cost
     try:
@@ -139,8 +139,7 @@ def _is_long(key: str) -> bool:
 
 
 def raw_value(line: str, path: Path) -> str | None:
-    """The JSON text of the value at a path, as it stands in the line; None where the record hasn't
-    got it."""
+    """Return the JSON text of the value at a path, unchanged; None without one."""
     text: str | None = line
     try:
         for key in path:
@@ -154,7 +153,7 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
-@lru_cache(maxsize=8)  # the keys of a record are asked for one after the other
+@lru_cache(maxsize=8)  # callers ask for the keys of a record one after another
 def _raw_members(text: str) -> dict[str, str]:
     """The texts of all members of the object that the text is; of a key that stands there twice the
     last one."""
@@ -185,9 +184,11 @@ def order(path: Path) -> tuple[str, Path]:
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:
-    """A name for each path, unique among them: `a.b`. Where a key that has dots itself would share
-    the name of a nested one, and where a key can't be printed, it stands in quotes, as in JSON:
-    `"a.b".c`."""
+    """Return a unique name for each path: `a.b`.
+
+    Keys with dots that would share the name of a nested key, and unprintable keys, stand in quotes,
+    as in JSON: `"a.b".c`.
+    """
     by_name: dict[str, list[Path]] = {}
     for path in paths:
         by_name.setdefault(".".join(path), []).append(path)

@@ -1,5 +1,4 @@
-"""Where a key's last, least and largest number were: in which records, and what X was there.
-Pure."""
+"""Places of a key's last, least and largest number: their records, and the X there. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeAlias
@@ -13,8 +12,7 @@ Place: TypeAlias = tuple[int, Mapping[Path, Number], Set[Path] | None]
 
 
 class Places(NamedTuple):
-    """Of a key's last, least and largest number, the first time that they were there; None where
-    they aren't known."""
+    """First occurrences of a key's last, least and largest number; None if unknown."""
 
     last: Place | None = None
     least: Place | None = None
@@ -22,8 +20,8 @@ class Places(NamedTuple):
 
 
 def x_at(places: Places, x: Path) -> tuple[bool, list[Number | None]]:
-    """What X was at each, and whether it is X: where one of them has none, all are the records'
-    numbers."""
+    """Return whether x is the X, and its value at each place; without X at one of them, all are
+    record numbers."""
     x_values = [None if place is None else _number(place, x) for place in places]
     if None not in x_values:
         return True, x_values
@@ -36,7 +34,7 @@ def _number(place: Place, path: Path) -> Number | None:
 
 
 def without_others(all_places: Iterable[Places], keys: Set[Path]) -> list[Places]:
-    """The same with the numbers of these keys alone, as far as they were kept."""
+    """Return the places with the kept numbers of these keys only."""
     short: dict[int, Place] = {}
 
     def shortened(place: Place | None) -> Place | None:

@@ -22,17 +22,17 @@ from logshipper_ingest.model.key_reports import MAX_NAME_BYTES, MAX_REPORTED, do
 from logshipper_ingest.model.metadata_keys import Path, order
 from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, XAxis
 
-MAX_POINTS = 4500  # of a graph; Loki gives 5,000 entries at most, and the first hundred of each set of keys always stay
+MAX_POINTS = 4500  # of a graph; Loki returns 5,000 entries at most, and the first hundred of each key set stay
 CODE_CHARS, CODE_BITS, PLACE_BITS = 6, 7, 8
 _MAX_CODE = (1 << CODE_BITS) - 1
 _MAX_PLACE = (1 << PLACE_BITS) - 1
 RULE_UNIT = 1 << (CODE_CHARS * CODE_BITS + PLACE_BITS)
 _NAMED_RULES = {PROGRESS: 1, EPOCH: 2}
 
-# What a query that a dashboard builds of a key can't hold: quotes, backslash and backtick end a
-# string, `]` ends a key in LogQL's json expression (quoted or not), `$` and `[[` begin a variable
-# of Grafana's, `{{` a template's action; and control characters, those that reorder text, and
-# halves of surrogate pairs.
+# Characters that break a dashboard's query about a key. Quotes, backslash and backtick end a
+# string. `]` ends a key in LogQL's json expression (quoted or not). `$` and `[[` begin a variable
+# of Grafana's, `{{` a template's action. Then control characters, characters that reorder text, and
+# half surrogates.
 _UNFIT = re.compile(
     r'["\\`\]$]|\[\[|\{\{|[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]'
 )
@@ -41,21 +41,24 @@ REASONS = ("empty", "characters", "too_long", "same_name", "too_many", "too_larg
 
 
 def json_path(path: Path) -> str:
-    """What stands between `["` and `"]` in LogQL's json expression for a key."""
+    """Return the text between `["` and `"]` in LogQL's json expression for a key."""
     return '"]["'.join(path)
 
 
 def escape(value: str) -> str:
-    """As a label's value is written. Control characters and halves of surrogate pairs, over which
-    parsers stumble, become U+FFFD."""
+    """Return a label's value; control characters and half surrogates, which confuse parsers, become
+    U+FFFD."""
     if not value.isprintable():
         value = _UNWRITABLE.sub("\ufffd", value)
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def unfit(path: Path, max_bytes: int) -> str:
-    """The reason that a key can't be a label and part of a query: one of REASONS; "" where it can.
-    max_bytes: of its json_path."""
+    """Return the reason, one of REASONS, against a key as a label and part of a query; "" if it
+    fits.
+
+    max_bytes: of its json_path.
+    """
     if not all(path):
         return "empty"
     if any(map(_UNFIT.search, path)):
@@ -74,9 +77,10 @@ def thinning_digits(records: int) -> str:
 
 
 def alphabetical_code(name: str) -> int:
-    """42 bits that order names as their first six characters do. Past the first character that
-    isn't ASCII nothing is told apart: all of them count the same, so what follows must not
-    decide."""
+    """Return 42 bits that order names by their first six characters.
+
+    From the first character beyond ASCII on, all names are equal, so the rest must not decide.
+    """
     code = 0
     for at in range(CODE_CHARS):
         character = min(ord(name[at]), _MAX_CODE) if at < len(name) else 0
@@ -93,7 +97,7 @@ def rank(rule: int, code: int, place: int) -> int:
 
 
 def rule_of(path: Path, trend: Trend) -> int:
-    """R25's rule of a key, 1 to 7; 0 while it isn't known yet."""
+    """Return R25's rule of a key, 1 to 7; 0 while unknown."""
     return _NAMED_RULES.get(path) or trend.rule()
 
 
@@ -108,16 +112,17 @@ class KeyLabels:
 
 
 class JobKeys:
-    """Which of a job's numeric keys are shown on this node, and their ranks.
+    """The visible numeric keys of a job on this node, and their ranks.
 
-    `progress` and `epoch` always have room. Of others the best max_keys are shown; one whose rule
-    was shown stays shown, since Prometheus remembers its rank and would not learn of a worse one.
+    `progress` and `epoch` always have room. Of the others the best max_keys are visible. A key with
+    a published rule stays visible, because Prometheus remembers its rank and would not learn of a
+    worse one.
     """
 
     def __init__(
         self, max_keys: int, max_label_bytes: int, say: Callable[[str, Path], None]
     ) -> None:
-        """say: called with a reason and a key when one is left out for the first time."""
+        """say: called with a reason and a key when a key is omitted for the first time."""
         self._max_keys = max_keys
         self._max_label_bytes = max_label_bytes
         self._say = say
@@ -129,8 +134,8 @@ class JobKeys:
     def visible_keys(
         self, trends: Mapping[Path, Trend]
     ) -> tuple[dict[Path, tuple[KeyLabels, int]], dict[str, int]]:
-        """The keys to show, each with its labels and rule (0: not known yet), and how many are left
-        out, by reason.
+        """Return the visible keys with labels and rule (0: unknown), and the number of omitted ones
+        by reason.
 
         trends: those of the whole job.
         """
@@ -164,8 +169,7 @@ class JobKeys:
         return path in _NAMED_RULES or self._stay.get(key) == path
 
     def _by_claim(self, rules: Mapping[Path, int]) -> list[Path]:
-        """The known keys, those first that are to be shown before others; in alphabetical order
-        where all may be."""
+        """Return the known keys, the most important first; in alphabetical order if all fit."""
         if len(rules) <= self._max_keys and len(
             {labels.key for labels in self._labels.values()}
         ) == len(rules):
@@ -195,13 +199,16 @@ class JobKeys:
 
 
 def reported_documents(axis: XAxis, *, over: bool) -> list[Json]:
-    """What is reported of a capture's keys, with what graphs need: a key's rank, which has no rule
-    yet below 1, its own X, whether its numbers are all the same. over: nothing follows."""
+    """Return the report of a capture's keys with data for graphs: rank (below 1 without a rule),
+    own X, constancy.
+
+    over: no more records follow.
+    """
     return documents(axis.key_reports(), _graph_facts(axis.trends(over=over)))
 
 
 def _graph_facts(trends: Mapping[Path, Trend]) -> dict[str, Json]:
-    """By key, of those that may be in a query."""
+    """Return the data for graphs, by key, for keys that fit into queries."""
     keys = JobKeys(MAX_REPORTED, MAX_NAME_BYTES, lambda *_: None)
     visible, _ = keys.visible_keys(trends)
     facts: dict[str, Json] = {}

@@ -1,6 +1,8 @@
-"""What all jobs that Slurm ended had of each hour, captured or not: sums, and nothing else of those
-that weren't. Known only when a job is over, so an hour's sums grow for as long as jobs run that
-were there. Pure."""
+"""Hourly sums over all jobs that Slurm ended, captured or not; it keeps nothing else of uncaptured
+ones. Pure.
+
+Only ended jobs count, so an hour's sums grow until all jobs of that hour have ended.
+"""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -8,7 +10,7 @@ from typing import NamedTuple
 from logshipper_ingest.model.end_record import EndRecord
 
 HOUR_SECS = 3600
-MAX_HOURS = 14 * 24  # that are kept: of longer jobs the last days count
+MAX_HOURS = 14 * 24  # kept hours: of longer jobs the last days count
 
 
 class HourSums(NamedTuple):
@@ -25,7 +27,7 @@ class Hours:
         self.sums: defaultdict[int, HourSums] = defaultdict(HourSums)
 
     def add(self, record: EndRecord, now_secs: int) -> None:
-        """One run of a job. A node count that isn't known counts as 1."""
+        """Add one run of a job. An unknown number of nodes counts as 1."""
         end = min(record.end, now_secs)
         first = oldest_hour(now_secs) * HOUR_SECS
         if end < first:
@@ -43,5 +45,5 @@ class Hours:
 
 
 def oldest_hour(now_secs: int) -> int:
-    """The oldest one that is kept."""
+    """The oldest hour kept."""
     return now_secs // HOUR_SECS - MAX_HOURS + 1

@@ -1,5 +1,4 @@
-"""What reading commands ask of a store and of a job in it, wherever it lies: the local store and
-Loki answer alike."""
+"""The interface of stores and jobs for reading commands; the local store and Loki implement it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -27,7 +26,7 @@ Progress = Callable[[int, int], None]  # how much is done, of how much in all
 
 
 class History(Protocol):
-    """How one job ran: summary and captures as they were when it was opened."""
+    """The course of one job: summary and captures as of its opening."""
 
     @property
     def summary(self) -> JobSummary: ...
@@ -44,21 +43,25 @@ class History(Protocol):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """Events in order of time, or newest first. names: only of these; begin_ns, end_ns: only
-        those from then on and before then; 0 for no limit."""
+        """Yield events in order of time, or newest first.
+
+        names: only these; begin_ns, end_ns: the time range; 0 for no limit.
+        """
 
     def details(self) -> Json:
-        """What an imported job's own system says of it besides the summary; nothing of others."""
+        """Return an imported job's data of its own system besides the summary; empty for other
+        jobs."""
 
     def children(self) -> Iterator[Child]:
-        """Parts of the job that aren't jobs of their own, in order of their iterations; only
-        imported jobs have any."""
+        """Yield parts of an imported job that are no separate jobs, in order of their iterations."""
 
     def child_changes(
         self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
     ) -> Iterator[ChildChange]:
-        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those
-        from then on and before then; 0 for no limit."""
+        """Yield changes of their states in order of time, or newest first.
+
+        begin_ns, end_ns: the time range; 0 for no limit.
+        """
 
     def __enter__(self) -> "History": ...
 
@@ -66,8 +69,10 @@ class History(Protocol):
 
 
 class Reader(History, Protocol):
-    """One job: lines and records are as they are when asked. Where the summary of a running job
-    lags behind its records, `keys` raises its counts."""
+    """One job, with current lines and records.
+
+    If the summary of a running job lags behind its records, `keys` raises its counts.
+    """
 
     @property
     def is_over(self) -> bool:
@@ -83,9 +88,12 @@ class Reader(History, Protocol):
         tail: int | None = None,
         since_ns: int = 0,
     ) -> Iterator[LogLine]:
-        """Lines in order of time. after: the position of the line that was read last: what hadn't
-        been read then, late arrivals included; tail: the last ones only; since_ns: of this time and
-        later, without `after` and `tail`: what is older counts as read."""
+        """Yield lines in order of time.
+
+        after: position of the last line read; yields lines unread by then, with late arrivals;
+        tail: the last lines only; since_ns: lines from this time on, without `after` and `tail`;
+        older ones count as read.
+        """
 
     def records(
         self,
@@ -95,16 +103,17 @@ class Reader(History, Protocol):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[MetadataRecord]:
-        """Metadata records in order of time, or newest first. begin_ns, end_ns: only those printed
-        from then on and before then; 0 for no limit."""
+        """Yield metadata records in order of time, or newest first.
+
+        begin_ns, end_ns: the time range of printing; 0 for no limit.
+        """
 
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
-        """All metadata records in order of time, so many at a time, or fewer: for whoever takes
-        them as columns."""
+        """Yield all metadata records in order of time, at most `rows` per block, for columns."""
 
     def status(self) -> dict[Stream, tuple[int, str]]:
-        """What running bars show now, as (time in ns, text) by stream: a line for each bar, from
-        the top, LF between them."""
+        """Return the current running bars as (time in ns, text) by stream: a line per bar, from the
+        top, separated by LF."""
 
     def keys(self) -> list[KeyStats]:
         """All keys of the job's metadata, in alphabetical order."""
@@ -116,7 +125,7 @@ class Reader(History, Protocol):
         """The X of one key's graph."""
 
     def notes(self) -> list[str]:
-        """What the limits on keys have left out, a sentence each."""
+        """Describe the omissions of the limits on keys, a sentence each."""
 
     def close(self) -> None: ...
 
@@ -124,11 +133,11 @@ class Reader(History, Protocol):
 
 
 class JobStore(Protocol):
-    """Jobs, and what was captured of them."""
+    """A store of captured jobs."""
 
     @property
     def poll_secs(self) -> float:
-        """How long whoever follows a job waits between two looks."""
+        """Interval of followers of a job."""
 
     def ingest(
         self,
@@ -137,32 +146,31 @@ class JobStore(Protocol):
         job_id: str | None = None,
         progress: Progress | None = None,
     ) -> IngestOutcome:
-        """Ingests what isn't in the store yet, of one job or of all."""
+        """Ingest pending data of one job or of all."""
 
     def jobs(self) -> Sequence[JobSummary]:
         """Newest first."""
 
     def allocations(self) -> list[Allocation]:
-        """Nodes that jobs were given, oldest first, those that wait last: what was imported of
-        them."""
+        """Return imported allocations of nodes, oldest first, waiting ones last."""
 
     def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
         """The last, least and greatest value of each key of a job's metadata, one of `jobs`, by the
         key's name."""
 
     def resolve(self, name: str) -> str:
-        """The id of the job that a name stands for. Raises UnknownJob."""
+        """Return the id of the job with this name. Raises UnknownJob."""
 
     def reader_of(self, job: JobSummary) -> Reader:
         """Opens one of `jobs`: also where several clusters have a job of its id."""
 
     def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], Reader]:
-        """Opens each of these, of `jobs`, in this order, as `reader_of` does: for whoever goes
-        through many, since over a network several are read at once."""
+        """Return a function like `reader_of` for reading `jobs` in this order; over a network it
+        reads several at once."""
 
     def histories(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], History]:
-        """As `in_order`, for whoever needs no more of them: of a local store's jobs few are
-        opened."""
+        """Return a function like `in_order` for histories only; a local store opens few jobs for
+        it."""
 
     def open(self, job_id: str) -> Reader:
         """Raises UnknownJob."""

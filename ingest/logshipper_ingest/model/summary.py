@@ -1,5 +1,4 @@
-"""What stores share: a job's summary out of its captures, and the job that a name stands for.
-Pure."""
+"""A job's summary from its captures, and the search for a job by name, for all stores. Pure."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ _MAX_SUGGESTED_FROM = 10_000
 
 @dataclass
 class CaptureFacts(ABC):
-    """What a store keeps of one capture, whichever source reports it."""
+    """A store's data about one capture, from any source."""
 
     name: str = ""
     user: str = ""
@@ -44,35 +43,35 @@ class CaptureFacts(ABC):
     restarts: int = 0  # further attempts that are in this capture
     # how many there are, are over, and failed
     children: list[int] = field(default_factory=lambda: [0, 0, 0])
-    # what else an imported job's own system says of it
+    # more data of an imported job's system
     details: Json = field(default_factory=dict)
     first_change_ns: int = 0  # as JobSummary has it
     last_change_ns: int = 0  # likewise
-    limit_secs: int = 0  # of the job's time, 0 where nobody says
+    limit_secs: int = 0  # of the job's time, 0 if unknown
 
     @property
     @abstractmethod
     def lines(self) -> int:
-        """That are stored."""
+        """Stored lines."""
 
     @property
     @abstractmethod
     def records(self) -> int:
-        """That are stored."""
+        """Stored records."""
 
     @property
     @abstractmethod
     def bytes_printed(self) -> int:
-        """By the job."""
+        """Bytes that the job printed."""
 
     @property
     @abstractmethod
     def bytes_logged(self) -> int:
-        """Of lines and records."""
+        """Bytes of stored lines and records."""
 
     @abstractmethod
     def lost(self) -> int:
-        """Lines that were printed, and can't be stored."""
+        """Printed lines that were lost."""
 
     def note_change(self, time_ns: int) -> None:
         """Takes note of an event that changed its job's state."""
@@ -90,8 +89,7 @@ class OfAttempt(Protocol):
 
 
 def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
-    """The job's summary, RUNNING not yet distinguished from UNRESPONSIVE; None where there are no
-    captures."""
+    """Summarise a job, without telling RUNNING from UNRESPONSIVE; None without captures."""
     if not captures:
         return None
     newest = max(row.attempt for row in captures)
@@ -146,15 +144,19 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
 
 
 def nodes_of(node_counts: Iterable[int], hosts: Iterable[str]) -> int:
-    """How many nodes an attempt has. node_counts: of its captures, as the scheduler says; hosts:
-    that they ran on, which are the least."""
+    """Return the number of an attempt's nodes.
+
+    node_counts: by the scheduler, of its captures; hosts: of its captures, a lower bound.
+    """
     return max(max(node_counts, default=0), len(set(hosts) - {""}))
 
 
 def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
-    """The job that is meant: by its id (of an imported job also as its own system has it), its name
-    (the newest such job), the beginning of an id that no other has, or `last`. jobs: newest first.
-    Raises UnknownJob, with suggestions."""
+    """Find a job by its id (of an imported job, also its system's id), its name (the newest such
+    job), a unique beginning of its id, or `last`.
+
+    jobs: newest first. Raises UnknownJob, with suggestions.
+    """
     if name == "last":
         if not jobs:
             raise UnknownJob(name, "there are no jobs yet")

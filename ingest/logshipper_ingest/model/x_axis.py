@@ -1,20 +1,20 @@
-"""Which key a job's graphs have as X (R24-R26), learnt record by record. Pure.
+"""Chooses the X of a job's graphs (R24-R26), record by record. Pure.
 
-Strategy: for each key the course of its numbers within one attempt and task is followed (does it
-rise, fall, is it an integer). `merge` closes the courses of both sides and keeps the worst; what is
-added afterwards begins a new course. For `x_for` the same is followed within groups: keys that have
-stood in the very same records so far share a group, and a group follows all keys of those records.
-A record that holds only part of a group splits it, so groups are exact.
+Strategy: the axis follows the course of each key's numbers within one attempt and task (rising,
+falling, integer). `merge` closes the courses of both sides and keeps the worst; later records begin
+a new course. For `x_for` it follows courses within groups: keys that have shared all records so far
+form a group, and a group follows all keys of those records. A record with only a part of a group
+splits it, so groups are exact.
 
-Cost per record: its keys times the groups among them (one, as a rule; MAX_GROUPS at most). Limits:
-MAX_KEYS keys with numbers and as many others (`progress` and `epoch` always have room); past
-MAX_GROUPS groups aren't split any more and are only roughly right. What the limits leave out is
-counted; `notes` reports it.
+Cost per record: its keys times the groups among them (usually one, at most MAX_GROUPS). Limits:
+MAX_KEYS keys with numbers and as many others (`progress` and `epoch` always have room). Beyond
+MAX_GROUPS, groups no longer split and are approximate. The axis counts omissions, and `notes`
+reports them.
 
-An axis that keeps places also knows in which records a key's last, least and largest number were,
-each with the numbers there of all keys that may still become X (`key_reports`). Which these are
-depends on the records alone, not on when the state was written: of a capture with more than
-MAX_WHOLE keys the most promising ones, looked for with each new key and at records 2, 4, 8 and so on.
+An axis with places also keeps the records of a key's last, least and largest number, with the
+numbers there of all keys that may still become X (`key_reports`). The choice of these keys depends
+on the records alone, not on saving. A capture with more than MAX_WHOLE keys keeps the most
+promising ones; the axis chooses them with each new key and at records 2, 4, 8 and so on.
 """
 
 import json
@@ -39,14 +39,14 @@ from logshipper_ingest.model.places import pack_places, unpack_places, without_o
 
 MAX_KEYS = 256
 MAX_GROUPS = 32
-MAX_WHOLE = 16  # keys with numbers, all of which count in places
+MAX_WHOLE = 16  # keys with numbers that all count in places
 _NEVER = 1 << 63
-MAX_PLANNED_KEYS = 16_384  # of remembered sets of keys, together; forgotten all at once
+MAX_PLANNED_KEYS = 16_384  # in all remembered sets of keys; the cache empties at once
 
 PROGRESS: Path = ("progress",)
 EPOCH: Path = ("epoch",)
 _NAMED = (PROGRESS, EPOCH)
-CLOCK: Path = ("time",)  # where it is nanoseconds since 1970, as a measurement's own time
+CLOCK: Path = ("time",)  # if it holds nanoseconds since 1970, as a measurement's own time
 LEAST_CLOCK_NS = 10**17  # in 1973
 CLOCK_WORDS = "time: when each record was measured"
 
@@ -110,7 +110,7 @@ class XAxis:
     def __init__(self, *, keeps_places: bool = False) -> None:
         self.records = 0
         self._keeps_places = keeps_places
-        self._place_keys: frozenset[Path] | None = None  # that count in places, None: all
+        self._place_keys: frozenset[Path] | None = None  # keys that count in places, None: all
         self._place_keys_due = _NEVER  # at which record they are chosen again
         self._numbers: dict[Path, PathTally] = {}
         self._non_numbers: dict[Path, PathTally] = {}
@@ -132,8 +132,11 @@ class XAxis:
     # ---- learning
 
     def add(self, record: Record, time_ns: int = 0, n: int = 0) -> None:
-        """Takes the next record of this attempt and task. record: parsed, integers as int; time_ns:
-        its own; n: its number among those with the same keys, 0 where it isn't known."""
+        """Add the next record of this attempt and task.
+
+        record: parsed, integers as int; time_ns: its own; n: its number among records with the same
+        keys, 0 if unknown.
+        """
         leaves = leaves_of(record)
         self.records += 1
         self._deeper += leaves.deeper
@@ -170,11 +173,11 @@ class XAxis:
             self._place_keys_due = _next_power(self.records)
 
     def _claim(self, path: Path) -> tuple[int, tuple[str, Path]]:
-        """Sorts keys by how good an X they may be."""
+        """Sort key: the best candidate for X first."""
         return 0 if path in _NAMED else self._course_of(path).best_rule(), order(path)
 
     def _possible_x(self) -> set[Path]:
-        """The keys that may be the X of a record that there was: no others ever become it."""
+        """Return the keys that may be the X of an earlier record; no other key can become it."""
         possible: set[Path] = set()
         for courses in (group.courses for group in self._groups):
             named = [path for path in _NAMED if path in courses]
@@ -193,7 +196,8 @@ class XAxis:
                 self._gaps[path] = value
 
     def _has_room(self, path: Path) -> bool:
-        """Whether a key with a number is followed; makes room for a new one while there is some."""
+        """Return whether the axis follows a key with a number; makes room for a new one if
+        possible."""
         if path in self._numbers:
             return True
         if len(self._numbers) >= MAX_KEYS and path not in _NAMED:
@@ -235,7 +239,7 @@ class XAxis:
             self._forget_plans()
         paths = {
             path: path for path in self._numbers
-        }  # not the record's: each brings long names of its own
+        }  # not the record's keys: each brings its own long names
         self._plans[tuple(paths[path] for path in keys)] = plan
         self._planned_keys += len(keys)
         return plan
@@ -287,8 +291,7 @@ class XAxis:
         return union
 
     def _keep_to_limit(self) -> set[Path]:
-        """Leaves out the last keys in alphabetical order: the same ones, whatever was merged
-        first."""
+        """Drop the last keys in alphabetical order, the same ones for any order of merges."""
         excess = set(_past_limit(self._numbers))
         for path in excess:
             self._left_out += self._numbers.pop(path).record_count
@@ -324,9 +327,12 @@ class XAxis:
         return self._choice(*best)
 
     def x_for(self, key: str) -> XChoice:
-        """The X of a key's own graph: the job's, or, where both never stand in one record, one by
-        the same rule over the key's own records: time, where that is the key itself. key: a name;
-        one without numbers gets the job's X."""
+        """Return the X of a key's own graph.
+
+        It is the job's X, or, if the two never share a record, one by the same rule over the key's
+        own records; time, if that is the key itself. key: a name; one without numbers gets the
+        job's X.
+        """
         job_choice = self.choose()
         path = self.path_of(key)
         group = None if path is None else self._group_of.get(path)
@@ -359,7 +365,7 @@ class XAxis:
         return (0, CLOCK) if has_clock and (rule > 3 or len(others) == 1) else (rule, path)
 
     def _has_clock(self) -> bool:
-        """Whether `time` is nanoseconds since 1970 wherever it is a number."""
+        """Return whether all numbers of `time` are nanoseconds since 1970."""
         tally = self._numbers.get(CLOCK)
         least = None if tally is None else tally.min
         return least is not None and least >= LEAST_CLOCK_NS and self._course_of(CLOCK).integer
@@ -371,8 +377,10 @@ class XAxis:
         return XChoice(name, rule, f"{name}: {_WORDS.get(rule, f'the key {name}')}", path)
 
     def trends(self, *, over: bool) -> dict[Path, Trend]:
-        """How each key's numbers run, so that it only ever gets worse while records are added: a
-        key that has not moved yet has shape 0 until its capture is over."""
+        """Return the course of each key's numbers, which never improves with more records.
+
+        A key that has not moved has shape 0 until its capture is over.
+        """
         groups, own_x = self._group_of, self._own_x()
         trends = {
             path: groups[path].courses[path].trend(over, tally.record_count, own_x.get(path, ()))
@@ -383,8 +391,7 @@ class XAxis:
         return trends
 
     def _own_x(self) -> dict[Path, Path]:
-        """Of each key that one of the other keys in its records that is their X, as in `x_for`; of
-        that one none."""
+        """Return the keys whose X is another key of their records, as in `x_for`, with that key."""
         x_by_path: dict[Path, Path] = {}
         for group in self._groups:
             best = self._best(group.courses)
@@ -396,8 +403,10 @@ class XAxis:
     # ---- looking at keys
 
     def key_reports(self) -> list[KeyReport]:
-        """The keys with numbers, those that may be the best X first, with the X that `x_for` has; X
-        itself goes over its records' numbers. Empty where no places are kept."""
+        """Return the keys with numbers, the best candidates for X first, with the X of `x_for`.
+
+        X itself has its records' numbers as X. Empty without places.
+        """
         if not self._keeps_places:
             return []
         names, job_x = self._names(), self.choose().path
@@ -420,7 +429,7 @@ class XAxis:
         return job_x if job_x in group.courses else best[1] if best else ()
 
     def path_of(self, key: str) -> Path | None:
-        """The path of the key of this name, None where there is none."""
+        """Return the path of the key with this name, or None."""
         return next((path for path, name in self._names().items() if name == key), None)
 
     def _names(self) -> dict[Path, str]:
@@ -433,8 +442,8 @@ class XAxis:
         return self._known_names
 
     def key_stats(self) -> list[tuple[KeyStats, int]]:
-        """All keys in alphabetical order, and the time (ns) of the last record that has each;
-        `last` is left empty."""
+        """Return all keys in alphabetical order, with the time (ns) of each one's last record;
+        `last` is empty."""
         names = self._names()
         entries = []
         for path in sorted(names, key=order):
@@ -449,14 +458,16 @@ class XAxis:
         return entries
 
     def latest(self) -> dict[Path, Number]:
-        """The last number of each key, NaN or an infinity where it has that now. Of one capture:
-        merging closes what is open, and its last numbers with it."""
+        """Return the last number of each key, NaN and infinities included.
+
+        For single captures only: merging closes open courses, with their last numbers.
+        """
         courses = ((path, self._course_of(path)) for path in self._numbers)
         last = {path: course.last for path, course in courses if course.last is not None}
         return last | self._gaps
 
     def notes(self) -> list[str]:
-        """What the limits left out, a sentence each; empty where all is exact."""
+        """Describe the omissions of the limits, a sentence each; empty if all is exact."""
         notes = []
         if self._left_out:
             notes.append(
@@ -481,8 +492,10 @@ class XAxis:
     # ---- as JSON
 
     def to_json(self) -> str:
-        """The state as text; `from_json` goes on from there as if it had never been written. Numbers
-        that can't be X any more are forgotten here."""
+        """Return the state as text; `from_json` continues as if it had never been saved.
+
+        Drops numbers that cannot become X any more.
+        """
         paths = sorted(self._numbers)
         number_of = {path: number for number, path in enumerate(paths)}
 
@@ -523,7 +536,7 @@ class XAxis:
 
     @classmethod
     def from_json(cls, text: str) -> "XAxis":
-        """Raises ValueError where the text isn't one that to_json made."""
+        """Restore a state. Raises ValueError for texts that to_json did not make."""
         try:
             return cls._unpack(json.loads(text))
         except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -532,7 +545,7 @@ class XAxis:
     @classmethod
     def _unpack(
         cls, state: dict[str, Any]
-    ) -> "XAxis":  # Any: JSON of our own; from_json catches what is wrong
+    ) -> "XAxis":  # Any: our own JSON; from_json catches faults
         axis = cls()
         if state["version"] != 1:
             raise ValueError(f"version {state['version']} of an X axis' state")
@@ -575,7 +588,7 @@ def _next_power(count: int) -> int:
 
 
 def merge_all(axes: Iterable[XAxis]) -> XAxis:
-    """All of them together; empty where there are none."""
+    """Merge all axes; empty without any."""
     total = XAxis()
     for axis in axes:
         total = total.merge(axis)

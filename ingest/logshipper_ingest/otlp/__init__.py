@@ -1,2 +1,4 @@
-"""OTLP as a sink of the node agent: log records and points of a metric, by HTTP. Imported only where
-the configuration has such a server: it brings protobuf."""
+"""OTLP by HTTP as a sink of the node agent: log records and points of a metric.
+
+Only agents with such a server import this package, because it needs protobuf.
+"""

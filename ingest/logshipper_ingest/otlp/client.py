@@ -1,6 +1,6 @@
-"""A client of OTLP by HTTP: one signal's path of a server.
+"""A client of OTLP by HTTP, for one signal's path of a server.
 
-One thread at a time. Raises PushError and QueryError, as the clients of Loki and InfluxDB do.
+Use one object per thread. Raises PushError and QueryError, as the clients of Loki and InfluxDB do.
 https://opentelemetry.io/docs/specs/otlp/#otlphttp
 """
 
@@ -26,8 +26,8 @@ _HEADERS = {
     "Content-Encoding": "gzip",
     "Accept": "application/x-protobuf",
 }
-SUCCESS = (200, 204)  # OTLP's, and that of servers without an answer of their own
-LATER = (429, 502, 503, 504)  # all that may be tried again
+SUCCESS = (200, 204)  # OTLP's, and that of servers with empty answers
+LATER = (429, 502, 503, 504)  # all statuses that allow a retry
 
 
 class OtlpAnswer(NamedTuple):
@@ -35,8 +35,10 @@ class OtlpAnswer(NamedTuple):
 
 
 class PartialSuccess(RejectedPushError):
-    """The server has dropped some entries and keeps the others; which, it doesn't say. None of them
-    may be sent again. count: how many."""
+    """The server dropped `count` entries, without naming them, and keeps the others.
+
+    No entry may be sent again.
+    """
 
     def __init__(self, server: str, status: int, words: str, count: int) -> None:
         self.count = count
@@ -54,8 +56,11 @@ class OtlpClient(ServerClient):
         self._warnings = ThrottledLog(say) if say is not None else None
 
     def push_body(self, body: bytes, tenant: str = "") -> OtlpAnswer:
-        """Sends a request, compressed by `compress`. Raises PartialSuccess, and PushError as the
-        protocol has it: only LATER may be tried again. tenant: instead of the access' own."""
+        """Send a request, compressed by `compress`.
+
+        tenant: replaces that of the access. Raises PartialSuccess, and PushError by the protocol's
+        rules: only LATER allows a retry.
+        """
         headers = {**_HEADERS, TENANT_HEADER: tenant} if tenant else _HEADERS
         answer = self._push(self._path, body, headers, SUCCESS)
         if is_page(answer.body) or not answer.complete:
@@ -73,8 +78,10 @@ class OtlpClient(ServerClient):
         return OtlpAnswer(answer.date_ns)
 
     def ready(self) -> bool:
-        """Whether it answers, to a request without entries, and not that it is unavailable. Raises
-        QueryError."""
+        """Return whether the server accepts a request without entries.
+
+        Raises QueryError without an answer.
+        """
         try:
             self.push_body(compress(b""))
         except PushError as error:
@@ -95,8 +102,11 @@ def compress(body: bytes) -> bytes:
 
 
 def _partial_success(body: bytes) -> tuple[int, str]:
-    """How many it dropped, and its words. Both signals' answers have the same fields. What isn't
-    OTLP's answer says nothing: there are servers that answer by JSON, or `ok`."""
+    """Return the number of dropped entries, and the server's message.
+
+    Answers of both signals have the same fields. Servers that answer with JSON or `ok` report
+    nothing.
+    """
     if body.lstrip()[:1] == b"{":
         return _partial_success_of_json(body)
     response = ExportLogsServiceResponse()

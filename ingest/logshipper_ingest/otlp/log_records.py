@@ -1,8 +1,8 @@
 """Entries as OpenTelemetry's log records. Pure.
 
-A record's `log.record.uid` is made of what it is: what is sent again has the same, and "other log
-records with the same id will be considered duplicates and can be removed safely" (semantic
-conventions). OTLP itself has nothing that would keep a server from storing a repeat.
+A record's `log.record.uid` is derived from its content and origin, so a resent record has the same:
+"other log records with the same id will be considered duplicates and can be removed safely"
+(semantic conventions). OTLP itself has no means against stored repeats.
 https://opentelemetry.io/docs/specs/otel/logs/data-model/
 """
 
@@ -69,8 +69,10 @@ def probe(key: StreamKey, cluster: str, host: str, time_ns: int) -> bytes:
 
 
 def _field(number: int, message: bytes) -> bytes:
-    """Of a message that is one of its fields'. Put together by hand, as it takes half the time of
-    a message of all."""
+    """Encode a message as a field of another.
+
+    By hand, because protobuf takes twice the time for the whole message.
+    """
     return _head(number, len(message)) + message
 
 
@@ -80,7 +82,7 @@ def _head(number: int, size: int) -> bytes:
 
 
 class _RecordEncoder:
-    """Fills one record again and again: what all have stays in it."""
+    """Fills one record again and again; common parts stay."""
 
     def __init__(self, kind: str, stream: str) -> None:
         self._is_event = kind in EVENT_KINDS
@@ -91,7 +93,10 @@ class _RecordEncoder:
         self._attribute_count = len(self._record.attributes)
 
     def records(self, group: Iterable[Part], digest: str) -> Iterator[bytes]:
-        """As fields of a scope. digest: of their stream."""
+        """Yield records as fields of a scope.
+
+        digest: of their stream.
+        """
         record, body, uid = self._record, self._record.body, self._uid
         for part in group:
             extra = part.extra or repeat(NO_METADATA)
@@ -101,7 +106,7 @@ class _RecordEncoder:
                 body.string_value = line.decode("utf-8", "replace")
                 if pairs:
                     checksum = zlib.crc32(pairs.get("part", "").encode(), checksum)
-                # 8 bytes of whose it is, 8 of when, 4 of what
+                # 8 bytes of the origin, 8 of the time, 4 of the content
                 uid.string_value = f"{digest}{time_ns:016x}{checksum:08x}"
                 has_more = pairs or self._is_event
                 encoded = self._with_more(line, pairs) if has_more else record.SerializeToString()
@@ -109,7 +114,7 @@ class _RecordEncoder:
                 yield encoded
 
     def _with_more(self, line: bytes, pairs: Pairs) -> bytes:
-        """With what only this one has."""
+        """Return the record with the fields of this entry alone."""
         record = self._record
         record.attributes.extend(extra_attributes(pairs))
         if "note" in pairs:

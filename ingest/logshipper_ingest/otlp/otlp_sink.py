@@ -1,11 +1,11 @@
-"""A server that speaks OTLP as a sink: what its answers mean. One signal each: log records of all
-entries, or points of metadata records.
+"""An OTLP server as a sink, for one signal: log records of all entries, or points of metadata
+records.
 
-A partial success is final: the server has dropped some, says how many and not which, and none may
-be sent again. Where it dropped all, they go to the quarantine; else they are counted. Any other
-refusal (400, 413, 422, 500) is about all that was sent: the batch is halved until the refused
-entries are alone. Loki's own endpoint stores the others and answers 400 all the same: it drops
-exact repeats.
+A partial success is final: the server gives the number of dropped entries without naming them, and
+the sink must not send any again. If it dropped all, they go to the quarantine; otherwise the sink
+counts them. Other refusals (400, 413, 422, 500) concern the whole request: the sink halves the
+batch until the refused entries are alone. Loki's own endpoint stores the other entries and still
+answers 400; it drops exact repeats.
 """
 
 import time
@@ -65,7 +65,7 @@ class OtlpSink:
         return Verdict([], refusals)
 
     def _count(self, chunks: Sequence[Chunk]) -> int:
-        """Records or points, whatever the server counts."""
+        """Count records or points, as the server does."""
         if self._is_logs:
             return sum(len(chunk.lines) for chunk in chunks)
         return encode_points(chunks, *self._node).point_count

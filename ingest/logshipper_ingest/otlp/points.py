@@ -30,7 +30,10 @@ MAX_POINTS = 256  # of a record
 
 
 class Points(NamedTuple):
-    """body: a request; point_count: of its points; left_out: numbers that can't be one."""
+    """A request.
+
+    body: its bytes; point_count: its points; left_out: numbers that no point can hold.
+    """
 
     body: bytes
     point_count: int
@@ -75,7 +78,7 @@ def encode_points(chunks: Sequence[Chunk], cluster: str, host: str) -> Points:
 
 
 def numbers_of(line: bytes) -> tuple[list[Number], int]:
-    """Of a record as it was printed, by name; and how many there are besides."""
+    """Return the numbers of a printed record by name, and the number of omitted ones."""
     record = parse_record(line)
     if record is None:
         return [], 1

@@ -1,7 +1,7 @@
-"""Who an entry is from, as OpenTelemetry's resource and scope. Pure.
+"""The origin of an entry as OpenTelemetry's resource and scope. Pure.
 
-By semantic conventions where there is one (host.name, process.owner, service.*), else under
-`logshipper.`. https://opentelemetry.io/docs/specs/semconv/resource/
+Attributes follow the semantic conventions (host.name, process.owner, service.*), else they begin
+with `logshipper.`. https://opentelemetry.io/docs/specs/semconv/resource/
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from logshipper_ingest.shipping.entries import SERVICE, Chunk, StreamKey
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.43.0"
-# Without our version: what is sent again after an upgrade is the same, byte for byte.
+# Without our version: a resend after an upgrade has the same bytes.
 SCOPE = InstrumentationScope(name=SERVICE)
 _IDENTITY = {
     "user": "process.owner",
@@ -30,8 +30,11 @@ Pairs = Mapping[str, str]
 
 
 class Part(NamedTuple):
-    """Entries of one resource. identity: what tells it apart, of their metadata; extra: the rest
-    of it, of each entry; empty where there is none."""
+    """Entries of one resource.
+
+    identity: the part of their metadata that identifies it; extra: the rest for each entry, empty
+    if there is none.
+    """
 
     identity: Pairs
     times_ns: Sequence[int]
@@ -40,7 +43,7 @@ class Part(NamedTuple):
 
 
 def parts(chunks: Iterable[Chunk]) -> Iterator[Part]:
-    """In order. What is replayed has all of its metadata with each entry: then each is a part."""
+    """Yield parts in order. Replayed entries carry all of their metadata, so each is a part."""
     for chunk in chunks:
         if not chunk.extra or chunk.common.pairs:
             yield Part(chunk.common.pairs, chunk.times_ns, chunk.lines, chunk.extra)
@@ -52,9 +55,11 @@ def parts(chunks: Iterable[Chunk]) -> Iterator[Part]:
 
 
 def resource_of(identity: Pairs, key: StreamKey, cluster: str, host: str) -> Resource:
-    """host: the agent's. The instance is a node's agent, of which a server may ask that no entry is
-    much older than the one before; what is late has instances of its own (Loki: a stream for
-    each)."""
+    """Return the resource of a stream.
+
+    host: the agent's. The instance is a node's agent; a server may demand rising times from it, so
+    late entries have their own instances (in Loki, a stream each).
+    """
     host = key.host or host
     pairs = {
         "service.name": SERVICE,
@@ -78,7 +83,7 @@ def attribute(name: str, value: str, *, is_number: bool = False) -> KeyValue:
 
 
 def extra_attributes(pairs: Pairs) -> list[KeyValue]:
-    """Of an entry's own metadata."""
+    """Convert an entry's own metadata."""
     return [
         attribute(f"logshipper.{name}", value, is_number=name in _NUMBERS)
         for name, value in pairs.items()
@@ -86,7 +91,8 @@ def extra_attributes(pairs: Pairs) -> list[KeyValue]:
 
 
 def stream_digest(identity: Pairs, key: StreamKey, cluster: str, host: str) -> str:
-    """Tells a stream of a capture apart, also where it is sent late or from the quarantine."""
+    """Return a digest that identifies a stream of a capture, even if sent late or from the
+    quarantine."""
     words = (
         cluster,
         key.host or host,

@@ -1,2 +1,1 @@
-"""HTTP servers: how they are reached, what is sent and asked in their own formats, what went wrong,
-when to try again."""
+"""HTTP servers: access, calls, wire formats, refusals and back-off."""

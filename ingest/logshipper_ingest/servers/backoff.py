@@ -1,8 +1,8 @@
-"""How long to wait before the next try. Pure: values."""
+"""Pauses between retries, and a token bucket. Pure values."""
 
 from dataclasses import dataclass
 
-MAX_ASKED_SECS = 300.0  # no server makes us wait longer at a time
+MAX_ASKED_SECS = 300.0  # the longest pause that a server can demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,11 @@ class Backoff:
         return Backoff(self.min_secs, self.max_secs, self.tries + 1)
 
     def pause_secs(self, jitter: float, asked_secs: float | None = None) -> float:
-        """Before the next try. jitter: 0 to 1, random: so that a thousand agents don't come back as
-        one; asked_secs: what the server asks for (Retry-After), which is the least."""
+        """Return the seconds before the next attempt.
+
+        jitter: random, 0 to 1, so that a thousand agents do not return at once; asked_secs: the
+        server's Retry-After, a lower bound.
+        """
         doubled = self.min_secs * 2.0 ** min(max(self.tries - 1, 0), 30)
         pause = min(doubled, self.max_secs) * (0.5 + 0.5 * jitter)
         server_secs = min(max(asked_secs or 0.0, 0.0), MAX_ASKED_SECS)
@@ -32,7 +35,7 @@ class Allowance:
     rate: float  # bytes a second, 0 for any
     burst: float  # bytes that may go at once
     tokens: float  # bytes that may go now
-    at: float  # the time of that, by whatever clock
+    at: float  # the time of `tokens`, by any clock
 
     @classmethod
     def full(cls, rate: float, burst: float, now: float) -> "Allowance":

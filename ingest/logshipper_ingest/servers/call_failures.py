@@ -1,5 +1,7 @@
-"""Why a server didn't answer, or turned a request away: plain words that name the option to look
-at, and no secrets."""
+"""Messages about servers that do not answer, or refuse a request.
+
+The messages name the option to check. They contain no secrets.
+"""
 
 import re
 import ssl
@@ -30,8 +32,10 @@ _COMPILED_FIXES = tuple((re.compile(pattern, re.I), fix) for pattern, fix in _FI
 
 
 def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str, str]) -> str:
-    """Why there was no answer: the system's words of the innermost error, not the libraries'
-    wrappings, and the fix. proxies: of the environment, that the request was to go through."""
+    """Explain a missing answer: the innermost error in the system's words, and the remedy.
+
+    proxies: the environment's proxies for this request.
+    """
     import requests
 
     exceptions = requests.exceptions
@@ -62,7 +66,7 @@ def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str,
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """An error and what it comes from, at most 20: chains may be loops."""
+    """Return an error and its causes, at most 20, because chains can be loops."""
     chain = [error]
     while len(chain) < 20 and (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
@@ -77,15 +81,13 @@ def _innermost(error: BaseException) -> str:
     for cause in _chain(error):
         if isinstance(cause, OSError) and not isinstance(cause, requests.RequestException):
             inner = getattr(cause, "verify_message", "") or cause.strerror or str(cause) or inner
-        elif isinstance(
-            cause, urllib3.exceptions.SSLError
-        ):  # behind a proxy it hides what it comes from
+        elif isinstance(cause, urllib3.exceptions.SSLError):  # behind a proxy, it hides its cause
             inner = str(cause)
     return inner or str(error) or type(error).__name__
 
 
 def refusal_fix(status: int, words: str, access: "ServerAccess") -> str:
-    """Which options to look at after an answer that isn't a success; "" where none is to blame."""
+    """Name the options to check after a refusal; "" if none explains it."""
     if status == 400 and re.search(r"SSL certificate", words, re.I):
         return _OWN_CERTIFICATE
     if status == 400 and re.search(r"HTTP request.* to (an )?HTTPS", words, re.I):
@@ -102,8 +104,7 @@ def refusal_fix(status: int, words: str, access: "ServerAccess") -> str:
 
 
 def hidden(text: bytes, secrets: Iterable[str]) -> bytes:
-    """A text without secrets that it may hold: there are gateways that repeat what they were
-    sent."""
+    """Replace secrets in a text: some gateways echo the request."""
     for secret in secrets:
         if len(secret) >= _LEAST_SECRET_CHARS:
             text = text.replace(secret.encode(), _HIDDEN)

@@ -10,8 +10,10 @@ MAX_HOSTS = 200  # named in a query; more of them would only make it long
 
 
 def quoted(text: str) -> str:
-    """A string in LogQL: JSON's escapes are Go's as well. Half surrogate pairs, which Go refuses,
-    become `?`."""
+    """Quote a string for LogQL.
+
+    JSON's escapes are valid in Go. Half surrogate pairs, which Go refuses, become `?`.
+    """
     return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False)
 
 
@@ -28,9 +30,11 @@ def selector(
     streams: Collection[str] = (),
     shard: str = "",
 ) -> str:
-    """`{...}` for streams of logshipper's. cluster: None for all; hosts, streams: empty for all; ""
-    is a stream without that label. shard: a job's, "" for all; streams that have none belong to
-    each."""
+    """Return `{...}` for logshipper's streams.
+
+    cluster: None selects all; hosts, streams: empty selects all, and "" selects streams without
+    that label; shard: a job's, "" selects all. Streams without a shard belong to each.
+    """
     matchers = [f"service_name={quoted(SERVICE)}", matcher("kind", kinds)]
     if cluster is not None:
         matchers.append(matcher("cluster", [cluster]))
@@ -44,7 +48,7 @@ def selector(
 
 
 def matcher(name: str, values: Collection[str]) -> str:
-    """`name="value"` in a selector, or any of several, in PromQL as well."""
+    """Return `name="value"` for a selector, or a match of several values; valid in PromQL, too."""
     ordered = sorted(set(values))
     return (
         f"{name}={quoted(ordered[0])}"
@@ -54,18 +58,20 @@ def matcher(name: str, values: Collection[str]) -> str:
 
 
 def with_metadata(values: Mapping[str, str]) -> str:
-    """Filters on structured metadata, to stand behind a selector."""
+    """Return filters on structured metadata, to append to a selector."""
     return "".join(f" | {name}={quoted(value)}" for name, value in values.items())
 
 
 def with_any_metadata(name: str, values: Collection[str]) -> str:
-    """Keeps what has one of these values of structured metadata."""
+    """Return a filter that keeps entries with one of these values of structured metadata."""
     return f" | {matcher(name, values)}"
 
 
 def with_event(names: Iterable[str]) -> str:
-    """Keeps lines that may be one of these events: Loki has them by text, the reader looks
-    closer."""
+    """Return a filter for lines that may be one of these events.
+
+    Loki matches the text; the reader parses the line.
+    """
     return f" |~ {quoted(_event(names))}"
 
 

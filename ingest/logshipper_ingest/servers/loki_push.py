@@ -1,12 +1,12 @@
-"""Encodes what is pushed to Loki: `logproto.PushRequest` (protobuf) with one stream, snappy's block
+"""Encodes pushes to Loki: `logproto.PushRequest` (protobuf) with one stream, in snappy's block
 format. Pure.
 
-The hot path is `encode_block`: a chunk of lines that share one metadata, a nanosecond apart. Of
-each entry only three things vary: two lengths, which a table gives by the line's length; the line;
-and the low 14 bits of the time, which a table gives by their value. So a chunk becomes slices of
-one list and a single join, without a Python loop over lines. For this, nanoseconds are varints of
-always five bytes (protobuf allows more groups than needed), and an entry's fields stand in the
-order line, timestamp, metadata (protobuf allows any). The same input gives the same bytes.
+The hot path is `encode_block`: a chunk of lines with one metadata, a nanosecond apart. Only three
+parts of an entry vary: two lengths, the line, and the low 14 bits of the time. Tables give the
+lengths by the line's length, and the low bits by their value. So a chunk becomes slices of one list
+and a single join, without a Python loop over lines. For this, nanoseconds are varints of always
+five bytes (protobuf allows more groups than needed), and an entry's fields have the order line,
+timestamp, metadata (protobuf allows any). The same input gives the same bytes.
 
 Field numbers: Loki's pkg/push/push.proto; the block format: google/snappy, format_description.txt.
 """
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     line: str
     metadata: Mapping[str, str] = _NO_NAMES  # structured metadata
     labels: Mapping[str, str] = _NO_NAMES  # of its stream
-    parsed: Mapping[str, str] = _NO_NAMES  # what the query itself took out of the line (`| json`)
+    parsed: Mapping[str, str] = _NO_NAMES  # labels that the query parsed from the line (`| json`)
 
 
 class BlockLines(Sequence[bytes]):
@@ -76,7 +76,7 @@ class BlockLines(Sequence[bytes]):
 
     @property
     def line_bytes(self) -> int:
-        """Of all lines."""
+        """Bytes of all lines together."""
         return sum(map(len, self.ended)) - len(self.ended)
 
     @property
@@ -86,8 +86,10 @@ class BlockLines(Sequence[bytes]):
 
 
 class _Heads(dict[int, bytes]):
-    """By a line's length in bytes, with end_bytes: the tags and lengths that stand before the line,
-    of an entry with so many bytes of metadata."""
+    """Tags and lengths before a line, by the line's length with its end.
+
+    metadata_bytes: of the entry; end_bytes: of the line's end.
+    """
 
     def __init__(self, metadata_bytes: int, end_bytes: int = 0) -> None:
         super().__init__()
@@ -118,7 +120,7 @@ def encode_block(lines: Sequence[bytes], time_ns: int, metadata: bytes = b"") ->
     if isinstance(lines, BlockLines):
         return _encode_runs(lines.ended, time_ns, metadata, _heads(len(metadata), 1), _LOW_AFTER_LF)
     heads = _heads(len(metadata))
-    if len(lines) == 1:  # such as metadata records, which have a number of their own each
+    if len(lines) == 1:  # as for metadata records, each with its own number
         line = lines[0]
         return b"".join(
             (heads[len(line)], line, _LOW[nanos % _LOW_VALUES], _rest(seconds, nanos), metadata)
@@ -129,8 +131,10 @@ def encode_block(lines: Sequence[bytes], time_ns: int, metadata: bytes = b"") ->
 def _encode_runs(
     lines: Sequence[bytes], time_ns: int, metadata: bytes, heads: _Heads, lows: Sequence[bytes]
 ) -> bytes:
-    """Run by run: lines whose times differ in the low bits of nanos only. lows: one of the tables
-    of these bits."""
+    """Encode runs of lines whose times differ only in the low bits of nanos.
+
+    lows: a table of these bits.
+    """
     runs = []
     begin = 0
     while begin < len(lines):
@@ -156,15 +160,17 @@ def _rest(seconds: int, nanos: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _encode_seconds(seconds: int) -> bytes:
-    """As varint of five bytes: times of 63 bits have 34 of seconds."""
+    """Encode seconds as a varint of five bytes: times of 63 bits have 34 bits of seconds."""
     return bytes(
         (0x08, *(0x80 | seconds >> place & 127 for place in (0, 7, 14, 21)), seconds >> 28)
     )
 
 
 def encode_metadata(metadata: Mapping[str, str]) -> bytes:
-    """Structured metadata of an entry, sorted by name; what is empty is left out. Raises ValueError
-    for a name that isn't letters, digits and `_`."""
+    """Encode structured metadata of an entry, sorted by name, without empty values.
+
+    Raises ValueError for a name with characters besides letters, digits and `_`.
+    """
     return b"".join(
         [
             b"\x1a" + sized(_encode_name(name) + sized(to_utf8(metadata[name])))
@@ -181,10 +187,11 @@ def _encode_name(name: str) -> bytes:
 
 
 def encode_labels(labels: Mapping[str, str]) -> str:
-    """A stream as Loki writes it: `{cluster="local",host="n1"}`, sorted by name; what is empty is
-    left out.
+    """Return a stream in Loki's notation: `{cluster="local",host="n1"}`, sorted by name, without
+    empty values.
 
-    Raises ValueError for a name that isn't letters, digits and `_`, and where nothing is left.
+    Raises ValueError for a name with characters besides letters, digits and `_`, and for no labels
+    at all.
     """
     pairs = [f'{_name(name)}="{_escape(labels[name])}"' for name in sorted(labels) if labels[name]]
     if not pairs:
@@ -202,8 +209,10 @@ def assemble(labels: Mapping[str, str], encoded_entries: Iterable[bytes]) -> byt
 
 
 def encode_push(labels: Mapping[str, str], entries: Iterable[Entry]) -> bytes:
-    """A push request of one stream, of entries with times and metadata of their own. Raises
-    ValueError."""
+    """Encode a push request of one stream, whose entries have their own times and metadata.
+
+    Raises ValueError.
+    """
     return assemble(
         labels,
         (
@@ -219,8 +228,10 @@ def compress(body: bytes) -> bytes:
 
 
 def as_utf8(text: bytes) -> bytes:
-    """The same bytes where they are UTF-8; else what isn't is replaced by U+FFFD, as readers of the
-    local store see it. Line feeds stay where they are."""
+    """Return the text with invalid UTF-8 replaced by U+FFFD, as readers of the local store see it.
+
+    Line feeds keep their places.
+    """
     if text.isascii():
         return text
     try:
@@ -236,7 +247,7 @@ def to_utf8(text: str) -> bytes:
 
 
 def is_name(name: str) -> bool:
-    """Whether a label, or structured metadata, can be called so."""
+    """Return whether a label or structured metadata can have this name."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -249,7 +260,7 @@ def _name(name: str) -> str:
 
 
 def _escape(value: str) -> str:
-    """As in a Go string literal, which is how Loki reads it."""
+    """Escape a value as in a Go string literal, which Loki parses."""
     return _ESCAPED.sub(lambda match: _ESCAPES.get(match[0]) or f"\\u{ord(match[0]):04x}", value)
 
 

@@ -1,5 +1,4 @@
-"""Why Loki refuses entries, or puts them off: one word for each reason, by Loki's own words.
-Pure."""
+"""Reasons of Loki's refusals and delays, one word for each, recognised by Loki's messages. Pure."""
 
 import re
 
@@ -7,7 +6,7 @@ from logshipper.errors import PushError
 
 SPLITTING = (400, 413)  # something about the entries
 TOO_LARGE = "too_large"  # HTTP 413
-OTHER = "other"  # words that nobody knows
+OTHER = "other"  # unknown messages
 CERTAIN = {
     "too_far_behind",
     "too_old",
@@ -45,17 +44,21 @@ def reason_of(error: PushError) -> str:
 
 
 def throttle_of(error: PushError) -> str:
-    """Which limit a 429 is about, one of THROTTLES; "" for any other answer. stream_limit: no new
-    stream is taken, for as long as others are in use; stream_rate: this stream's share is used up;
-    tenant_rate: that of all streams."""
+    """Return the limit behind a 429, one of THROTTLES; "" for other answers.
+
+    stream_limit: Loki accepts no new stream while others are active; stream_rate: the stream has
+    used its share; tenant_rate: all streams have used the tenant's share.
+    """
     if error.status != 429:
         return ""
     return next((reason for reason, pattern in _THROTTLES if pattern.search(error.excerpt)), OTHER)
 
 
 def fix_of(error: PushError, tenant: str) -> str:
-    """What somebody has to do about an answer, and what waits until then. tenant: whom it is about,
-    "" for all."""
+    """Return the remedy for an answer, and the data that waits for it.
+
+    tenant: the tenant concerned, "" for all.
+    """
     status, limit = error.status, throttle_of(error)
     waits = f"what is of the tenant {tenant} waits" if tenant else "everything waits"
     if limit == STREAM_LIMIT:

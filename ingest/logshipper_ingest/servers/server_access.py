@@ -1,5 +1,4 @@
-"""How a server (Loki, Prometheus) is reached: address, credentials, tenant, TLS; and the HTTP
-session that does so."""
+"""Access to a server (Loki, Prometheus): address, credentials, tenant, TLS, and the HTTP session."""
 
 import base64
 import os
@@ -19,16 +18,18 @@ if TYPE_CHECKING:
 
 MAX_SECRET_BYTES = 64 << 10
 TENANT_HEADER = "X-Scope-OrgID"
-_TENANT = re.compile(r"[A-Za-z0-9!_.*'()-]{1,150}")  # what Loki takes: others it answers by a 400
+_TENANT = re.compile(r"[A-Za-z0-9!_.*'()-]{1,150}")  # Loki answers other tenants with 400
 _USER_INFO = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.I | re.S)
 
 
 @dataclass(frozen=True)
 class ServerAccess:
-    """How to reach a server. Secrets are read when a session is made, certificates at each
-    connection."""
+    """Access to a server.
 
-    url: str = ""  # with any path before `/loki/api` or `/api`
+    A session reads secrets once, and certificates at each connection.
+    """
+
+    url: str = ""  # includes any path before `/loki/api` or `/api`
     tenant: str = ""  # X-Scope-OrgID, several to read from with `|` between
     username: str = ""  # basic auth, with password_file
     password_file: str = ""
@@ -40,8 +41,11 @@ class ServerAccess:
     timeout_secs: float = 10.0  # for connecting, and for each wait for the answer
 
     def problems(self, where: str) -> list[str]:
-        """What is wrong with these settings, a sentence each that names the option; files are
-        looked at. where: the TOML table."""
+        """Return the faults of these settings, a sentence each that names the option; reads the
+        files.
+
+        where: the TOML table.
+        """
         problems = []
         parts = split_url(self.url)
         if self.url and (
@@ -82,8 +86,8 @@ class ServerAccess:
         return problems + [f"[{where}] {problem}" for problem in in_files]
 
     def _pem_problems(self) -> list[str]:
-        """Of the certificates and the key, as OpenSSL sees them."""
-        import ssl  # late, as it is for those who use it only
+        """Return the faults that OpenSSL finds in the certificates and the key."""
+        import ssl  # late: only agents with TLS need it
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         problems = []
@@ -94,8 +98,10 @@ class ServerAccess:
         return [problem for problem in problems if problem]
 
     def session(self) -> "requests.Session":
-        """A session with credentials, certificates and tenant. Raises ConfigError where a file
-        can't be used."""
+        """Open a session with credentials, certificates and tenant.
+
+        Raises ConfigError for an unusable file.
+        """
         import requests  # late: it takes a tenth of a second to import
 
         problems = self._pem_problems()
@@ -122,8 +128,10 @@ class ServerAccess:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a session sends as Authorization; "" for nothing, where requests itself would look into
-    ~/.netrc. secrets: what must not be shown, in whatever form an answer has it."""
+    """Authorization of a session; "" for none, although requests would read ~/.netrc.
+
+    secrets: texts to hide, in each form that an answer may echo.
+    """
 
     header: str = field(default="", repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -147,7 +155,10 @@ def read_secret(path: str, option: str = "") -> str:
 
 
 def read_secret_file(path: str, source: str) -> bytes:
-    """At most a byte over MAX_SECRET_BYTES. source: the same, for errors. Raises ConfigError."""
+    """Read at most one byte more than MAX_SECRET_BYTES.
+
+    source: the file's name in errors. Raises ConfigError.
+    """
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             return file.read(MAX_SECRET_BYTES + 1) or b""
@@ -156,7 +167,7 @@ def read_secret_file(path: str, source: str) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    # a pipe that nobody writes into would be waited for
+    # opening a pipe without a writer would block
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -165,7 +176,7 @@ def _is_tenant(tenant: str) -> bool:
 
 
 def ca_problem(context: "ssl.SSLContext", path: str, option: str) -> str:
-    """Has the context trust the certificates of a file; "" where that went well."""
+    """Let the context trust a file's certificates; return the fault, or ""."""
     try:
         context.load_verify_locations(path)
     except (OSError, ValueError) as error:
@@ -174,10 +185,12 @@ def ca_problem(context: "ssl.SSLContext", path: str, option: str) -> str:
 
 
 def chain_problem(context: "ssl.SSLContext", cert_file: str, key_file: str) -> str:
-    """Gives the context a certificate of its own; key_file: "" where the key stands in cert_file.
-    "" where that went well."""
+    """Load our certificate into the context; return the fault, or "".
+
+    key_file: "" if cert_file contains the key.
+    """
     try:
-        # a passphrase is never asked for: an agent has nobody to ask
+        # an agent has nobody to ask for a passphrase
         context.load_cert_chain(cert_file, key_file or None, password=lambda: "")
     except (OSError, ValueError) as error:
         option = "key_file" if key_file and os.access(cert_file, os.R_OK) else "cert_file"
@@ -194,7 +207,7 @@ def _pem_words(error: Exception, usual: str) -> str:
 
 
 def split_url(url: str) -> "urllib.parse.SplitResult | None":
-    """None where it is no address."""
+    """Split an address; None if it is none."""
     try:
         parts = urllib.parse.urlsplit(url)
         _ = parts.port  # raises for one that is no number
@@ -204,8 +217,8 @@ def split_url(url: str) -> "urllib.parse.SplitResult | None":
 
 
 def file_problems(option: str, path: str, *, secret: bool) -> list[str]:
-    """What is wrong with a file that an option names, "" for none: it can't be read, or everybody
-    can though it is secret, or holds a key."""
+    """Return the faults of an option's file: unreadable, or readable by everybody although it is
+    secret or holds a key."""
     if not path:
         return []
     if not os.path.isabs(path):

@@ -1,6 +1,8 @@
-"""Calls of a server's HTTP interface, for loki/client.py and metrics/prometheus.py: bounded in size
-and time, without redirects, every failure in plain words. One thread at a time; requests is
-imported by the first call."""
+"""Calls of a server's HTTP interface, for loki/client.py and metrics/prometheus.py.
+
+Calls are bounded in size and time, follow no redirects, and report failures in plain words. Use one
+object per thread. The first call imports requests.
+"""
 
 import email.utils
 import json
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES = 64 << 20
 MAX_RETRY_AFTER_SECS = 86_400.0
 MAX_CONFIG_BYTES = 4 << 20
-_MAX_ERROR_BYTES = 64 << 10  # of an answer that isn't a success
+_MAX_ERROR_BYTES = 64 << 10  # of an unsuccessful answer
 _SLOW_FACTOR = 6  # an answer may take so many time-outs in all
-_PUSH_FACTOR = 2  # a push's has a few bytes, and whoever ends waits for it
+_PUSH_FACTOR = 2  # a push has a short answer, and the agent's end waits for it
 _CHUNK_BYTES = 64 << 10
 _TITLE = re.compile(r"<title>([^<]+)</title>", re.I)
 _LONGEST_QUESTION = 4000  # characters in an address; gateways often end at 8 KiB
@@ -46,11 +48,11 @@ class ServerAnswer(NamedTuple):
 
     status: int  # HTTP's
     body: bytes
-    date_ns: int | None  # the server's clock, to a second, None where it gives none
-    retry_after_secs: float | None  # as the server asks, None where it doesn't
+    date_ns: int | None  # the server's clock, to a second; None without the header
+    retry_after_secs: float | None  # the server's demand; None without the header
     location: str  # of a redirect
     complete: bool  # whether the whole body came
-    request_id: str = ""  # of Loki's delete requests
+    request_id: str = ""  # identifies Loki's delete requests
 
 
 class Sample(NamedTuple):
@@ -67,8 +69,11 @@ class AnswerTooLarge(QueryError):
 
 
 class Server:
-    """name: what errors call it; answer_date_ns: the clock of the newest answer, None before;
-    answer_bytes: of its body, decompressed."""
+    """One server.
+
+    name: for errors; answer_date_ns: the server's clock in its newest answer, None before;
+    answer_bytes: decompressed size of that answer.
+    """
 
     def __init__(self, kind: str, access: ServerAccess, max_answer_bytes: int) -> None:
         parts = urllib.parse.urlsplit(access.url)
@@ -82,7 +87,7 @@ class Server:
         self._max_answer_bytes = max_answer_bytes
         self._session: requests.Session | None = None
         self._secrets: tuple[str, ...] = ()
-        self._settings: Mapping[str, Any] = {}  # Any: what requests has for them
+        self._settings: Mapping[str, Any] = {}  # Any: types of requests' settings
         self._deadline: Deadline | None = None
         self._last_request: tuple[object, requests.PreparedRequest] | None = None
 
@@ -95,7 +100,10 @@ class Server:
     def get_json(
         self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None
     ) -> Any:
-        """The JSON (hence Any) of a question's answer. Raises QueryError."""
+        """Get the JSON of an answer (hence Any).
+
+        Raises QueryError.
+        """
         body = self.get(path, params, headers)
         try:
             return orjson.loads(body)
@@ -137,8 +145,11 @@ class Server:
         *,
         timeouts: int = _SLOW_FACTOR,
     ) -> ServerAnswer:
-        """One request and its answer, whatever its status. timeouts: of timeout_secs, that it may
-        take in all. Raises NoAnswer, AnswerTooLarge."""
+        """Send one request and return its answer of any status.
+
+        timeouts: the time limit of the whole call, in multiples of timeout_secs. Raises NoAnswer,
+        AnswerTooLarge.
+        """
         secs = self.access.timeout_secs * timeouts
         deadline = time.monotonic() + secs
         try:
@@ -175,9 +186,8 @@ class Server:
             self._session = limited(self.access.session(), self._deadline)
             auth = self._session.auth
             self._secrets = auth.secrets if isinstance(auth, Credentials) else ()
-            # once a session: looking for proxies in the environment costs as much as all the rest
-            # of a call. verify is handed in: or REQUESTS_CA_BUNDLE would be trusted in place of
-            # ca_file
+            # once per session: finding the environment's proxies takes as long as the rest of a
+            # call. An explicit verify keeps REQUESTS_CA_BUNDLE from replacing ca_file
             verify = self._session.verify
             self._settings = self._session.merge_environment_settings(
                 self.access.url, {}, True, verify, None
@@ -203,7 +213,7 @@ class Server:
         import requests
 
         what = (method, url, headers)
-        if not body or session.cookies:  # a cookie may be another one each time
+        if not body or session.cookies:  # a cookie may differ each time
             self._last_request = None
         elif self._last_request is not None and self._last_request[0] == what:
             request = self._last_request[1]
@@ -221,7 +231,7 @@ class Server:
         if date_ns is not None:
             self.answer_date_ns = date_ns
         if status in (401, 403):
-            self.close()  # so that the next call reads the credentials again: they may be new
+            self.close()  # the next call reads the credentials again: they may be new
         limit = self._max_answer_bytes if status == 200 else _MAX_ERROR_BYTES
         body, complete = _read_body(response, limit, deadline)
         self.answer_bytes = len(body)
@@ -238,8 +248,10 @@ class Server:
         )
 
     def refusal(self, answer: ServerAnswer) -> str:
-        """What an answer that isn't a success says, in its own words where it has any, and which
-        option to look at; without our secrets, should it have echoed them."""
+        """Explain an unsuccessful answer: the server's message, and the option to check.
+
+        Hides our secrets, which a server may echo.
+        """
         body, location = (
             hidden(answer.body, self._secrets),
             hidden(answer.location.encode(), self._secrets).decode(),
@@ -252,13 +264,15 @@ class Server:
 
 
 class ServerClient:
-    """What clients of a server's interface share. access: address, credentials, tenant, TLS; or
-    only an address. max_answer_bytes: larger answers are errors."""
+    """Base of the clients of a server's interface.
 
-    kind = ""  # what errors call it
+    access: address, credentials, tenant and TLS, or only an address; max_answer_bytes: larger
+    answers are errors.
+    """
+
+    kind = ""  # the server's kind in errors
     _ready_path = "/ready"
-    # a 400 that says nothing about what was pushed: HTTP where TLS is spoken, or a tenant that
-    # can't be one
+    # a 400 about the connection, not the push: HTTP to a TLS port, or an impossible tenant
     _not_about_pushes = re.compile(
         rb"Client sent an HTTP request to an HTTPS|tenant ID |multiple org IDs|no org id", re.I
     )
@@ -281,21 +295,23 @@ class ServerClient:
 
     @property
     def name(self) -> str:
-        """What errors call the server, such as `Loki at http://...`."""
+        """The server's name in errors, such as `Loki at http://...`."""
         return self._server.name
 
     @property
     def answer_date_ns(self) -> int | None:
-        """The server's clock, to a second, when its newest answer came, whatever that said; None
-        before."""
+        """The server's clock in its newest answer of any status, to a second; None before."""
         return self._server.answer_date_ns
 
     def _push(
         self, path: str, body: bytes, headers: Mapping[str, str], success_statuses: Collection[int]
     ) -> ServerAnswer:
-        """Pushes a body. success_statuses: those that say that all of it was taken. Raises
-        RetryablePushError where it may be taken later (no connection, time-outs, 429, 5xx, a
-        gateway's 400: status 0), RejectedPushError otherwise."""
+        """Push a body.
+
+        success_statuses: statuses of a full success. Raises RetryablePushError if the server may
+        accept it later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0),
+        RejectedPushError otherwise.
+        """
         try:
             answer = self._server.call("POST", path, body, headers, timeouts=_PUSH_FACTOR)
         except NoAnswer as error:
@@ -314,15 +330,17 @@ class ServerClient:
         raise error_type(self.name, answer.status, words, answer.retry_after_secs)
 
     def _is_later(self, status: int) -> bool:
-        """Whether what was pushed may be taken later."""
+        """Return whether the server may accept the same push later."""
         return status in (408, 429) or status >= 500
 
     def _words(self, answer: ServerAnswer) -> str:
         return self._server.refusal(answer)
 
     def ready(self) -> bool:
-        """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than
-        by yes or no."""
+        """Return whether the server is ready.
+
+        Raises QueryError without an answer, and for an unclear one.
+        """
         try:
             self._server.get(self._ready_path)
         except QueryError as error:
@@ -333,7 +351,7 @@ class ServerClient:
 
 
 def _read_body(response: "requests.Response", limit: int, deadline: float) -> tuple[bytes, bool]:
-    """What came, at most a chunk over limit, and whether it was all."""
+    """Read at most one chunk more than limit; return the body, and whether it is complete."""
     import http.client
 
     import urllib3
@@ -357,8 +375,11 @@ def _read_body(response: "requests.Response", limit: int, deadline: float) -> tu
 
 
 def sample_of(pair: Any) -> Sample:
-    """A pair of an answer's JSON (hence Any): seconds, and a number as text. Its times have
-    milliseconds. Raises TypeError, ValueError, IndexError for anything else."""
+    """Convert a pair of an answer's JSON (hence Any): seconds with milliseconds, and a number as
+    text.
+
+    Raises TypeError, ValueError, IndexError for anything else.
+    """
     return Sample(round(pair[0] * 1000) * 1_000_000, float(pair[1]))
 
 
@@ -379,7 +400,7 @@ def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
     try:
         if any(
             isinstance(token, yaml.AliasToken) for token in yaml.scan(body)
-        ):  # a few can stand for gigabytes
+        ):  # a few aliases can expand to gigabytes
             raise QueryError(name, 200, "the configuration has YAML aliases, which aren't taken")
         config = yaml.safe_load(body)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -409,7 +430,7 @@ def excerpt(body: bytes) -> str:
 
 
 def is_page(body: bytes) -> bool:
-    """Whether it is HTML: a gateway's words, as neither Loki nor Prometheus has such."""
+    """Return whether a body is HTML: only gateways answer with pages, never Loki or Prometheus."""
     return body.lstrip()[:1] == b"<"
 
 

@@ -1,6 +1,8 @@
-"""A limit of the time that a server takes for an answer in all, its head included: requests has one
-for each wait only, so a server that drips a byte a second holds whoever asks for as long as it
-likes. Imports requests."""
+"""A limit on the whole time of a server's answer, its head included. Imports requests.
+
+requests limits single waits only, so a server that sends a byte per second could hold a caller
+forever.
+"""
 
 import io
 import math
@@ -16,13 +18,19 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 
 class Deadline:
-    """Of the call under way. at: by the monotonic clock."""
+    """Deadline of the current call.
+
+    at: by the monotonic clock.
+    """
 
     def __init__(self) -> None:
         self.at = math.inf
 
     def shorten(self, sock: socket.socket) -> None:
-        """The socket's next wait ends by then. Raises TimeoutError where it has passed."""
+        """Let the socket's next wait end by the deadline.
+
+        Raises TimeoutError after the deadline.
+        """
         rest_secs = self.at - time.monotonic()
         if rest_secs <= 0:
             raise TimeoutError("no whole answer in time")
@@ -32,7 +40,7 @@ class Deadline:
 
 
 class _TimedReader(io.RawIOBase):
-    """What an answer is read from."""
+    """Reads an answer under a deadline."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: Deadline) -> None:
         self._raw = raw
@@ -44,7 +52,7 @@ class _TimedReader(io.RawIOBase):
 
     def readinto(
         self, buffer: Any
-    ) -> int | None:  # Any: a buffer, which has no type of its own before 3.12
+    ) -> int | None:  # Any: Python before 3.12 has no type for buffers
         self._deadline.shorten(self._sock)
         return self._raw.readinto(buffer)
 
@@ -54,7 +62,10 @@ class _TimedReader(io.RawIOBase):
 
 
 def limited(session: requests.Session, deadline: Deadline) -> requests.Session:
-    """The same session, whose answers have a deadline. One thread's."""
+    """Return the session with a deadline for its answers.
+
+    Use it in one thread.
+    """
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Adapter(deadline))
     return session
@@ -78,7 +89,7 @@ class _Adapter(HTTPAdapter):
 
 
 def _pools(deadline: Deadline) -> dict[str, type[HTTPConnectionPool]]:
-    """urllib3's pools by scheme, whose connections read answers so."""
+    """Return urllib3's pools by scheme, whose connections read answers under a deadline."""
     import http.client
 
     class Answer(http.client.HTTPResponse):

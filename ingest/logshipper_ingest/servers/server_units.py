@@ -21,7 +21,7 @@ _POWERS = ["", "K", "M", "G", "T", "P"]
 
 
 def duration_secs(setting: object) -> float | None:
-    """Of `1w`, `30d1h`, `168h0m0s`, `0s` or `0`; None for anything else."""
+    """Parse `1w`, `30d1h`, `168h0m0s`, `0s` or `0` as seconds; None for anything else."""
     if setting in (0, "0"):
         return 0.0
     if not isinstance(setting, str) or not _DURATION.fullmatch(setting):
@@ -30,7 +30,7 @@ def duration_secs(setting: object) -> float | None:
 
 
 def size_bytes(setting: object) -> int | None:
-    """Of `256KB` (Loki's K is 1024), `3MB`, or a number of bytes; None for anything else."""
+    """Parse `256KB` (Loki's K is 1024), `3MB`, or a number of bytes; None for anything else."""
     if isinstance(setting, int) and not isinstance(setting, bool):
         return setting
     parts = _SIZE.fullmatch(setting) if isinstance(setting, str) else None

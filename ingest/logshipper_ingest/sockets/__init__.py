@@ -1,1 +1,1 @@
-"""Unix sockets: their files, and who is at the other end."""
+"""Unix sockets: their files, and the identity of peers."""

@@ -1,8 +1,7 @@
-"""Who asks at a Unix socket: user, process, and the scheduler's job that it runs in.
+"""Identity of the peer at a Unix socket: user, process, and the scheduler's job around it.
 
-The kernel says who (SO_PEERCRED) and where (/proc/PID/cgroup). Only what root alone can have made
-counts: a scheduler's cgroups are taken at the places where a user can't make any, so nobody can be
-in another user's job.
+The kernel names the user (SO_PEERCRED) and the cgroups (/proc/PID/cgroup). Only cgroups that root
+alone can create count, at the scheduler's places, so nobody can pose as part of another user's job.
 """
 
 import os
@@ -18,19 +17,18 @@ from typing import NamedTuple
 
 from logshipper.errors import LogshipperError, os_words
 
-_SO_PEERPIDFD = 77  # Linux 6.5; `socket` doesn't name it yet
+_SO_PEERPIDFD = 77  # Linux 6.5; `socket` lacks it
 _PEERCRED = struct.Struct("iII")
 _MAX_FILE_BYTES = 64 << 10
 _MAX_READS = 64
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _STEP = r"step_(?P<step>batch|extern|interactive|[0-9]{1,9}(?:\+[0-9]{1,4})?)"
-# with several slurmd on a host their name is in the path; below the task the job may have made
-# groups of its own
+# several slurmd on a host have their names in the path; the job may create groups below the task
 _V1 = re.compile(
     rf"/slurm(?:_[^/]+)?/uid_(?P<uid>[0-9]{{1,10}})/job_(?P<job>[0-9]{{1,10}})/{_STEP}"
     r"(?:/task_(?P<task>[0-9]{1,9}))?(?:/.*)?"
 )
-# one slice deep, at the root: what systemd delegates to users lies deeper, below user@UID.service
+# one slice deep, at the root: systemd delegates deeper folders to users, below user@UID.service
 _V2 = re.compile(
     r"(?P<folder>/[^/]+\.slice/(?:[^/]+_)?slurmstepd\.scope/"
     rf"(?:job_(?P<job>[0-9]{{1,10}})|s[0-9A-HJKMNP-TV-Z]{{13}})/{_STEP})"  # the latter: from Slurm 26.05 on
@@ -44,12 +42,15 @@ _JOB_VARIABLE = re.compile(r"\0LOGSHIPPER_JOB_ID=([^\0]{1,64})\0")
 
 
 class PeerUnknown(LogshipperError):
-    """Who asks isn't known for certain."""
+    """The peer's identity is not certain."""
 
 
 class SchedulerJob(NamedTuple):
-    """step: `batch`, `extern`, `interactive`, a number, or `N+M` of a heterogeneous job. task: as
-    the scheduler counts it on this node, None where its cgroups don't say."""
+    """A scheduler's job.
+
+    step: `batch`, `extern`, `interactive`, a number, or `N+M` of a heterogeneous job; task: the
+    scheduler's number on this node, None if its cgroups do not show it.
+    """
 
     job_id: str
     step: str
@@ -68,12 +69,12 @@ class Peer(NamedTuple):
 def parse_cgroup(
     text: str, uid: int, job_of_step: Callable[[str, str], str | None] | None = None
 ) -> SchedulerJob | None:
-    """The Slurm job by the text of /proc/PID/cgroup (cgroups(7)), v1, v2 or both, of a process of
-    the user uid. job_of_step: the job's number by the step's cgroup and name, where the path has
-    the job's SLUID instead; without it such a path is nobody's.
+    """Return the Slurm job in the text of /proc/PID/cgroup (cgroups(7)), v1, v2 or both.
 
-    None where there is none, where the path names another user, or where two controllers name two
-    jobs.
+    uid: owner of the process; job_of_step: gives a job's number by the step's cgroup and name, for
+    paths with a SLUID. Without it such a path belongs to no job.
+
+    Returns None without a job, for a path of another user, and if two controllers name two jobs.
     """
     jobs: set[tuple[str, str]] = set()
     tasks: set[int] = set()
@@ -105,8 +106,11 @@ def parse_cgroup(
 
 
 def job_of_step(folder: str, step: str, proc: str = "/proc", cgroups: str = _CGROUPS) -> str | None:
-    """The number of the job that a step's cgroup is of, by the title of root's slurmstepd, which
-    sits in there where root alone can put anything; None where there is none."""
+    """Return the number of the job that owns a step's cgroup; None without one.
+
+    Root's slurmstepd sits in this cgroup and names the job in its title; only root can put
+    processes there.
+    """
     group = f"{folder}/slurm"
     try:
         pids = _text(f"{cgroups}{group}/cgroup.procs").split()[:_MAX_STEPDS]
@@ -118,7 +122,7 @@ def job_of_step(folder: str, step: str, proc: str = "/proc", cgroups: str = _CGR
             owners = _uids(_text(f"{proc}/{pid}/status"))
             is_there = f"0::{group}\n" in _text(
                 f"{proc}/{pid}/cgroup"
-            )  # still: it isn't a later process
+            )  # checked again: not a later process
         except OSError:
             continue
         if title and title["step"] == step and owners == {0} and is_there:
@@ -132,8 +136,10 @@ def _text(path: str) -> str:
 
 
 def credentials(connection: socket.socket) -> tuple[int, int, int]:
-    """pid, uid and gid of who connected, as they were then. pid: 0 where it can't be seen from
-    here."""
+    """Return pid, uid and gid of the peer at the time of its connection.
+
+    pid: 0 if this namespace cannot see the process.
+    """
     pid, uid, gid = _PEERCRED.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
     )
@@ -141,18 +147,18 @@ def credentials(connection: socket.socket) -> tuple[int, int, int]:
 
 
 def identify(connection: socket.socket, seen_ns: int) -> Peer:
-    """Who connected. seen_ns: when it was accepted (CLOCK_BOOTTIME): a process that is younger
-    isn't the one that did.
+    """Identify the peer.
 
-    Raises PeerUnknown where the process is gone, has another user by now, or another process has
-    its number.
+    seen_ns: time of the accept (CLOCK_BOOTTIME); a younger process is not the peer. Raises
+    PeerUnknown if the process has ended, has another user by now, or another process has its
+    number.
     """
     pid, uid, gid = credentials(connection)
     if pid <= 0:
         raise PeerUnknown("the asking process can't be seen from the agent's PID namespace")
     process = _peer_pidfd(connection)
     try:
-        # the folder stays that process's, also when the number is given to another
+        # the folder still belongs to that process if another one gets the number
         folder = os.open(f"/proc/{pid}", _FOLDER_FLAGS)
         try:
             if process >= 0 and _has_ended(process):
@@ -172,9 +178,12 @@ def identify(connection: socket.socket, seen_ns: int) -> Peer:
 
 
 def job_ids_of(pid: int, uid: int, seen_ns: int) -> frozenset[str] | None:
-    """Ids of the jobs that a process of the user uid may be in: the scheduler's, else the one that
-    it says it was started in, which counts among the user's own only. Empty where it is in none;
-    None where that isn't known, or the process is younger than seen_ns (CLOCK_BOOTTIME)."""
+    """Return the ids of the jobs that a process of the user uid may belong to.
+
+    The scheduler's job comes first, else the job that the process claims, among the user's own.
+    Empty for a process without a job; None if unknown, or if the process is younger than seen_ns
+    (CLOCK_BOOTTIME).
+    """
     try:
         folder = os.open(f"/proc/{pid}", _FOLDER_FLAGS)
     except OSError:
@@ -194,7 +203,7 @@ def job_ids_of(pid: int, uid: int, seen_ns: int) -> frozenset[str] | None:
 
 
 def _peer_pidfd(connection: socket.socket) -> int:
-    """A descriptor of the very process that connected; -1 where the kernel can't give one."""
+    """Return a descriptor of the very process that connected; -1 if the kernel has none."""
     try:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError:
@@ -213,7 +222,7 @@ def _read(folder: int, name: str) -> str:
         parts: list[bytes] = []
         while len(parts) < _MAX_READS and (
             part := os.read(fd, _MAX_FILE_BYTES)
-        ):  # /proc gives a page or so at a time
+        ):  # /proc returns about a page per read
             parts.append(part)
         return b"".join(parts).decode("utf-8", "surrogateescape")
     finally:
@@ -229,7 +238,7 @@ def _uids(status: str) -> set[int]:
 
 
 def _started_ns(stat: str) -> int:
-    """When it began (CLOCK_BOOTTIME), rounded down to the clock's tick: field 22 of
+    """Return the start time (CLOCK_BOOTTIME), rounded down to a clock tick: field 22 of
     proc_pid_stat(5)."""
     ticks = int(stat.rpartition(")")[2].split()[19])  # the name before may hold blanks
     return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -245,14 +254,12 @@ class Accounts:
 
     def __init__(self, find: Callable[[int], pwd.struct_passwd] = pwd.getpwuid) -> None:
         self._find = find
-        self._entries: dict[
-            int, tuple[float, str, int]
-        ] = {}  # by uid: until when it counts, name, gid
+        self._entries: dict[int, tuple[float, str, int]] = {}  # by uid: expiry, name, gid
         self._asking: threading.Thread | None = None
 
     def look_up(self, uid: int, gid: int) -> tuple[str, int]:
-        """A user's name and primary group; the uid's digits and gid where the user isn't known, or
-        not in time."""
+        """Return a user's name and primary group; the uid's digits and gid if the lookup fails or
+        takes too long."""
         entry = self._entries.get(uid)
         if entry is None or time.monotonic() > entry[0]:
             if self._asking is None or not self._asking.is_alive():

@@ -1,9 +1,7 @@
-"""A Unix socket's file: made where nobody else can put one in its place; that of a dead agent is
-replaced.
+"""The file of a Unix socket: created where nobody else can replace it; replaces a dead agent's.
 
-Descriptors that somebody passes on are refused where the kernel can (Linux 6.16): else the last one
-who has them closes them, which takes as long as their maker likes, as with a connection that
-lingers.
+The kernel refuses passed descriptors if it can (Linux 6.16). Otherwise the last holder closes them,
+which can take arbitrarily long, as with a lingering connection.
 """
 
 import os
@@ -14,13 +12,15 @@ from logshipper.errors import SpoolError
 from logshipper.private_folder import make_folder
 
 BACKLOG = 1024
-_SO_PASSRIGHTS = 83  # `socket` doesn't name it yet
+_SO_PASSRIGHTS = 83  # missing in `socket`
 
 
 def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
-    """Binds under another name and renames, so that who finds the socket may connect to it; returns
-    its device and inode. A dead agent's socket is replaced. option: that names path. Raises
-    OSError, SpoolError."""
+    """Bind under another name and rename, so that clients find a listening socket only.
+
+    option: the option with the path. Returns device and inode. Replaces a dead agent's socket.
+    Raises OSError, SpoolError.
+    """
     above, name = os.path.split(path)
     make_folder(above, 0o755)
     folder = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -32,7 +32,9 @@ def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
             raise SpoolError(
                 above, "others may write there: they could put a socket in place of the agent's"
             )
-        reached = f"/proc/self/fd/{folder}"  # short, whatever the path: a socket's name has 107 bytes at most
+        reached = (
+            f"/proc/self/fd/{folder}"  # short for any path: a socket's name has at most 107 bytes
+        )
         if not _is_free(f"{reached}/{name}"):
             raise SpoolError(
                 path,
@@ -65,7 +67,7 @@ def _refuse_descriptors(listener: socket.socket) -> None:
 
 
 def _is_free(path: str) -> bool:
-    """Whether there is nothing, or only a socket at which nobody listens any more."""
+    """Return whether the path is free, or holds a socket without a listener."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return False
@@ -92,8 +94,10 @@ def _unlink(name: str, folder: int | None = None) -> None:
 
 
 def unlink_own(path: str, identity: tuple[int, int] | None) -> None:
-    """Removes our socket; one that somebody has put in its place stays. identity: its device and
-    inode."""
+    """Remove our socket, but not a replacement by somebody else.
+
+    identity: its device and inode.
+    """
     try:
         status = os.lstat(path)
         if (status.st_dev, status.st_ino) == identity:

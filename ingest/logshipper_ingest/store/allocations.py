@@ -1,4 +1,4 @@
-"""`allocations.db`: nodes that jobs were given for a time, as other systems report them."""
+"""`allocations.db`: nodes given to jobs for a time, as other systems report them."""
 
 import json
 import os

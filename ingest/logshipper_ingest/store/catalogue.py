@@ -1,12 +1,12 @@
-"""`catalogue.db`: a summary of each job for lists, how it ran (job_history.py) for reports, and
-tombstones of removed ones.
+"""`catalogue.db`: a summary of each job for lists, its history (job_history.py) for reports, and
+tombstones of removed jobs.
 
-The summaries are but a copy of what the jobs' own databases say: where the file is missing or
-damaged it is made again from these (tombstones are lost then). It is brought up to date after a
-job's database and before the spooled capture's directory goes, so that a crash in between leaves
-the directory, and with it the cause to do it again.
+The summaries are copies from the jobs' databases. If the file is missing or damaged, the store
+rebuilds it from these, without the tombstones. An update follows the job's database and precedes
+the removal of the spooled capture's folder, so after a crash in between the folder triggers the
+update again.
 
-Columns behind the summary came later (catalogue_columns.py): a logshipper that doesn't know them may
+Later versions added the columns behind the summary (catalogue_columns.py). An older logshipper may
 write the file, too, and leaves them empty.
 """
 
@@ -42,7 +42,7 @@ from logshipper_ingest.store import catalogue_columns
 __all__ = ["Catalogue", "Tombstone", "make_again", "read_row", "summarise"]
 
 FILE = "catalogue.db"
-UNFINISHED = ".new"  # behind the name of one that is being made
+UNFINISHED = ".new"  # suffix of an unfinished file
 VERSION = 1
 SCHEMA = """
 CREATE TABLE job (
@@ -59,22 +59,21 @@ CREATE TABLE tombstone (
 
 
 class Tombstone(NamedTuple):
-    """What is left of a removed job. attempt: its last one; removed_ns: when it was removed."""
+    """The rest of a removed job. attempt: its last one; removed_ns: time of the removal."""
 
     attempt: int
     removed_ns: int
 
 
 class CatalogueRow(NamedTuple):
-    """A job in the catalogue. history: see job_history.py; None where none is kept."""
+    """A job in the catalogue. history: see job_history.py; None without one."""
 
     summary: JobSummary
     history: str | None = None
 
 
 class Catalogue:
-    """The list of a store's jobs. Raises StoreError. is_damaged: it was found to be so, and must be
-    made again."""
+    """The list of a store's jobs. Raises StoreError. is_damaged: the file needs a rebuild."""
 
     def __init__(
         self, path: str, inode: int, connection: sqlite3.Connection, *, writes: bool = True
@@ -85,7 +84,7 @@ class Catalogue:
         self._inode = inode
         try:
             with self._errors():
-                # else it is read as an earlier logshipper left it
+                # otherwise the table keeps an earlier version's form
                 self._has_columns = catalogue_columns.ready(
                     connection, lambda text: _summary_from_json(text, path), writes=writes
                 )
@@ -95,8 +94,8 @@ class Catalogue:
 
     @classmethod
     def open(cls, path: str, *, wal: bool) -> "Catalogue":
-        """For writing. Raises DamagedError where it is missing, or has to be made again."""
-        # looked at first: what is put into its place from now on is seen to be another one
+        """Open the file for writing. Raises DamagedError if it is missing or needs a rebuild."""
+        # checked first, to notice a later replacement
         inode = _inode_of(path)
         return cls(path, inode, open_writer(path, SCHEMA, VERSION, wal=wal, create=False))
 
@@ -107,14 +106,14 @@ class Catalogue:
 
     @classmethod
     def in_memory(cls) -> "Catalogue":
-        """For a store whose catalogue is missing and can't be made, or not now."""
+        """Open a substitute for a missing catalogue that cannot be rebuilt now."""
         return cls("catalogue in memory", 0, open_writer(":memory:", SCHEMA, VERSION, wal=False))
 
     def close(self) -> None:
         self._connection.close()
 
     def is_in_place(self) -> bool:
-        """Whether the file that is open is still the one at its path."""
+        """Return whether the open file is still the one at its path."""
         return self._inode == _inode_of(self.path)
 
     @property
@@ -172,7 +171,7 @@ class Catalogue:
             return self.jobs(now_ns)
         conditions = {
             "WHERE job_id = ?": [name],
-            # the ids that begin with it; of some thousands nobody wants to know
+            # ids with this beginning; more than some thousands help nobody
             "WHERE job_id >= ? AND job_id < ? LIMIT 1000": [name, f"{name}\U0010ffff"],
             "WHERE job_id IN (?, ?, ?)": [f"{origin}-{name}" for origin in _ORIGINS],
             "WHERE name = ? ORDER BY started_ns DESC, job_id LIMIT 1": [name],
@@ -186,7 +185,7 @@ class Catalogue:
         return sorted(jobs, key=lambda job: (-job.started_ns, job.job_id))
 
     def states(self, now_ns: int) -> Counter[str]:
-        """How many jobs there are in each state."""
+        """Count the jobs in each state."""
         if not self._has_columns:
             return Counter(job.state for job in self.jobs(now_ns))
         with self._errors():
@@ -202,14 +201,14 @@ class Catalogue:
             self._connection.execute(catalogue_columns.PUT, _values(row))
 
     def put_all(self, rows: Sequence[CatalogueRow]) -> None:
-        """All of them, or none; what is there already isn't written again."""
+        """Write all rows, or none; skips unchanged ones."""
         with self._errors(), transaction(self._connection):
             self._connection.executemany(catalogue_columns.PUT, map(_values, rows))
 
     # ---- how jobs ran
 
     def histories(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Of those of these jobs that have one."""
+        """Return the histories of these jobs, where the catalogue has one."""
         if not self._has_columns:
             return {}
         marks = ", ".join("?" * len(job_ids))
@@ -218,7 +217,7 @@ class Catalogue:
             return dict(self._connection.execute(query, job_ids).fetchall())
 
     def add_histories(self, rows: Sequence[CatalogueRow]) -> None:
-        """Of jobs that have none, as long as their summaries are these."""
+        """Add histories to jobs without one, if their summaries are unchanged."""
         values = [(row.history, row.summary.job_id, _summary_to_json(row.summary)) for row in rows]
         with self._errors(), transaction(self._connection):
             self._connection.executemany(
@@ -242,9 +241,11 @@ class Catalogue:
             )
 
     def forget(self, job_id: str) -> None:
-        """Nothing of its summary stands in the file then. It is the last one to know a job that is
-        removed, so whoever is killed before that finds the job, without its words, and removes it
-        again."""
+        """Delete a job's row, and overwrite it in the file.
+
+        Removal calls this last, so an interrupted removal finds the job, without its text, and
+        repeats.
+        """
         with self._errors():
             texts = self._texts("WHERE job_id = ?", job_id)
             if texts:
@@ -254,7 +255,7 @@ class Catalogue:
             self._connection.execute("DELETE FROM job WHERE job_id = ?", (job_id,))
 
     def replace(self, row: CatalogueRow) -> None:
-        """Nothing of the one before stands in the file then."""
+        """Replace a job's row, and overwrite the old one in the file."""
         with self._errors():
             self.put(*row)
             rewrite_wholly(self._connection, self.path)
@@ -275,7 +276,7 @@ class Catalogue:
             return {job_id for (job_id,) in self._connection.execute("SELECT job_id FROM job")}
 
     def rebuild(self, jobs_folder: str) -> list[str]:
-        """Enters all jobs that have a database; returns what couldn't be read, a sentence each."""
+        """Enter all jobs with a database; return the faults, a sentence each."""
         problems = []
         for name in sorted(os.listdir(jobs_folder)) if os.path.isdir(jobs_folder) else []:
             job_id, ending = os.path.splitext(name)
@@ -294,8 +295,10 @@ class Catalogue:
 
 
 def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, list[str]]:
-    """A catalogue where there is none, or in the place of a damaged one, which is moved aside; and
-    what couldn't be read. It is put into place whole. The caller holds the store's lock."""
+    """Create a catalogue, or replace a damaged one, which moves aside; also return the faults.
+
+    The new file replaces the old one in one step. The caller holds the store's lock.
+    """
     new_path = f"{path}{UNFINISHED}"
     remove_database(new_path)
     connection = open_writer(new_path, SCHEMA, VERSION, wal=wal)
@@ -312,7 +315,7 @@ def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, li
 
 
 def _inode_of(path: str) -> int:
-    """-1 where there is no file."""
+    """Return a file's inode; -1 without a file."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -320,8 +323,8 @@ def _inode_of(path: str) -> int:
 
 
 def read_row(path: str, job_id: str) -> CatalogueRow | None:
-    """From a job's database; None where no capture is in it yet. Raises StoreError."""
-    from logshipper_ingest.store.job_db import VERSION as JOB_VERSION  # late: lists don't need it
+    """Build the row from a job's database; None before its first capture. Raises StoreError."""
+    from logshipper_ingest.store.job_db import VERSION as JOB_VERSION  # late: lists do not need it
     from logshipper_ingest.store.job_db import catalogue_row, read_captures
 
     connection = open_reader(path, JOB_VERSION)
@@ -332,7 +335,7 @@ def read_row(path: str, job_id: str) -> CatalogueRow | None:
         connection.close()
 
 
-_ORIGINS = ("qcg", "balsam", "xt")  # of imported jobs, which may be named without them
+_ORIGINS = ("qcg", "balsam", "xt")  # of imported jobs; names may omit them
 _NEEDED = frozenset(field.name for field in fields(JobSummary) if field.default is MISSING)
 _DEFAULTS = {
     field.name: field.default for field in fields(JobSummary) if field.default is not MISSING
@@ -347,7 +350,7 @@ def _values(row: CatalogueRow) -> tuple[str, int, str, str, str, str | None]:
 
 
 def _summary_to_json(summary: JobSummary) -> str:
-    """Without what is as by default, which most are: lists are read the faster."""
+    """Encode a summary without default values, so that lists load fast."""
     return json.dumps(
         {
             name: value

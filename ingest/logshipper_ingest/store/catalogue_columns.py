@@ -1,7 +1,7 @@
-"""Columns of the catalogue that came later, and what keeps them right: a logshipper that doesn't know
-them replaces rows, or updates their summaries, and so leaves them NULL. Whoever opens the catalogue
-for writing next fills in what a summary says; a history (job_history.py) is added when somebody reads
-one.
+"""Later columns of the catalogue. An older logshipper leaves them NULL when it replaces or updates
+rows.
+
+The next writer fills in the parts of the summary; readers of a history (job_history.py) add it.
 """
 
 import sqlite3
@@ -29,11 +29,13 @@ SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS
 def ready(
     connection: sqlite3.Connection, summary_of: Callable[[str], JobSummary], *, writes: bool
 ) -> bool:
-    """Whether all rows have name and state; writes: makes it so. summary_of: of a row's text.
-    Raises SQLite's own errors."""
+    """Return whether all rows have name and state.
+
+    writes: fills them in; summary_of: parses a row's text. Raises SQLite's errors.
+    """
     if writes and not _has_trigger(connection):
         with transaction(connection):
-            if not _has_trigger(connection):  # nobody else was quicker
+            if not _has_trigger(connection):  # no other process was faster
                 for statement in _STATEMENTS:
                     connection.execute(statement)
     if not _has_trigger(connection):

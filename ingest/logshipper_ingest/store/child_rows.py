@@ -1,4 +1,4 @@
-"""Reads a job's children out of its database, by the page: there may be a million of them."""
+"""Reads a job's children from its database in pages: there may be a million."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from typing import Any
 from logshipper_ingest.model.job import Child, ChildChange
 from logshipper_ingest.sqlite_file import damaged
 
-OWN_DETAILS = "import"  # among a job's details: what importing itself keeps there
+OWN_DETAILS = "import"  # the importer's own data among a job's details
 _PAGE = 1000
 _NO_END_NS = (1 << 63) - 1  # later than any change
 _CHILDREN = """
@@ -25,8 +25,10 @@ Fetch = Callable[..., list[tuple[Any, ...]]]  # Any: columns, as the schema has 
 
 
 def read_children(fetch: Fetch, path: str) -> Iterator[Child]:
-    """In order of their iterations. fetch: queries the database; path: of it, for the error where
-    it is damaged."""
+    """Yield children in order of their iterations.
+
+    fetch: queries the database; path: names it in errors.
+    """
     last = (-_NO_END_NS, 0)
     while has_children(fetch):
         page = fetch(_CHILDREN, *last, _PAGE)
@@ -42,7 +44,7 @@ def read_children(fetch: Fetch, path: str) -> Iterator[Child]:
 def read_child_changes(
     fetch: Fetch, *, newest_first: bool, begin_ns: int, end_ns: int
 ) -> Iterator[ChildChange]:
-    """In order of time, or newest first. begin_ns, end_ns: as readers have it."""
+    """Yield changes in order of time, or newest first. begin_ns, end_ns: as for all readers."""
     end_ns = end_ns or _NO_END_NS
     query = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
     after, last_ns = ((end_ns, -1), begin_ns) if newest_first else ((begin_ns, -1), end_ns)

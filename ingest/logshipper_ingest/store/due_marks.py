@@ -1,6 +1,8 @@
-"""Tags and notes of imported jobs on their way to the reader's own: noted before their job's
-database says that they were given, so that whoever is stopped in between leaves them to the next
-import."""
+"""Tags and notes of imported jobs on their way to the reader's own.
+
+The file records them before the job's database marks them as delivered, so the next import
+completes an interrupted one.
+"""
 
 import json
 import os
@@ -17,7 +19,7 @@ FILE = "importing.marks"
 
 
 class DueMarks(NamedTuple):
-    """What a job's system changed since it was last imported. note: None where it didn't change."""
+    """Changes of a job's marks in its system since the last import. note: None if unchanged."""
 
     job_id: str
     tags: dict[str, str]
@@ -28,8 +30,10 @@ Mark: TypeAlias = Callable[[Sequence[DueMarks]], None]
 
 
 class MarksOnTheirWay:
-    """root: the store's folder; mark: brings them there, the same ones twice as well as once.
-    Raises StoreError."""
+    """Marks to deliver.
+
+    root: the store's folder; mark: delivers them, and tolerates repeats. Raises StoreError.
+    """
 
     def __init__(self, root: str, mark: Mark) -> None:
         self._path = os.path.join(root, FILE)
@@ -39,18 +43,18 @@ class MarksOnTheirWay:
         self.deliver()
 
     def _read_due(self) -> list[DueMarks]:
-        """Marks that a stopped import left in the file; a last line that isn't whole is of a job
-        that isn't, either."""
+        """Return marks that an interrupted import left; an incomplete last line belongs to an
+        incomplete job."""
         try:
             with open(self._path, encoding="ascii") as file:
                 return [DueMarks(*json.loads(line)) for line in file if line.endswith("\n")]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError):
-            return []  # nobody's but ours, so this can't be fixed: it goes when it is delivered
+            return []  # the file is ours alone, so this is beyond repair: delivery removes it
 
     def add(self, marks: DueMarks, *, note: bool) -> None:
-        """note: its job may be stored before they are delivered."""
+        """Add marks. note: the job may reach the store before their delivery."""
         self._due.append(marks)
         if note:
             self._has_file = True

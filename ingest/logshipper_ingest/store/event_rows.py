@@ -1,5 +1,4 @@
-"""Events of a job's database in order of time, read by the page: of a job with millions of them
-only ids are kept."""
+"""Reads events of a job's database in order of time, in pages; keeps only ids in memory."""
 
 import json
 from array import array
@@ -10,7 +9,7 @@ from logshipper_ingest.model.job import JobEvent, JobEventFilter
 from logshipper_ingest.sqlite_file import damaged
 
 _PAGE = 500
-_MOST_NAMES = 20  # that the database looks for
+_MOST_NAMES = 20  # names in a query
 
 
 def read_stored_events(
@@ -19,8 +18,10 @@ def read_stored_events(
     attempts: Mapping[int, int],
     event_filter: JobEventFilter,
 ) -> Iterator[JobEvent]:
-    """fetch: a query's rows; attempts: of the captures that are looked at, by their numbers. Raises
-    StoreError."""
+    """Yield the selected events.
+
+    fetch: runs a query; attempts: by the numbers of the selected captures. Raises StoreError.
+    """
     where, values = _where(event_filter)
     direction = "DESC" if event_filter.newest_first else "ASC"
     order = f"ORDER BY time_ns {direction}, id {direction}"
@@ -40,7 +41,7 @@ def read_stored_events(
 
 
 def _where(event_filter: JobEventFilter) -> tuple[str, list[object]]:
-    """What the database leaves out itself. Of names it only sees whether they stand anywhere in an
+    """Return the database's part of the filter. For names it tests only if the text occurs in an
     event."""
     conditions: list[str] = []
     values: list[object] = []

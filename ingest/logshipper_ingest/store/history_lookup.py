@@ -14,8 +14,11 @@ _PAGE = 500
 
 
 class HistoryLookup:
-    """jobs: in the order in which they are asked for; fetch: the texts of those that have one, by
-    the jobs' ids; open_reader: opens a job that has none."""
+    """Looks up jobs' histories.
+
+    jobs: in the order of use; fetch: the histories in the catalogue, by job id; open_reader: opens
+    a job without one.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""A job's database as importers write it: besides what captures have, tables of the job's children.
+"""Writes an imported job's database, which also has tables of the job's children.
 
-What is written again changes nothing: a job is one capture, whose `folder` is the job's key;
-changes of states are told apart by time and state, children by their names. All of one call is one
-transaction, and the importer's place in its files is a part of it.
+Repeats change nothing: a job is one capture, whose `folder` is the job's key; time and state
+identify changes of state, and names children. Each call is one transaction, and includes the
+importer's position in its files.
 """
 
 import json
@@ -61,8 +61,11 @@ _BATCH = 1000
 
 
 def key_of(path: str) -> str:
-    """The key of the imported job in a database, or the folder of a captured job's first capture;
-    "" where there is none. Raises StoreError."""
+    """Return the key of an imported job, or the folder of a captured job's first capture; ""
+    without one.
+
+    Raises StoreError.
+    """
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):
@@ -78,7 +81,7 @@ class ImportedJobWriter(JobWriter):
     def __init__(self, path: str, *, wal: bool, synced: bool) -> None:
         super().__init__(path, wal=wal, synced=synced)
         self._becomes_wal = wal and not synced
-        if synced and wal:  # what a power cut takes is imported again: its source is still there
+        if synced and wal:  # after a power cut the import repeats: its source still exists
             self._connection.execute("PRAGMA synchronous=NORMAL")
         self._has_children: bool | None = None
 
@@ -91,7 +94,7 @@ class ImportedJobWriter(JobWriter):
             super().close()
 
     def enter(self, key: str, account: CaptureAccount) -> CaptureRow:
-        """The job's capture, entered where it is new; within `writing`."""
+        """Return the job's capture, and create it if it is new; within `writing`."""
         return self.capture(key) or self._add_capture(key, Source(1, "", 0), account)
 
     def changes(self, capture: int) -> list[ImportedChange]:
@@ -171,7 +174,7 @@ class ImportedJobWriter(JobWriter):
     # ---- children
 
     def _put_children(self, origin: str, children: Iterable[ImportedChild]) -> int:
-        """How many there are then."""
+        """Store children; return their number."""
         remaining_children = iter(children)
         while batch := list(islice(remaining_children, _BATCH)):
             if not self._tells_of_children():
@@ -196,7 +199,7 @@ class ImportedJobWriter(JobWriter):
         for child in children:
             row = self._connection.execute(_PUT_CHILD, _child_row(origin, child)).fetchone()
             if row is None:
-                continue  # it is known, or what is known is exact and this isn't
+                continue  # known, or the known time is exact and this one is not
             self._connection.execute("DELETE FROM child_change WHERE child = ?", row)
             changes[row[0]] = _change_rows(origin, row[0], child.changes)
         self._connection.executemany(
@@ -206,7 +209,7 @@ class ImportedJobWriter(JobWriter):
         )
 
     def _child_counts(self) -> tuple[int, int]:
-        """How many are over, and how many of these without success."""
+        """Count the ended children, and the failed ones among these."""
         rows = self._connection.execute(
             "SELECT state, count(*) FROM child GROUP BY state"
         ).fetchall()
@@ -217,8 +220,11 @@ class ImportedJobWriter(JobWriter):
     def _begin_with_children(
         self, account: CaptureAccount, changes: Sequence[tuple[int, Json]]
     ) -> None:
-        """A job whose own history says nothing of running began with its first child; one without
-        any runs on."""
+        """Set the begin of a job whose own history does not report running to its first child's
+        begin.
+
+        A job without children stays running.
+        """
         if any(event["to"] == RUNNING for _, event in changes):
             return
         first_ns = self._connection.execute(

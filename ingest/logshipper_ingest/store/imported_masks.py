@@ -1,4 +1,4 @@
-"""Masks secrets by their shape in what importers give. Pure."""
+"""Masks secrets by their shape in imported texts. Pure."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,11 +1,11 @@
-"""Ingests captures' segments from the spool into the jobs' databases: exactly once, whatever dies
-when.
+"""Ingests captures' segments from the spool into the jobs' databases, exactly once, even if
+processes die.
 
-For each batch of frames: one transaction with the lines and the position in the segments; then
-segments that are wholly ingested are removed; after the job's last batch its summary goes into the
-catalogue; then the directories of captures that are over are removed. Whoever is killed in between
-leaves what the next one needs to go on from there. One capture that can't be ingested (damaged,
-newer, another user's) never holds up the others: it is reported.
+Each batch of frames takes one transaction with the lines and the position in the segments. Then the
+intake removes completely ingested segments. After the job's last batch it updates the catalogue,
+then removes the folders of ended captures. After a crash the next run continues from the stored
+state. A capture that it cannot ingest (damaged, newer, another user's) never delays the others; the
+intake reports it.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow
 from logshipper_ingest.store.job_db import CaptureRow, JobWriter
 
 BATCH_BYTES = 4 << 20
-MAX_PROBLEMS = 100  # that one run reports
+MAX_PROBLEMS = 100  # reported by one run
 _LOCK_POLL_SECS = 0.02
 
 Progress = Callable[[int, int], None]
@@ -43,7 +43,7 @@ class SpooledCapture(NamedTuple):
     folder: str
     job_id: str
     life: Life
-    size: int  # bytes of segments that aren't ingested; one that is partly ingested counts whole
+    size: int  # bytes of segments not yet ingested; a partly ingested one counts whole
 
 
 class _Pending(NamedTuple):
@@ -53,7 +53,7 @@ class _Pending(NamedTuple):
     identity: Identity
     life: Life
     size: int
-    signature: object  # of the spool, before anything was read
+    signature: object  # state of the spool before the first read
 
 
 class _Result(NamedTuple):
@@ -62,7 +62,7 @@ class _Result(NamedTuple):
 
 
 class _Run:
-    """What one run has to keep to, and what came of it."""
+    """Limits and results of one run."""
 
     def __init__(self, deadline: float, progress: Progress | None) -> None:
         self.deadline = deadline
@@ -82,8 +82,11 @@ class _Run:
 
 
 class Intake:
-    """Ingests one store's spool. owner: user id whose captures are ingested; wal: see sqlite_file;
-    ended: is called with each job that is over, when all of it that is spooled is ingested."""
+    """Ingests one store's spool.
+
+    owner: user id whose captures it ingests; wal: see sqlite_file; ended: called with each ended
+    job after its last spooled data.
+    """
 
     def __init__(
         self,
@@ -106,8 +109,10 @@ class Intake:
         ] = {}  # nothing to do until the signature changes
 
     def run(self, deadline: float, job_id: str | None, progress: Progress | None) -> IngestOutcome:
-        """Ingests what is spooled, of one job or of all, at least a batch. deadline: by
-        time.monotonic(). The caller holds the store's lock."""
+        """Ingest the spool of one job or of all, at least a batch.
+
+        deadline: by time.monotonic(). The caller holds the store's lock.
+        """
         run = _Run(deadline, progress)
         spool_fd = _open_spool(self._spool)
         if spool_fd is None:
@@ -130,7 +135,7 @@ class Intake:
         return IngestOutcome(run.complete, problems)
 
     def spooled(self) -> list[SpooledCapture]:
-        """What is in the spool, sizes as if nothing of it were ingested."""
+        """List the spooled captures, with sizes as if none were ingested."""
         captures = []
         for folder in self._folders():
             identity = _identity_of(folder)
@@ -149,8 +154,8 @@ class Intake:
     # ---- a job that is to go; the caller holds the store's lock
 
     def check_idle(self, job_id: str) -> int:
-        """The last attempt of the job in the spool, 0 where there is none. Raises StoreError where
-        one is alive."""
+        """Return the last attempt of the job in the spool, 0 without one. Raises StoreError for a
+        running one."""
         last = 0
         for folder, identity in self._folders_of(job_id):
             if folder.life() is not Life.DEAD:
@@ -168,7 +173,7 @@ class Intake:
             raise StoreError(self._spool, f"can't be written: {os_words(error)}") from None
 
     def drop(self, job_id: str) -> None:
-        """Removes what is spooled of the job."""
+        """Remove the job's spooled data."""
         for folder, _ in self._folders_of(job_id):
             try:
                 while not folder.remove():
@@ -177,8 +182,8 @@ class Intake:
                 raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
 
     def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> PurgeResult:
-        """Overwrites the job's lines that have a pattern, in what is spooled. The caller holds the
-        store's lock."""
+        """Overwrite the job's spooled lines that match a pattern. The caller holds the store's
+        lock."""
         purges = [
             purge_capture(folder, pattern, dry_run=dry_run)
             for folder, _ in self._folders_of(job_id)
@@ -194,8 +199,7 @@ class Intake:
                 yield folder, identity
 
     def _folders(self) -> Iterator[CaptureFolder]:
-        """The captures' directories that can be opened, each open until the next one is asked
-        for."""
+        """Yield the captures' folders that can be opened; each stays open until the next."""
         spool_fd = _open_spool(self._spool)
         if spool_fd is None:
             return
@@ -210,7 +214,7 @@ class Intake:
         finally:
             os.close(spool_fd)
 
-    # ---- what there is to do
+    # ---- pending work
 
     def _look(self, spool_fd: int, job_id: str | None, run: _Run) -> dict[str, list[_Pending]]:
         """Captures with something new, by job."""
@@ -292,7 +296,7 @@ class Intake:
             raise
 
     def _attempt(self, pending: _Pending, spool_fd: int) -> int | None:
-        """The attempt that a capture is; None where it is a late part of a job that was removed."""
+        """Return the attempt of a capture; None for a late part of a removed job."""
         attempt = pending.identity.attempt
         stone = self._catalogue.tombstone(pending.identity.job_id)
         if stone is None or attempt > stone.attempt:
@@ -391,7 +395,7 @@ def _enter(job: JobWriter, folder: CaptureFolder, identity: Identity, attempt: i
 
 
 def _identity_of(folder: CaptureFolder) -> Identity | None:
-    """Whose capture it is; None where that isn't known."""
+    """Return the identity of a capture; None if unknown."""
     try:
         return folder.identity(complete=True)
     except LogshipperError:
@@ -413,7 +417,7 @@ def _open_spool(path: str) -> int | None:
 
 @contextmanager
 def _reported(run: _Run) -> Iterator[None]:
-    """What goes wrong with one capture or job is a problem of the run, and the others go on."""
+    """Turn a fault of one capture or job into a problem of the run; the others continue."""
     try:
         yield
     except LogshipperError as error:
@@ -423,9 +427,7 @@ def _reported(run: _Run) -> Iterator[None]:
         run.complete = False
         where = error.filename if isinstance(error.filename, str) else "the spool"
         run.problems.append(f"{where}: {os_words(error)}")
-    except (
-        Exception
-    ) as error:  # a capture is hostile input: what it may bring out here must not stop the others
+    except Exception as error:  # captures are untrusted: no error of one may stop the others
         run.complete = False
         run.problems.append(f"ingesting failed, by a fault of logshipper's own: {error!r}")
 

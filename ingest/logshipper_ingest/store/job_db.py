@@ -1,9 +1,8 @@
-"""A job's database, `jobs/<job id>.db`, as it is written: one row per block of lines, record, event
-and capture.
+"""Writes a job's database, `jobs/<job id>.db`: one row per block of lines, record, event and
+capture.
 
-A capture's row holds what is known of it and how far its segments are ingested. Both change in one
-transaction with the lines themselves, so that a crash between any two steps neither loses nor
-doubles a line.
+A capture's row holds its account and the position in its segments. Both change in one transaction
+with the lines, so that a crash between any two steps neither loses nor doubles a line.
 """
 
 import json
@@ -77,7 +76,7 @@ CREATE TABLE status (
     PRIMARY KEY (capture, stream)
 )"""
 PLAIN, ZLIB, ZSTD = 0, 1, 2  # codecs of a block's text; zlib's was written by earlier versions
-_ZSTD_LEVEL = 1  # of log lines, higher ones save nothing, and take longer
+_ZSTD_LEVEL = 1  # higher levels take longer and save nothing on log lines
 
 
 class CaptureRow(NamedTuple):
@@ -88,15 +87,14 @@ class CaptureRow(NamedTuple):
     attempt: int
     step: str
     task: int
-    position: SpoolPosition  # in its segments, where to go on
+    position: SpoolPosition  # next position in its segments
     done: bool  # all of it is ingested
     account: CaptureAccount
     axis: XAxis
 
 
 class JobWriter:
-    """Writes a job's database. One writer at a time: the store's lock sees to it. Raises
-    StoreError."""
+    """Writes a job's database. The store's lock ensures a single writer. Raises StoreError."""
 
     def __init__(self, path: str, *, wal: bool, synced: bool = True) -> None:
         self.path = path
@@ -111,7 +109,7 @@ class JobWriter:
         self._connection.close()
 
     def _upgrade(self) -> None:
-        """A file of an earlier logshipper gets what was added since."""
+        """Add later tables and columns to the file of an earlier version."""
         with store_errors(self.path):
             if not has_origins(self._connection):
                 column = "origin TEXT NOT NULL DEFAULT ''"
@@ -122,13 +120,13 @@ class JobWriter:
             return read_captures(self._connection, self.path)
 
     def catalogue_row(self, job_id: str) -> CatalogueRow | None:
-        """What the catalogue has of the job; None where no capture is in it yet."""
+        """Return the job's row for the catalogue; None before its first capture."""
         with store_errors(self.path):
             captures = read_captures(self._connection, self.path)
             return catalogue_row(job_id, self._connection, self.path, captures)
 
     def capture(self, folder: str) -> CaptureRow | None:
-        """The capture of this folder of the spool, None where it isn't known yet."""
+        """Return the capture of a folder of the spool, None for a new one."""
         with store_errors(self.path):
             return next(iter(read_captures(self._connection, self.path, folder)), None)
 
@@ -216,20 +214,22 @@ class JobWriter:
 
 
 def has_origins(connection: sqlite3.Connection) -> bool:
-    """Whether records have their origins: those of earlier versions were JSON, all of them. Raises
-    SQLite's own errors."""
+    """Return whether records have origins; in earlier versions, all were JSON.
+
+    Raises SQLite's errors.
+    """
     query = "SELECT 1 FROM pragma_table_info('record') WHERE name = 'origin'"
     return connection.execute(query).fetchone() is not None
 
 
 def packed_text(text: bytes) -> tuple[int, bytes]:
-    """A block's codec, and its text as it stands in the database."""
+    """Return a block's codec and its stored text."""
     packed = bytes(cramjam.zstd.compress(text, _ZSTD_LEVEL))
     return (ZSTD, packed) if len(packed) < len(text) else (PLAIN, text)
 
 
 def unpacked_text(codec: int, stored: bytes, path: str) -> bytes:
-    """A block's text. Raises StoreError where it is damaged; path: of the database."""
+    """Return a block's text. Raises StoreError for damage; path: of the database."""
     try:
         if codec == ZSTD:
             return bytes(cramjam.zstd.decompress(stored))
@@ -241,8 +241,8 @@ def unpacked_text(codec: int, stored: bytes, path: str) -> bytes:
 def catalogue_row(
     job_id: str, connection: sqlite3.Connection, path: str, captures: Sequence[CaptureRow]
 ) -> CatalogueRow | None:
-    """What the catalogue has of a job; None where there are no captures. Raises StoreError and
-    SQLite's own errors."""
+    """Build the job's row for the catalogue; None without captures. Raises StoreError and SQLite's
+    errors."""
     summary = summarise(job_id, captures)
     if summary is None or any(row.account.state in OPEN_STATES for row in captures):
         return None if summary is None else CatalogueRow(summary)

@@ -1,8 +1,8 @@
-"""How a job that is over ran: its captures and the changes of its state, kept in the catalogue so
-that reports on many jobs needn't open each one's database.
+"""History of an ended job: its captures and changes of state, in the catalogue for reports on many
+jobs.
 
-A copy of what that database says. There is none of jobs that aren't over, that have children or
-whose history is long: these are opened.
+It is a copy from the job's database. Running jobs, jobs with children and jobs with long histories
+have none: reports open their databases.
 """
 
 import json
@@ -22,7 +22,7 @@ from logshipper_ingest.model.job import (
 )
 
 EVENTS = (*HISTORY, JOB_ENDED)  # the events that are kept
-DETAILS = ("allocation", "run_secs")  # likewise of what an imported job's own system says
+DETAILS = ("allocation", "run_secs")  # details of an imported job's own system
 MAX_BYTES = 16_384
 _COLUMNS = (
     "capture", "attempt", "step", "task", "host", "state", "exit_code", "signal", "started_ns", "ended_ns", "reason",
@@ -36,7 +36,8 @@ def packed_history(
     events: Iterable[JobEvent],
     details: Json,
 ) -> str | None:
-    """As it stands in the catalogue; None where none is kept. events: those of EVENTS, in order."""
+    """Encode a history for the catalogue; None for jobs without one. events: those of EVENTS, in
+    order."""
     if summary.children or any(capture.state in OPEN_STATES for capture in captures):
         return None
     kept_details = {name: details[name] for name in DETAILS if name in details}
@@ -46,8 +47,8 @@ def packed_history(
 
 
 class JobHistory:
-    """A job as reports on runs read it: the part of `Reader` that they need. Raises ValueError for
-    what packed_history hasn't made."""
+    """A job for reports on runs, with a part of `Reader`. Raises ValueError for texts that
+    packed_history did not make."""
 
     def __init__(self, summary: JobSummary, text: str) -> None:
         self.summary = summary
@@ -68,22 +69,22 @@ class JobHistory:
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """Of EVENTS."""
+        """Yield events of EVENTS."""
         event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
         return event_filter.merge((), self._events)
 
     def details(self) -> Json:
-        """Of DETAILS."""
+        """Return details of DETAILS."""
         return self._details
 
     def children(self) -> Iterator[Child]:
-        """None: of a job with children there is no history."""
+        """Return nothing: jobs with children have no history."""
         return iter(())
 
     def child_changes(
         self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
     ) -> Iterator[ChildChange]:
-        """Likewise."""
+        """Return nothing, as `children`."""
         return iter(())
 
     def texts(self) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Ingests what importers give into a store: exactly once, however often it is imported.
+"""Imports jobs into a store, exactly once over any number of imports.
 
-A job goes on where the last import left it: its history is what is known of it in all, and its
-state the last one.
+A job continues from its last import: its history has all known changes, and its state is the last
+one.
 """
 
 import hashlib
@@ -33,27 +33,29 @@ from logshipper_ingest.store.imported_masks import without_secrets
 from logshipper_ingest.store.job_db import CaptureRow
 from logshipper_ingest.store.new_databases import NewDatabases
 
-MAX_KEY_SETS = 256  # of a job's records, whose numbers are kept
+MAX_KEY_SETS = 256  # of a job's records, with kept numbers
 _LOG_STEP_BYTES = 64 << 10
 _MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed in one moment
 
 
 class ImportOutcome(NamedTuple):
-    """What became of a job."""
+    """Result of importing a job."""
 
     job_id: str
-    is_new: bool = False  # it wasn't in the store
-    was_removed: bool = False  # it is left out, as somebody removed it
-    log_differs: bool = False  # the log isn't the one that was imported before, and is left out
+    is_new: bool = False  # the store did not have it
+    was_removed: bool = False  # omitted, because the user removed it
+    log_differs: bool = False  # omitted, because the log differs from the imported one
 
 
 class _AnotherLog(Exception):
-    """A job's log isn't the one that was imported before."""
+    """A job's log differs from the imported one."""
 
 
 class JobImports:
-    """Writes imported jobs into a store whose lock is held. mark: is given what changed of their
-    tags and notes; again: also jobs that were removed from the store."""
+    """Writes imported jobs into a store whose lock the caller holds.
+
+    mark: gets changes of tags and notes; again: includes jobs that the user removed.
+    """
 
     def __init__(
         self, root: str, catalogue: Catalogue, *, mark: Mark, wal: bool, again: bool = False
@@ -67,8 +69,7 @@ class JobImports:
         self._rows: dict[str, CatalogueRow] = {}
 
     def position_of(self, job: ImportedJob) -> Json:
-        """How far its files were ingested, as `ImportedJob.position` had it the last time; nothing
-        of a new job."""
+        """Return the job's last `ImportedJob.position`; empty for a new job."""
         place = self._place(job)
         if not place.exists:
             return {}
@@ -96,7 +97,7 @@ class JobImports:
         return ImportOutcome(job_id, is_new=is_new, log_differs=log_differs)
 
     def _write(self, job: ImportedJob, job_id: str, path: str, *, is_new: bool) -> bool:
-        """Whether the log is another one."""
+        """Write a job; return whether its log has changed."""
         job = without_secrets(job)
         with (
             closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer,
@@ -115,7 +116,7 @@ class JobImports:
         return log_differs
 
     def flush(self) -> None:
-        """Brings what was ingested to its place, and into the lists."""
+        """Publish new databases and update the lists."""
         self._marks.deliver()
         fault_point("imports_marked")
         self._new.publish()
@@ -126,7 +127,7 @@ class JobImports:
         self._new.close()
 
     def _place(self, job: ImportedJob) -> "_Place":
-        """The first of the job's ids that isn't another job's."""
+        """Choose the first of the job's ids that no other job has."""
         for job_id in (
             *job.ids,
             f"{job.ids[-1][:50]}-{hashlib.sha256(job.key.encode()).hexdigest()[:10]}",
@@ -145,7 +146,7 @@ class JobImports:
 
 
 class _Place(NamedTuple):
-    """Where a job is."""
+    """A job's place in the store."""
 
     job_id: str
     path: str
@@ -224,7 +225,7 @@ def _import_facts(account: CaptureAccount) -> Json:
 
 
 def _take_history(account: CaptureAccount, origin: str, changes: Sequence[ImportedChange]) -> None:
-    """State, begin, end and restarts, out of all changes that are known."""
+    """Derive state, begin, end and restarts from all known changes."""
     if not changes:
         account.state = (
             "QUEUED" if account.state == RUNNING and not account.started_ns else account.state
@@ -250,8 +251,7 @@ def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Import
 def merge_changes(
     stored: Sequence[ImportedChange], incoming: Sequence[ImportedChange]
 ) -> list[ImportedChange]:
-    """All changes, each once, in order of time; those whose time is inexact give way to exact
-    ones."""
+    """Merge changes in order of time, each once; exact times replace inexact ones."""
     by_time: dict[tuple[int, str], ImportedChange] = {}
     for change in (*stored, *incoming):
         duplicate = by_time.get((change.time_ns, change.to))
@@ -313,10 +313,12 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
 
 
 def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]:
-    """A console's bytes, rendered as a capture of them would be: also what was ingested before is
-    fed, so that modes, fences and numbers of records are those of the whole. time_ns: of what is
-    new, but never before what came earlier. Raises _AnotherLog where what was ingested before isn't
-    what it was."""
+    """Render a console as a capture of it.
+
+    Ingested bytes pass through as well, so that modes, fences and record numbers continue. time_ns:
+    of new lines, but never before earlier ones. Raises _AnotherLog if the ingested bytes have
+    changed.
+    """
     if job.log == ():
         return
     account, facts = row.account, _import_facts(row.account)
@@ -357,7 +359,7 @@ def _rows_of(
 
 
 def _steps(log: Iterable[bytes], boundary: int) -> Iterator[bytes]:
-    """Pieces, none of which has bytes from both sides of the boundary."""
+    """Split a log into pieces, none across the boundary."""
     at = 0
     for data in log:
         begin = 0
@@ -370,7 +372,7 @@ def _steps(log: Iterable[bytes], boundary: int) -> Iterator[bytes]:
 
 
 def _changed_marks(job_id: str, job: ImportedJob, facts: Json) -> DueMarks | None:
-    """Tags and the note that changed since they were last imported; None where none did."""
+    """Return the tags and the note that changed since the last import; None if none did."""
     before = facts.get("tags", {})
     tags = {name: value for name, value in job.tags.items() if before.get(name) != value}
     note = job.note if job.note and job.note != facts.get("note") else None

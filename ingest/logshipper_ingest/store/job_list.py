@@ -1,5 +1,4 @@
-"""A store's jobs, newest first, each read when somebody looks as far: of 100,000 jobs a list shows
-ten."""
+"""A store's jobs, newest first, read on demand: of 100,000 jobs, a list shows ten."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -7,9 +6,9 @@ from typing import overload
 
 from logshipper_ingest.model.job import JobSummary
 
-_STAGES = (64, 1_024)  # jobs that are read at first, and then; whoever goes on gets all others
+_STAGES = (64, 1_024)  # jobs of the first and second page; a third page has the rest
 
-# of those behind a job, None for the first ones, at most so many, -1 for all
+# reads jobs after a given one, None for the first; at most so many, -1 for all
 Fetch = Callable[[JobSummary | None, int], list[JobSummary]]
 
 
@@ -28,11 +27,11 @@ class JobList(Sequence[JobSummary]):
         return self._count_states()
 
     def __len__(self) -> int:
-        """Those there were when the list was made; all that are there, once they are read."""
+        """The number at the list's creation; exact once all are read."""
         return self._total if self._stages else len(self._jobs)
 
     def __eq__(self, other: object) -> bool:
-        """As a list of them is equal."""
+        """Compare as a list."""
         return isinstance(other, Sequence) and self[:] == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as lists have none
@@ -57,7 +56,7 @@ class JobList(Sequence[JobSummary]):
         return self._jobs[at]
 
     def _read_to(self, count: int | None) -> bool:
-        """Whether there are so many. count: None for all."""
+        """Return whether there are so many. count: None for all."""
         while self._stages and (count is None or len(self._jobs) < count):
             size = self._stages.pop(0)
             jobs = self._fetch(self._jobs[-1] if self._jobs else None, size)
@@ -68,5 +67,5 @@ class JobList(Sequence[JobSummary]):
 
 
 def states_of(jobs: Sequence[JobSummary]) -> Counter[str]:
-    """How many there are in each state."""
+    """Count the jobs in each state."""
     return jobs.states() if isinstance(jobs, JobList) else Counter(job.state for job in jobs)

@@ -17,8 +17,10 @@ from logshipper_ingest.store.purge_store import purge_database
 def purge_job(
     place: JobPlace, intake: Intake, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool
 ) -> PurgeResult:
-    """How many lines, names, tags and notes have it, and in which files. dry_run: only counts.
-    Raises StoreError; where a file can't be written now, once it has gone through the others."""
+    """Count and overwrite matching lines, names, tags and notes, by file.
+
+    dry_run: only counts. Raises StoreError for files that cannot be written, after all other files.
+    """
     spooled = intake.purge(place.job_id, pattern, dry_run=dry_run)
     if not dry_run:
         remove_unfinished(place)
@@ -56,7 +58,7 @@ def _purge_database(place: JobPlace, pattern: LinePattern, *, dry_run: bool) -> 
 def _purge_summary(
     place: JobPlace, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool
 ) -> int:
-    """The job's database has what is in it, too, and counts."""
+    """Purge the summary; its matches count in the job's database."""
     hit_count = sum(map(pattern.has, catalogue.words(place.job_id)))
     if dry_run or not hit_count or not os.path.exists(place.database):
         return hit_count
@@ -67,7 +69,7 @@ def _purge_summary(
 
 
 def not_purged(place: JobPlace, pattern: LinePattern) -> list[str]:
-    """What stays as it is and may have it, a sentence each."""
+    """List remaining places that may match, a sentence each."""
     problems = [
         f"{path}: was moved aside as damaged, and isn't looked into: remove it"
         for path in moved_aside(place)

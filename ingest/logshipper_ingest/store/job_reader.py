@@ -1,8 +1,7 @@
-"""Reads one job's database: its lines in order of time, metadata records, events, live status, keys
-and X axis.
+"""Reads one job's database: lines in order of time, metadata records, events, live status, keys and
+X axis.
 
-Queries are short: what is read is fetched by the page, so that a reader that takes its time holds
-no lock.
+Queries are short and read pages, so that a slow reader holds no lock.
 """
 
 import heapq
@@ -57,10 +56,10 @@ _PAGE = 256
 _NO_END_NS = (1 << 63) - 1  # later than any record
 _BLOCK_CHARS = 1 << 24
 _MAX_BLOCK_NS = MAX_PAYLOAD_BYTES  # a block's lines are 1 ns apart, and at least a byte long
-_MANY_BLOCKS = 50_000  # more new ones than that are found by the index over time
+_MANY_BLOCKS = 50_000  # with more new ones, the index over time is faster
 _STREAMS = {int(stream): stream for stream in Stream}
-_FEW_BYTES = 64 << 10  # of packed texts, that aren't worth a second thread
-_PACKED_BYTES = 256 << 10  # of them at once: unpacked usually ten times as much
+_FEW_BYTES = 64 << 10  # smaller packed texts do not justify a second thread
+_PACKED_BYTES = 256 << 10  # packed texts per step; unpacked usually ten times as much
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
 
@@ -75,7 +74,7 @@ class BlockHead(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """Where a block stands in the order of time."""
+    """A block's place in the order of time."""
 
     time_ns: int
     id: int
@@ -93,8 +92,7 @@ class _Open(NamedTuple):
 
 
 class _Query(NamedTuple):
-    """Which lines to read. attempts: of each capture; where: streams, captures and more, for
-    SQL."""
+    """The selected lines. attempts: of each capture; where: streams, captures and more, as SQL."""
 
     kinds: frozenset[int]
     attempts: dict[int, int]
@@ -110,7 +108,7 @@ class JobReader(KeyedReader):
     """
 
     def __init__(self, path: str, job_id: str, spool: str | None = None) -> None:
-        """spool: where captures that run show what their bars show now."""
+        """Open the database. spool: holds the current bars of running captures."""
         self.path = path
         self._spool = spool
         self._connection: sqlite3.Connection | None = open_reader(path, VERSION)
@@ -195,10 +193,11 @@ class JobReader(KeyedReader):
         tail: int | None = None,
         since_ns: int = 0,
     ) -> Iterator[LogLine]:
-        """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: only what
-        hadn't been read when the line with this position was (ask for the same streams, kinds and
-        attempt); tail: the last ones only; since_ns: those of this time and later, which counts
-        without after and tail.
+        """Yield lines in order of time.
+
+        streams, kinds, attempt (None: all): the selection; after: position of the last line read;
+        yields lines unread by then (use the same selection); tail: the last lines only; since_ns:
+        lines from this time on, without after and tail.
         """
         newest = int(self._fetch("SELECT ifnull(max(id), 0) FROM block")[0][0])
         # after newest: the captures of all these blocks are among them
@@ -222,7 +221,7 @@ class JobReader(KeyedReader):
         return lines if tail is None else iter(deque(lines, maxlen=tail))
 
     def _after(self, query: _Query, after: Position, newest: int) -> Iterator[LogLine]:
-        """First the rest of the blocks that the position was in, then what has come since."""
+        """Yield the rest of the position's blocks, then newer lines."""
         where = f"time_ns >= {max(0, after.time_ns - _MAX_BLOCK_NS)} AND time_ns + lines > {after.time_ns}"
         rest = self._ordered(
             query._replace(where=f"{query.where} AND {where}"), after.base, after.mark
@@ -260,9 +259,11 @@ class JobReader(KeyedReader):
         )
 
     def _ordered(self, query: _Query, base: int, mark: int) -> Iterator[LogLine]:
-        """Lines of the blocks past base, up to mark. Blocks of different streams may overlap in
-        time: while they do, their lines are merged; no two blocks of one capture's stream do, so
-        few are open at a time."""
+        """Yield lines of the blocks past base, up to mark.
+
+        Blocks of different streams may overlap in time, and then their lines are merged. Blocks of
+        one capture's stream never overlap, so few are open at a time.
+        """
         keys = self._keys(query, base, mark)
         upcoming = next(keys, None)
         while upcoming is not None:
@@ -282,7 +283,7 @@ class JobReader(KeyedReader):
                 _open(heap, first.key, first.rest)
 
     def _keys(self, query: _Query, base: int, mark: int) -> Iterator[_Key]:
-        # what is new since the last look is found by its number; all of it by the index over time
+        # numbers find new rows since the last look; the index over time finds all
         column = "+time_ns" if base and mark - base < _MANY_BLOCKS else "time_ns"
         last = (-1, 0)
         while True:
@@ -346,7 +347,7 @@ class JobReader(KeyedReader):
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None
 
-    # ---- blocks, for whoever goes to any place of the log
+    # ---- blocks, for random access to the log
 
     def blocks(self, after: int = 0) -> list[BlockHead]:
         """All blocks with a higher id, in order of their ids: as they came."""
@@ -356,8 +357,11 @@ class JobReader(KeyedReader):
         return list(map(tuple.__new__, repeat(BlockHead), rows))
 
     def block_texts(self, ids: Sequence[int]) -> list[bytes]:
-        """The texts of blocks, every line with its LF, in the order of the ids; empty where a block
-        is gone. At least of the first one; of how many more, that depends on their sizes."""
+        """Return the texts of blocks in the order of the ids, each line with its LF; empty for
+        removed blocks.
+
+        At least the first; the number depends on their sizes.
+        """
         # all that there are: the usual case
         whole = list(ids) == list(range(ids[0], ids[0] + len(ids)))
         rising = (
@@ -385,8 +389,10 @@ class JobReader(KeyedReader):
     def _first_blocks(
         self, ids: Sequence[int], *, whole: bool
     ) -> tuple[list[tuple[int, int, bytes]], int]:
-        """Ids, codecs and packed texts of the first of these blocks, whose ids rise, and the texts'
-        size. whole: no id is left out in between."""
+        """Return ids, codecs and packed texts of the first of these blocks, and the texts' size.
+
+        ids: rising; whole: ids are consecutive.
+        """
         if self._connection is None:
             raise ValueError("the reader is closed")
         id_range = f"BETWEEN {int(ids[0])} AND {int(ids[-1])}" if whole else f"IN ({_numbers(ids)})"
@@ -451,8 +457,11 @@ class JobReader(KeyedReader):
             after = page[-1][:2]
 
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
-        """Metadata records in order of time, at most so many at a time, and fewer where lines are
-        long. SQLite itself puts a block together: as rows they would cost three times as much."""
+        """Yield metadata records in order of time, at most `rows` per block, and fewer with long
+        lines.
+
+        SQLite itself builds the blocks, which takes a third of the time of rows.
+        """
         attempts = self._attempts_of(None)
         only = next(iter(attempts)) if len(attempts) == 1 else None
         captures = "''" if only is not None else "group_concat(capture)"
@@ -484,8 +493,7 @@ class JobReader(KeyedReader):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """As all readers have it. A heartbeat that is late is an event before anything of it is
-        stored."""
+        """Yield events as all readers do. A late heartbeat precedes the stored events."""
         event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
         attempts = self._attempts_of(attempt)
         yield from event_filter.merge(
@@ -493,8 +501,8 @@ class JobReader(KeyedReader):
         )
 
     def status(self) -> dict[Stream, tuple[int, str]]:
-        """As Reader.status; nothing of captures that have ended. From the spool, where it is
-        newer than what is ingested."""
+        """Return as Reader.status; nothing for ended captures. The spool's status replaces an older
+        one."""
         rows = self._fetch(
             f"SELECT capture, stream, time_ns, text FROM status WHERE capture IN ({_numbers(self._running)})"  # noqa: S608  numbers
         )
@@ -507,13 +515,13 @@ class JobReader(KeyedReader):
         return {stream: bar for bar, stream in bars}
 
     def _live(self) -> Iterator[tuple[int, Stream, int, str]]:
-        """Capture, stream, time in ns and text of what is live in the spool."""
+        """Yield capture, stream, time in ns and text of live status in the spool."""
         if not self._running or self._spool is None:
             return
         try:
             spool_fd = open_spool(self._spool)
         except StoreError:
-            return  # ingesting says what is wrong
+            return  # the intake reports it
         if spool_fd is None:
             return
         try:
@@ -521,14 +529,14 @@ class JobReader(KeyedReader):
                 try:
                     folder = CaptureFolder(spool_fd, self._spool, name, os.geteuid())
                 except (OSError, SpoolError):
-                    continue  # ended meanwhile, or somebody else's
+                    continue  # ended meanwhile, or another user's
                 with folder:
                     for stream, (time_ns, text) in folder.live_status().items():
                         yield capture, stream, time_ns, text
         finally:
             os.close(spool_fd)
 
-    # ---- what was imported
+    # ---- imported data
 
     def details(self) -> Json:
         return self._details
@@ -554,7 +562,7 @@ class JobReader(KeyedReader):
 
 
 def _open(heap: list[_Open], key: _Key, lines: Iterator[LogLine]) -> None:
-    """Puts a block's next line on the heap; nothing where it has no more."""
+    """Push a block's next line onto the heap, unless the block is exhausted."""
     line = next(lines, None)
     if line is not None:
         heapq.heappush(heap, _Open(line.time_ns, key.id, line, key, lines))
@@ -562,7 +570,7 @@ def _open(heap: list[_Open], key: _Key, lines: Iterator[LogLine]) -> None:
 
 @cache
 def _unpacking() -> "ThreadPoolExecutor":
-    from concurrent.futures import ThreadPoolExecutor  # late: only for whoever scans a whole log
+    from concurrent.futures import ThreadPoolExecutor  # late: only scans of a whole log need it
 
     return ThreadPoolExecutor(1, "unpacking")
 

@@ -1,6 +1,8 @@
-"""What a store's folder holds of a job, spool and catalogue apart: its database, its marks, and
-what a process left of it that was stopped, or that moved a damaged file aside. The caller holds the
-store's lock."""
+"""Traces of a job in a store's folder besides spool and catalogue: its database, its marks, and
+files of interrupted or repairing processes.
+
+The caller holds the store's lock.
+"""
 
 import glob
 import os
@@ -50,8 +52,7 @@ def remove_traces(place: JobPlace) -> list[str]:
 
 
 def remove_unfinished(place: JobPlace) -> None:
-    """What an import, or whoever made the catalogue again, left half-made: it is made again. Raises
-    StoreError."""
+    """Remove unfinished files of an import or a rebuild, which start again. Raises StoreError."""
     unfinished = os.path.join(place.root, new_databases.FOLDER, f"{place.job_id}.db")
     try:
         remove_database(unfinished)
@@ -75,7 +76,7 @@ def moved_aside(place: JobPlace) -> list[str]:
 
 
 def _names(path: str, job_id: str) -> bool:
-    """Whether a file has the job's id anywhere."""
+    """Return whether a file contains the job's id."""
     id_bytes, before = job_id.encode(), b""
     try:
         with open(path, "rb") as file:

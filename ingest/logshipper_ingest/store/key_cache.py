@@ -1,9 +1,8 @@
-"""`values.db`: the last, least and greatest value of each key of jobs' metadata, so that lists
-needn't open each job's database.
+"""`values.db`: the last, least and greatest value of each key of jobs' metadata, for lists.
 
-Nothing but a cache of what these say: it is removed where it is damaged or something is purged, and
-fills again. An entry counts for as long as its job has had as many records; where it can't be read
-or written, nothing is remembered.
+It is only a cache of the jobs' databases: the store removes it when it is damaged or a purge runs,
+and it fills again. An entry is valid for one number of the job's records. If the file cannot be
+read or written, the cache stays empty.
 """
 
 import json
@@ -38,17 +37,19 @@ CREATE TABLE key_values (
     records INTEGER NOT NULL,
     held TEXT NOT NULL
 ) WITHOUT ROWID"""
-MAX_BYTES = 32_768  # of a job's values; one that has more is read from its own database each time
+MAX_BYTES = 32_768  # of a job's values; larger ones always come from the job's database
 MAX_WAITING = 500  # jobs whose values are written together
 
 IsCurrent = Callable[[str, int], bool]
 
 
 class KeyCache:
-    """The cache of one store, read as a whole when first asked. job_check: a context, held while
-    the cache is written, whose function says whether a job is still in the store and its database
-    has the same stamp: values of a job that was removed or purged meanwhile aren't written;
-    writable: whether the cache may be written."""
+    """The cache of one store, loaded at the first use.
+
+    job_check: a context for writing; its function returns whether a job is still in the store with
+    the same stamp, so that removed or purged values are not written. writable: whether to write the
+    cache.
+    """
 
     def __init__(
         self,
@@ -64,10 +65,10 @@ class KeyCache:
         self._writable = writable
         self._entries: dict[str, tuple[int, int, str]] | None = None
         self._queue: dict[str, tuple[int, int, str]] = {}
-        self._stamps: dict[str, int] = {}  # of those that wait
+        self._stamps: dict[str, int] = {}  # of the waiting jobs
 
     def get(self, job: JobSummary) -> Mapping[str, KeyValues] | None:
-        """By key's name; None where they aren't known."""
+        """Return values by key; None if unknown."""
         if self._entries is None:
             self._entries = self._read()
         entry = self._entries.get(job.job_id)
@@ -79,8 +80,7 @@ class KeyCache:
             return None
 
     def put(self, job: JobSummary, values: Mapping[str, KeyValues], stamp: int) -> None:
-        """Remembers a job's values; `flush` writes them. stamp: of its database, before they were
-        read."""
+        """Store a job's values; `flush` writes them. stamp: of its database, before the reading."""
         text = json.dumps(values)
         if not self._writable or len(text) > MAX_BYTES:
             return
@@ -106,7 +106,7 @@ class KeyCache:
                 self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
 
     def forget(self, job_id: str) -> None:
-        """Nothing of a job stands in the file then. The caller holds the store's lock."""
+        """Delete a job's values, and overwrite them in the file. The caller holds the store's lock."""
         self._queue.pop(job_id, None)
         if self._entries is not None:
             self._entries.pop(job_id, None)
@@ -135,7 +135,7 @@ class KeyCache:
                     "SELECT job_id, started_ns, records, held FROM key_values"
                 ).fetchall()
         except UnfinishedError:
-            return {}  # somebody makes it just now: it mustn't go from under them
+            return {}  # another process is creating it and still needs it
         except DamagedError:
             self._remove_damaged()
             return {}

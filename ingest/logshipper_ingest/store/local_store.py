@@ -1,16 +1,15 @@
-"""The local store: a folder with one SQLite file per job and a catalogue, no server needed.
+"""The local store: a folder with one SQLite file per job and a catalogue; needs no server.
 
     catalogue.db    a summary of each job, tombstones of removed ones
-    jobs/<id>.db    all of one job: lines by the block, metadata records, events, captures, how far they are ingested
-    spool/          captures' segments that are not yet ingested (host-local where the store is on a network)
+    jobs/<id>.db    one job: blocks of lines, metadata records, events, captures, positions in the spool
+    spool/          captures' segments before their ingestion (host-local for a store on a network)
     values.db       the last value of each key, for lists
-    overlay.db      tags and notes of whoever reads (logshipper_observe/model/overlay.py)
-    allocations.db  nodes that imported jobs were given
-    importing/      databases of jobs that are just being imported; importing.marks: tags and notes of such
-    intake.lock     held by whoever ingests; agent.lock, agent.log: the per-user agent's
+    overlay.db      the readers' tags and notes (logshipper_observe/model/overlay.py)
+    allocations.db  nodes given to imported jobs
+    importing/      databases of jobs during their import; importing.marks: their tags and notes
+    intake.lock     held during ingestion; agent.lock, agent.log: the per-user agent's
 
-Whoever reads calls `ingest` first, so that what is spooled is complete. Several programs may use a
-store at a time.
+Readers call `ingest` first, to see all spooled data. Several programs may use a store at a time.
 """
 
 import os
@@ -68,18 +67,18 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-LOCK_SECS = 10.0  # how long anything but ingest waits for others who ingest
+LOCK_SECS = 10.0  # longest wait for the lock, except in ingest
 
 
 class LocalStore:
-    """A store, open. Close it; closing closes what was opened from it.
+    """An open store. Closing it closes all its readers.
 
-    root: its folder; create: make it where it is missing. spool: the captures' folder where it
-    isn't the store's own; network: says on what network file system a path lies, None for a local
-    one. Raises StoreError: missing, not a store, of a newer version, unreadable.
+    root: its folder; create: creates a missing one; spool: the captures' folder outside the store;
+    network: names the network file system of a path, None for a local one. Raises StoreError:
+    missing, no store, a newer version's, unreadable.
     """
 
-    poll_secs = 0.3  # between two looks, for whoever follows a job
+    poll_secs = 0.3  # interval of followers
 
     def __init__(
         self,
@@ -92,13 +91,13 @@ class LocalStore:
         self.root = os.path.abspath(root)
         file_system = network(self.root)
         self.spool = spool or spool_root(self.root, file_system)
-        # it needs shared memory between all who have the file open
+        # WAL needs shared memory between all users of the file
         self.uses_wal = file_system is None
         self._jobs = os.path.join(self.root, "jobs")
         self._catalogue_path = os.path.join(self.root, "catalogue.db")
         self._owner = os.geteuid()
         self._readers: weakref.WeakSet[JobReader] = weakref.WeakSet()
-        self._problems: list[str] = []  # that the next ingest reports
+        self._problems: list[str] = []  # for the report of the next ingest
         self._creates = create
         self._find_root(create)
         self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(
@@ -108,7 +107,7 @@ class LocalStore:
         self._values = KeyCache(
             self.root, self._job_check, wal=self.uses_wal, writable=self.is_writable
         )
-        # that are to be written, with the stamps of the jobs' databases
+        # to be written, with the stamps of the jobs' databases
         self._histories: dict[str, tuple[CatalogueRow, int]] = {}
         self._lazy_intake: Intake | None = None
 
@@ -168,7 +167,7 @@ class LocalStore:
                     with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
                         if is_locked:
                             return self._open_or_make_catalogue()
-                return self._catalogue_in_memory()  # until the others are done
+                return self._catalogue_in_memory()  # until the others finish
             except UnwritableError as error:
                 self.is_writable = False
                 self._problems.append(str(error))
@@ -180,15 +179,14 @@ class LocalStore:
         return self._catalogue_in_memory()
 
     def _make_private(self) -> None:
-        """Nobody else's to read, also where folder or files were there before. Raises
-        StoreError."""
+        """Make folder and files, including existing ones, private. Raises StoreError."""
         from_before = not is_private(self.root, self._catalogue_path)
         try:
             self._claim(self.root, OWN_NAMES)
         except StoreError as error:
             if self._creates or not os.path.isdir(self._jobs):
                 raise
-            self._problems.append(str(error))  # what is in it can be read all the same
+            self._problems.append(str(error))  # the content stays readable
         self._claim(self._jobs)
         if from_before:
             self._problems += make_files_private(
@@ -214,8 +212,10 @@ class LocalStore:
         return catalogue
 
     def _follow_catalogue(self) -> None:
-        """Opens the catalogue again where another program has replaced it, else makes it again
-        where it was found to be damaged. The caller holds the store's lock."""
+        """Open the catalogue again after another program replaced it, or rebuild a damaged one.
+
+        The caller holds the store's lock.
+        """
         is_in_place = self._catalogue.is_in_place()
         if is_in_place and not self._catalogue.is_damaged:
             return
@@ -239,10 +239,10 @@ class LocalStore:
         job_id: str | None = None,
         progress: "Progress | None" = None,
     ) -> IngestOutcome:
-        """Ingests what is spooled, of one job or of all; stops, incomplete, when the time is up.
+        """Ingest the spool of one job or of all; stops, incomplete, after the deadline.
 
-        progress: called with bytes ingested, and bytes in all. What goes wrong is reported, never
-        raised: the segments stay in the spool until they are ingested.
+        progress: gets bytes ingested, and bytes in all. Reports faults and never raises them: the
+        segments stay in the spool until their ingestion.
         """
         problems, self._problems = self._problems, []
         if self._is_spool_empty():
@@ -280,10 +280,10 @@ class LocalStore:
         except FileNotFoundError:
             return True
         except OSError:
-            return False  # ingesting says what is wrong
+            return False  # the intake reports it
 
     def spooled(self) -> "list[SpooledCapture]":
-        """What is in the spool."""
+        """List the spooled captures."""
         return self._intake.spooled()
 
     def spool_signature(self) -> object:
@@ -292,8 +292,11 @@ class LocalStore:
 
     @contextmanager
     def _job_check(self) -> "Iterator[Callable[[str, int], bool]]":
-        """Whether a job is there and its database is as its stamp says, while nobody changes that;
-        none is where others have the store's lock."""
+        """Give a function that tests if a job exists with its stamp; nobody can change jobs
+        meanwhile.
+
+        If others hold the store's lock, it finds no job.
+        """
         job_ids: set[str] = set()
         with ExitStack() as until:
             try:
@@ -303,7 +306,7 @@ class LocalStore:
                 ):
                     job_ids = self._catalogue.job_ids()
             except StoreError:
-                pass  # only a cache isn't written
+                pass  # only the cache stays unwritten
             yield lambda job_id, stamp: job_id in job_ids and self._stamp(job_id) == stamp
 
     def _stamp(self, job_id: str) -> int:
@@ -315,8 +318,10 @@ class LocalStore:
 
     @contextmanager
     def importing(self, mark: "Mark", *, again: bool = False) -> Iterator["JobImports"]:
-        """What ingests imported jobs; the store's lock is held meanwhile: not for long at a time.
-        mark, again: see there. Raises StoreError."""
+        """Give the importer of jobs; holds the store's lock for short times.
+
+        mark, again: see JobImports. Raises StoreError.
+        """
         from logshipper_ingest.store.job_imports import JobImports
 
         if not self.is_writable:
@@ -336,7 +341,7 @@ class LocalStore:
                 finally:
                     imports.close()
                     if self._catalogue.is_damaged:
-                        self._follow_catalogue()  # so that it goes well the next time
+                        self._follow_catalogue()  # so that the next attempt succeeds
 
     def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
         """Keeps them, each in the place of its earlier row. Raises StoreError."""
@@ -347,8 +352,7 @@ class LocalStore:
         put_allocations(self.root, allocations, wal=self.uses_wal)
 
     def allocations(self) -> "list[Allocation]":
-        """Nodes that jobs were given, oldest first, those that wait last: what was imported of
-        them."""
+        """Return imported allocations of nodes, oldest first, waiting ones last."""
         from logshipper_ingest.store.allocations import read_allocations
 
         return read_allocations(self.root)
@@ -365,11 +369,11 @@ class LocalStore:
         )
 
     def summary(self, job_id: str) -> JobSummary | None:
-        """Of a job that is in the list."""
+        """Return the summary of a job in the list."""
         return self._asked(lambda list_: list_.job(job_id, time.time_ns()))
 
     def _asked(self, question: "Callable[[Catalogue], T]") -> "T":
-        """What the catalogue answers that is in place now."""
+        """Ask the current catalogue."""
         if not self._catalogue.is_in_place() and (
             self.is_writable or not self._catalogue.is_in_memory
         ):
@@ -383,8 +387,7 @@ class LocalStore:
             return question(self._catalogue)
 
     def _fix_damage(self) -> None:
-        """The catalogue's damage showed only when it was read: it is made again, on disk or else in
-        memory."""
+        """Rebuild a catalogue whose damage appeared during a read, on disk or else in memory."""
         if self.is_writable:
             with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
                 if is_locked:
@@ -395,14 +398,17 @@ class LocalStore:
         self._catalogue = self._catalogue_in_memory()
 
     def resolve(self, name: str) -> str:
-        """The id of the job that is meant: by its id, its name (the newest such job), the beginning
-        of an id that no other has, or `last`. Raises UnknownJob, with suggestions."""
+        """Return the id of a job by its id, its name (the newest such job), a unique beginning of
+        its id, or `last`.
+
+        Raises UnknownJob, with suggestions.
+        """
         if name != "last":
             try:
                 candidates = self._asked(lambda list_: list_.candidates(name, time.time_ns()))
                 return find_job(name, candidates).job_id
             except UnknownJob:
-                pass  # whoever looks through all of them knows what may be meant
+                pass  # the search through all jobs finds candidates
         return find_job(name, self.jobs()).job_id
 
     def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
@@ -421,14 +427,14 @@ class LocalStore:
         return self.open(job.job_id)
 
     def in_order(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], JobReader]":
-        """As `reader_of`: nothing is gained by opening several at once."""
+        """Return `reader_of`: several open jobs would gain nothing."""
         return self.reader_of
 
     def histories(
         self, jobs: Sequence[JobSummary]
     ) -> "Callable[[JobSummary], JobReader | JobHistory]":
-        """Jobs' histories out of the catalogue, in this order; who has none there is opened, and
-        gets one."""
+        """Return jobs' histories from the catalogue, in this order; opens jobs without one, and
+        adds it."""
         from logshipper_ingest.store.history_lookup import HistoryLookup
 
         lookup = HistoryLookup(
@@ -451,8 +457,7 @@ class LocalStore:
         return reader
 
     def _flush_histories(self) -> None:
-        """Into the catalogue, of those jobs that are still as they were: it is but a copy, and
-        nothing is lost where it can't be written."""
+        """Write histories of unchanged jobs into the catalogue; a failure loses only a copy."""
         histories, self._histories = self._histories, {}
         if not histories:
             return
@@ -465,8 +470,11 @@ class LocalStore:
             pass
 
     def open(self, job_id: str) -> "JobReader":
-        """Raises UnknownJob where there is no such job, or nothing of it is ingested yet;
-        StoreError where its database can't be read."""
+        """Open a job.
+
+        Raises UnknownJob for an unknown job, or one without ingested data; StoreError for an
+        unreadable database.
+        """
         path = self._path_of(job_id)
         from logshipper_ingest.store.job_reader import JobReader
 
@@ -475,7 +483,7 @@ class LocalStore:
                 reader = JobReader(path, job_id, self.spool)
             except (
                 UnfinishedError
-            ):  # being created; what is in the catalogue isn't any more, or else is damaged
+            ):  # being created; its row in the catalogue is outdated, or the file is damaged
                 if self.summary(job_id) is None:
                     raise UnknownJob(job_id, f"no job has the id {job_id!r}") from None
                 reader = JobReader(path, job_id, self.spool)
@@ -492,10 +500,12 @@ class LocalStore:
         return os.path.join(self._jobs, f"{job_id}.db")
 
     def remove(self, job_id: str) -> list[str]:
-        """Removes all of a job: what is spooled of it, its database, its summary, its marks: none
-        of it stands in a file then, or once nobody has the store open. Late segments of it won't be
-        ingested any more. Returns files that were moved aside as damaged, and have it. Raises
-        UnknownJob; StoreError where the job runs, or nothing can be written."""
+        """Remove a job: its spool, database, summary and marks, overwritten in all files.
+
+        The overwriting is complete once nobody has the store open. Late segments of the job are
+        dropped. Returns damaged files, set aside earlier, with traces of the job. Raises
+        UnknownJob; StoreError for a running job, or if a write fails.
+        """
         from logshipper_ingest.store.job_traces import remove_traces
 
         path = self._path_of(job_id)
@@ -532,8 +542,11 @@ class LocalStore:
         return paths
 
     def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "PurgeResult":
-        """Overwrites what has a pattern of a job's lines, names, tags and notes, in all of the
-        store; how much that is. dry_run: only counts. Raises UnknownJob, StoreError."""
+        """Overwrite matches of a pattern in a job's lines, names, tags and notes, in the whole
+        store; count them.
+
+        dry_run: only counts. Raises UnknownJob, StoreError.
+        """
         from logshipper_ingest.store.job_purge import purge_job
 
         self._path_of(job_id)
@@ -551,8 +564,7 @@ class LocalStore:
             )
 
     def not_purged(self, job_id: str, pattern: "LinePattern") -> list[str]:
-        """What `purge` leaves as it is and may have the pattern, a sentence each. Raises
-        StoreError."""
+        """List places that `purge` leaves and that may match, a sentence each. Raises StoreError."""
         from logshipper_ingest.store.job_purge import not_purged
 
         return not_purged(self._place_of(job_id), pattern)

@@ -27,7 +27,7 @@ OF_STORE = ""  # the source of the store's own jobs
 
 
 def forget_marks(root: str, job_id: str, *, wal: bool) -> None:
-    """Nothing of them stands in the file then. Raises StoreError."""
+    """Delete a job's marks, and overwrite them in the file. Raises StoreError."""
     path = os.path.join(root, FILE)
     if not os.path.exists(path):
         return
@@ -42,7 +42,7 @@ def purge_marks(root: str, job_id: str, pattern: "LinePattern", *, wal: bool, dr
     from logshipper_ingest.spool.purge_masks import (
         masked,
         masked_json,
-    )  # late: whoever lists tags doesn't need it
+    )  # late: lists of tags do not need it
 
     path = os.path.join(root, FILE)
     if not os.path.exists(path):

@@ -1,9 +1,8 @@
-"""Databases of jobs that are imported for the first time, many at a time.
+"""Databases of newly imported jobs, many at a time.
 
-Each is written in a folder next to `jobs/` without waiting for the disk. Then all are brought onto
-the disk side by side, and get their names in `jobs/`: what has its name there is whole, whatever
-stops whoever imports. What somebody left who was stopped is removed, as it is imported again. The
-caller holds the store's lock.
+The importer writes each into a folder beside `jobs/` without waiting for the disk. Then it flushes
+all of them and renames them into `jobs/`, so that named files are always complete. It removes the
+files of an interrupted import, which repeats them. The caller holds the store's lock.
 """
 
 import os
@@ -24,7 +23,7 @@ _SMALL_PAGE_BYTES, _PAGE_BYTES = 1024, 4096  # a job of a few rows has 14 KB ins
 
 
 class NewDatabases:
-    """root: of the store; jobs: where they go. Raises UnwritableError."""
+    """root: of the store; jobs: their destination. Raises UnwritableError."""
 
     def __init__(self, root: str, jobs: str) -> None:
         self._folder = os.path.join(root, FOLDER)
@@ -34,7 +33,7 @@ class NewDatabases:
         self.close()
 
     def key_of(self, job_id: str) -> str | None:
-        """Of a job that waits here; None for others."""
+        """Return the key of a waiting job; None for others."""
         return self._keys.get(job_id)
 
     def path_of(self, job_id: str) -> str:
@@ -98,7 +97,7 @@ class NewDatabases:
         self._keys.clear()
 
     def close(self) -> None:
-        """Removes what isn't published."""
+        """Remove unpublished databases."""
         self._keys.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 

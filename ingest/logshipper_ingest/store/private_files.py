@@ -1,8 +1,7 @@
-"""Files of a store that was there before, or was made under an open umask by an earlier version:
-nobody else's to read.
+"""Makes files of an existing store private, after an open umask of an earlier version.
 
-Only what has a name of the store's own, and belongs to its user, is changed: the folder may have
-had other files.
+It changes only files with the store's own names that belong to its user, because the folder may
+hold other files.
 """
 
 import os
@@ -24,8 +23,8 @@ _IN_SPOOL = re.compile(r"\.[a-z]+|[^/]+@[^/]+")
 
 
 def is_private(root: str, catalogue: str) -> bool:
-    """Whether make_files_private was called before, which changes the catalogue last, and the
-    folder is as it was."""
+    """Return whether make_files_private has run, which changes the catalogue last, and the folder
+    is unchanged."""
     try:
         return (
             not os.lstat(root).st_mode & _OF_OTHERS
@@ -36,8 +35,10 @@ def is_private(root: str, catalogue: str) -> bool:
 
 
 def make_files_private(root: str, jobs: str, spool: str, catalogue: str) -> list[str]:
-    """Takes group and others all rights to what the store has in its folders. Returns why that
-    failed. The store's own folder is the caller's."""
+    """Remove all rights of group and others from the store's files; return the faults.
+
+    The caller handles the store's own folder.
+    """
     importing = os.path.join(root, "importing")
     problems = []
     try:

@@ -1,6 +1,8 @@
-"""Purges lines in a job's database in a local store: each is overwritten by as many asterisks,
-in all tables; what was learnt of the keys of its metadata is learnt again. Neither the file nor its
-write-ahead log holds anything of them any more."""
+"""Purges lines in a job's database: asterisks overwrite each in all tables, and the keys'
+statistics start again.
+
+Neither the file nor its write-ahead log keeps any part of them.
+"""
 
 import json
 import sqlite3
@@ -21,8 +23,10 @@ Mask = Callable[[bytes], bytes]
 
 
 def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool) -> int:
-    """How many lines, events, live lines and names had the pattern. dry_run: only counts. The
-    caller holds the store's lock. Raises StoreError."""
+    """Count lines, events, live lines and names that match. dry_run: only counts.
+
+    The caller holds the store's lock. Raises StoreError.
+    """
     with (
         closing(open_writer(path, SCHEMA, VERSION, wal=wal, create=False)) as connection,
         store_errors(path),
@@ -44,7 +48,7 @@ class _Purge:
         self._dry_run = dry_run
 
     def run(self) -> int:
-        """How much had the pattern."""
+        """Return the number of matches."""
         hit_count = self._blocks() + self._records_in_no_block()
         records = self._texts("record", "line", self._whole)  # blocks have most, and these count
         hit_count += self._texts("block", "attrs", self._json)
@@ -84,7 +88,7 @@ class _Purge:
         return hit_count
 
     def _records_in_no_block(self) -> int:
-        """Of lines that aren't JSON: the line is in a block, and the record beside it."""
+        """Count records that are no JSON: a block has the line, and the record lies beside it."""
         if not has_origins(self._connection):
             return 0
         rows = self._connection.execute("SELECT id, line FROM record WHERE origin <> ''")
@@ -119,10 +123,10 @@ class _Purge:
     def _has_name(self, name: str) -> bool:
         return not name.startswith("*") and self._pattern.has(name)
 
-    # ---- what was learnt of keys
+    # ---- statistics of keys
 
     def _axes(self, *, learn: bool) -> int:
-        """How many captures have a key with the pattern. learn: records of theirs were masked."""
+        """Count captures with a matching key. learn: some of their records were masked."""
         rows = self._connection.execute("SELECT id, x_axis FROM capture").fetchall()
         keyed = [number for number, x_axis in rows if any(map(self._pattern.has, _keys(x_axis)))]
         if not self._dry_run:

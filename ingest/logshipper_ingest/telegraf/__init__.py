@@ -1,2 +1,2 @@
-"""Measurements of the node's jobs, by Telegraf's protocol: whose each is, and to that job's own
+"""Measurements of the node's jobs by Telegraf's protocol: attribution, and delivery to each job's
 port."""

@@ -1,12 +1,12 @@
-"""The node agent's listener: takes measurements of all jobs of the node at one address, and passes
-each on to the port of its job's own capture, which makes metadata of it under the job's mode
-(logshipper/telegraf/measurements.py).
+"""The node agent's listener: receives measurements of all jobs of the node at one address.
 
-Who sent is the kernel's word, never the measurement's: user by the socket, job by the process. A
-capture gets what its own user sent, and its port counts only while it is that user's socket. What
-comes before a job's capture is known is held for HOLD_SECS; the capture learns how long it waited,
-as the narrowest mode since it arrived holds. What can't be identified is counted, and its text
-isn't kept, unless the configuration says so (telegraf/unidentified.py).
+It passes each to the port of its job's capture, which makes records of it under the job's mode
+(logshipper/telegraf/measurements.py). The kernel names the sender, never the measurement: the user
+by the socket, the job by the process. A capture gets only its own user's measurements, and its port
+counts only while that user owns the socket. Measurements that precede their capture wait HOLD_SECS.
+The capture learns the time of the wait, because the narrowest mode since the arrival applies. The
+listener counts unidentified measurements, and keeps their text only if configured
+(telegraf/unidentified.py).
 """
 
 import math
@@ -39,9 +39,9 @@ from logshipper_ingest.telegraf.unidentified import UnidentifiedFile, remove_uni
 HOLD_SECS = 5.0
 MAX_HELD_BYTES = 1 << 20
 MAX_USERS_HELD_BYTES = 64 << 10
-HELD_BYTES = 256  # what holding something of a sender takes besides
-RETRY_SECS = 0.1  # for what is held
-REOPEN_SECS = 2.0  # where the address isn't available
+HELD_BYTES = 256  # overhead of a held batch
+RETRY_SECS = 0.1  # for held measurements
+REOPEN_SECS = 2.0  # until the next attempt to open the address
 PORT_LOOK_SECS = 1.0
 DATAGRAM_BYTES = MAX_LINE_BYTES - 4096  # less than UDP takes
 PASSED_ON, UNIDENTIFIED, AMBIGUOUS, NO_JOB, JOB_GONE, NOT_KEPT, *_OF_LISTENER = TELEGRAF_OUTCOMES
@@ -58,7 +58,7 @@ class _Target(NamedTuple):
 class _Batch:
     """Measurements of one sender."""
 
-    until: float  # how long it may be held (monotonic clock)
+    until: float  # end of the wait (monotonic clock)
     came_ns: int  # when the first of it came (CLOCK_BOOTTIME)
     owner: SocketOwner
     sender: str
@@ -70,9 +70,12 @@ class _Batch:
 
 
 class TelegrafRouter:
-    """counts: lines by outcome; of what never became lines (`overflow`, `too_long`, `crowded`)
-    datagrams and connections. trouble: why it doesn't listen, "" where it does: it is tried again,
-    and the agent goes on. Raises ConfigError, SpoolError where it can't work at all."""
+    """Receives measurements and routes them.
+
+    counts: lines by outcome; for lost ones (`overflow`, `too_long`, `crowded`) datagrams and
+    connections. trouble: the reason if it does not listen, else ""; it retries while the agent
+    continues. Raises ConfigError, SpoolError if it can never work.
+    """
 
     def __init__(self, config: AgentConfig, say: Callable[[str], None]) -> None:
         self._section = config.telegraf
@@ -80,12 +83,12 @@ class TelegrafRouter:
         self.trouble = ""
         self._outcomes: Counter[str] = Counter(dict.fromkeys(TELEGRAF_OUTCOMES, 0))
         self._trouble = ThrottledLog(say)
-        # by user and job; another one each time
+        # by user and job, in changing order
         self._targets: Mapping[int, Mapping[str, _Target]] = {}
-        # by capture: its port, when it was looked at
+        # by capture: its port, and the time of the lookup
         self._ports: dict[str, tuple[int, float]] = {}
         self._listener: Listener | None = None  # the last one
-        self._listened = Counter(dict.fromkeys(_OF_LISTENER, 0))  # by all of them
+        self._listened = Counter(dict.fromkeys(_OF_LISTENER, 0))  # of all listeners
         try:
             self._owners = SocketOwners()
         except OSError as error:
@@ -103,7 +106,7 @@ class TelegrafRouter:
             )
         self._senders = Senders()
         self._held_batches: dict[SocketOwner, _Batch] = {}
-        self._held_bytes: Counter[int] = Counter()  # of them, by user
+        self._held_bytes: Counter[int] = Counter()  # held bytes by user
         self._retry_at = 0.0
         self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._out.setblocking(False)
@@ -138,7 +141,7 @@ class TelegrafRouter:
         self._owners.close()
 
     def update(self, captures: Iterable[FollowedCapture]) -> None:
-        """Which jobs there are now, and where each takes measurements."""
+        """Set the current jobs and their ports."""
         now = time.monotonic()
         targets: dict[int, dict[str, _Target]] = defaultdict(dict)
         ports: dict[str, tuple[int, float]] = {}
@@ -158,11 +161,10 @@ class TelegrafRouter:
                 )
         self._targets, self._ports = targets, ports
 
-    # ---- in a thread of its own
+    # ---- in a separate thread
 
     def _run(self) -> None:
-        """Until it is to stop. An address that somebody else has, or a fault, doesn't end the
-        agent."""
+        """Run until stopped. A busy address, or a fault, does not end the agent."""
         stops = select.poll()
         stops.register(self._stop, select.POLLIN)
         while not stops.poll(0):
@@ -184,7 +186,7 @@ class TelegrafRouter:
                 stops.poll(REOPEN_SECS * 1000)
 
     def _listen(self) -> None:
-        """Raises OSError, SpoolError where it can't."""
+        """Open the address. Raises OSError, SpoolError."""
         section, socket_id = self._section, None
         try:
             sockets = open_sockets(*section.address)
@@ -234,7 +236,7 @@ class TelegrafRouter:
                     _Batch(now + HOLD_SECS, came_ns, owner, sender.address, [(arrived_at, data)]),
                     now,
                 )
-            elif self._has_room(owner.uid):  # in the order that it came
+            elif self._has_room(owner.uid):  # in the order of arrival
                 self._release(batch)
                 batch.lines.append((arrived_at, data))
                 self._route(batch, now)
@@ -244,7 +246,7 @@ class TelegrafRouter:
             self._trouble.log(f"a measurement of {sender.address}: {error!r}")
 
     def _between(self) -> float:
-        """What is held is looked at once more. Seconds until it is again."""
+        """Retry held measurements; return the seconds until the next retry."""
         now = time.monotonic()
         if self._held_batches and now >= self._retry_at:
             self._retry_at = now + RETRY_SECS
@@ -286,7 +288,9 @@ class TelegrafRouter:
     def _pass_on(self, batch: _Batch, target: _Target) -> None:
         address = (LOOPBACK, target.port)
         owner = self._owners.udp(address, self._out_address)
-        if owner is None or owner.uid != batch.owner.uid:  # the port may be anybody's by now
+        if (
+            owner is None or owner.uid != batch.owner.uid
+        ):  # the port may belong to somebody else by now
             self._count_all(JOB_GONE, batch)
             return
         for arrived_at, data in batch.lines:
@@ -314,7 +318,7 @@ class TelegrafRouter:
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """Of DATAGRAM_BYTES at most, between lines where there are any."""
+    """Split data into at most DATAGRAM_BYTES each, between lines if possible."""
     pieces = []
     while len(data) > DATAGRAM_BYTES:
         end = data.rfind(b"\n", 0, DATAGRAM_BYTES) + 1 or DATAGRAM_BYTES
@@ -324,8 +328,10 @@ def _pieces(data: bytes) -> list[bytes]:
 
 
 def set_mark(spool_dir: str, *, enabled: bool) -> None:
-    """Says to captures that begin from now on whether to open a port of their own. Raises
-    SpoolError."""
+    """Tell new captures whether to open their own ports.
+
+    Raises SpoolError.
+    """
     path = os.path.join(spool_dir, TELEGRAF_MARK)
     try:
         if enabled:

@@ -1,9 +1,8 @@
-"""Which job a sender is in: by its process, which the kernel names for a Unix socket, and /proc for
-any other.
+"""The job of a sender: the kernel names the process of a Unix socket, and /proc that of any other.
 
-How long a search takes is in its sender's hands, who may have thousands of processes and
-descriptors: it has an end, and users share the time. An environment is read at once: the kernel
-(since 4.17) reads none of a file's memory.
+Senders with thousands of processes and descriptors could prolong a search, so searches have a limit
+and users share the time. An environment read never blocks: the kernel (since 4.17) reads no memory
+backed by files.
 """
 
 import time
@@ -13,15 +12,18 @@ from typing import NamedTuple
 from logshipper.telegraf.socket_owner import SocketOwner, processes_of
 from logshipper_ingest.sockets.peer import job_ids_of
 
-KEEP_SECS = 30.0  # what is known of a socket, as long as that lives
+KEEP_SECS = 30.0  # lifetime of a result, while the socket lives
 KEEP_PROCESS_SECS = 1.0
 MAX_KEPT = 4096
-SEARCH_SHARE = 1 / 4  # of a core, at most, goes into searching /proc
+SEARCH_SHARE = 1 / 4  # the part of a core for searches of /proc
 
 
 class Claim(NamedTuple):
-    """uid: the sender's; jobs: ids of the jobs that it may be in, empty where it is in none; None
-    where its process can't be found."""
+    """A sender's identity.
+
+    uid: the sender's; jobs: ids of its possible jobs, empty without a job, None if its process is
+    unknown.
+    """
 
     uid: int
     jobs: frozenset[str] | None
@@ -35,9 +37,11 @@ class Senders:
         self._search_after: dict[int, float] = {}  # by user
 
     def claim(self, owner: SocketOwner, came_ns: int) -> Claim | None:
-        """Who sent: a look at /proc for each socket now and then. came_ns: when (CLOCK_BOOTTIME): a
-        process that is younger isn't the one that did. None where it is to be asked again in a
-        moment."""
+        """Identify a sender, with an occasional look at /proc for each socket.
+
+        came_ns: time of arrival (CLOCK_BOOTTIME); a younger process is not the sender. Returns None
+        to ask for a retry in a moment.
+        """
         now = time.monotonic()
         cache_entry = self._claims.get(owner)
         if cache_entry is not None and cache_entry[0] > now:

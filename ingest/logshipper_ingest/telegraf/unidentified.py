@@ -1,7 +1,10 @@
-"""`STATE_DIR/telegraf/unidentified.jsonl`: measurements of senders that can't be identified, apart
-from all jobs. Only where an admin asks for it: they may be of people who never opted in, or of a
-job that is disabled. The newest: at most max_bytes, in two files, and BYTES_PER_SEC; of each batch
-TEXT_BYTES."""
+"""`STATE_DIR/telegraf/unidentified.jsonl`: measurements of unidentified senders, apart from all
+jobs.
+
+Only admins who ask for it get this file: the senders may be people without opt-in, or a disabled
+job. It keeps the newest: at most max_bytes, in two files, and BYTES_PER_SEC; TEXT_BYTES of each
+batch.
+"""
 
 import os
 import time
@@ -19,7 +22,7 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class UnidentifiedFile:
-    """One thread's at a time. Raises SpoolError where its folder can't be made."""
+    """The file. Use it in one thread. Raises SpoolError if its folder cannot be created."""
 
     def __init__(self, state_dir: str, max_bytes: int) -> None:
         self._folder = os.path.join(state_dir, FOLDER)
@@ -30,7 +33,10 @@ class UnidentifiedFile:
         self._at = time.monotonic()
 
     def keep(self, sender: str, uid: int, reason: str, data: bytes) -> bool:
-        """Whether there was room. uid: -1 where it isn't known."""
+        """Write a batch; return whether there was room.
+
+        uid: -1 if unknown.
+        """
         text = data[:TEXT_BYTES].decode("utf-8", "replace")
         entry = {
             "time_ns": time.time_ns(),
@@ -49,7 +55,7 @@ class UnidentifiedFile:
         self._room -= len(line)
         try:
             self._append(line)
-        except OSError:  # a full disk: what isn't kept is counted
+        except OSError:  # a full disk: the caller counts the loss
             return False
         return True
 
@@ -70,8 +76,10 @@ class UnidentifiedFile:
 
 
 def remove_unidentified(state_dir: str) -> bool:
-    """What an agent kept that was configured to. Whether there was any; raises SpoolError where it
-    can't be removed."""
+    """Remove the file of an earlier configuration; return whether there was one.
+
+    Raises SpoolError if this fails.
+    """
     path = os.path.join(state_dir, FOLDER, FILE)
     has_removed = False
     for name in (path, f"{path}.1"):

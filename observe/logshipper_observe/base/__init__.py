@@ -1,2 +1,2 @@
-"""What all reading needs: words for times, sizes and states, output to a terminal or as JSON, how a
-command runs."""
+"""Shared parts of reading: words for times, sizes and states, output to a terminal or as JSON, the
+frame of a command."""

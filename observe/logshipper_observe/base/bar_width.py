@@ -4,10 +4,10 @@ so that percentage, counts, rate and remaining time stay. Pure."""
 import re
 
 _LEAST = 4  # fewer cells are no bar
-# possessive: a text of any kind is gone through once
+# possessive, for a single pass over any text
 _BAR = re.compile(
     r"(?<=[|\[])[#=\-_.<>*\u2500-\u259f ]++(?=[|\]])"  # between | and |, or [ and ]
-    r"|(?<=\|)#*+[0-9]?+ *+(?=\|)"  # tqdm's in ASCII, whose last cell is a digit
+    r"|(?<=\|)#*+[0-9]?+ *+(?=\|)"  # tqdm's ASCII bar, whose last cell is a digit
     r"|\A[#=O\- ]++(?=[0-9])"  # curl's
     r"|[#=\-\u2500-\u259f]++"
 )
@@ -15,8 +15,11 @@ _BLANKS = re.compile(" ++")
 
 
 def shortened(text: str, excess: int) -> str:
-    """The text without so many cells of its bars; where they have too few, of its blanks; where
-    there are too few, it stays longer. What is left of a bar shows the same progress."""
+    """Remove `excess` cells from the text's bars, or else from its blanks; with too few, the text
+    stays longer.
+
+    The rest of a bar shows the same progress.
+    """
     for pattern in (_BAR, _BLANKS):
         if excess > 0:
             size = len(text)

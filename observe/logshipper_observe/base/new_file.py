@@ -30,8 +30,8 @@ def check_ending(option: str, path: str, form: str) -> None:
 
 
 def check_new(path: str, *, force: bool, option: str = "--output") -> None:
-    """Raises LogshipperError where a file can't be made at path: there is one (force: it may be
-    replaced), or something that is no file."""
+    """Raise LogshipperError if no file can be created at path: a file exists (force: it may be
+    replaced), or something else."""
     if not os.path.lexists(path):
         return
     if os.path.isdir(path):
@@ -46,11 +46,11 @@ def check_new(path: str, *, force: bool, option: str = "--output") -> None:
 
 @contextmanager
 def new_file(path: str, *, force: bool, option: str = "--output") -> Iterator[BinaryIO]:
-    """A file to write to; it is at path when the context ends, unless by an exception. Its folders
-    are made.
+    """Open a new file; it appears at path at the end of the context, but not after an exception.
+    Creates its folders.
 
-    option: that named the path. Raises LogshipperError as `check_new` does, also where the file
-    came meanwhile, and where it can't be written.
+    option: that named the path. Raises LogshipperError as `check_new` does, also for a file that
+    has appeared meanwhile, and for failed writes.
     """
     check_new(path, force=force, option=option)
     folder, name = os.path.split(os.path.abspath(path))
@@ -78,7 +78,7 @@ def new_file(path: str, *, force: bool, option: str = "--output") -> Iterator[Bi
 
 
 def _move_new(part: str, path: str, option: str) -> None:
-    """Moves the file to a place where there must be none."""
+    """Move the file to a path, where no file may exist."""
     try:
         os.link(part, path)
     except FileExistsError:

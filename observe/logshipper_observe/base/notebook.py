@@ -1,4 +1,4 @@
-"""Tables as notebooks show them: HTML of bounded size, in which nothing of a job's is markup."""
+"""Tables for notebooks: HTML of bounded size, in which a job's text is never markup."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -13,8 +13,11 @@ MORE = "…"
 
 
 def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
-    """A table of the first MAX_ROWS rows and MAX_COLUMNS columns, no more of which is read; what
-    is left out is marked. note: a sentence below it."""
+    """Return a table of the first MAX_ROWS rows and MAX_COLUMNS columns, reads no more, and marks
+    omissions.
+
+    note: a sentence below it.
+    """
     parts = ["<table><thead>", _row(titles, "th"), "</thead><tbody>"]
     for number, row in enumerate(rows):
         if number == MAX_ROWS:
@@ -26,7 +29,7 @@ def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]], note: st
 
 
 def columns_table(columns: Mapping[str, Sequence[object]]) -> str:
-    """A table of columns of one length, its first and last rows where there are many."""
+    """Return a table of columns of one length, with the first and last of many rows."""
     length = max(map(len, columns.values()), default=0)
     rows = range(length)
     half = MAX_ROWS // 2

@@ -1,7 +1,6 @@
-"""Where a command's answer goes: rich tables on a terminal, plain aligned text in a pipe, JSON for
-programs.
+"""Output of a command: rich tables on a terminal, plain aligned text in a pipe, JSON for programs.
 
-Plain text has no colours, no box drawing, no tabs, and nothing is cut off: fit for grep and awk.
+Plain text for grep and awk has no colours, boxes or tabs, and is never cut.
 """
 
 import json
@@ -31,7 +30,7 @@ class Column:
     title: str
     right: bool = False  # aligned to the right
     style: str = ""  # rich's
-    flexible: bool = False  # may be narrowed where the terminal is too narrow
+    flexible: bool = False  # shrinks in a narrow terminal
     ellipsis: bool = False  # narrowed, its cells are shortened; otherwise they are folded
 
 
@@ -52,9 +51,11 @@ class Raw(str):
 
 
 class Output:
-    """Standard output. terminal: a person reads it; ansi: it knows escape codes; colour: it gets
-    colours, as it knows them and NO_COLOR allows, or by `always` and `never`; columns, rows: its
-    size; unicode: it shows more than ASCII."""
+    """Standard output.
+
+    terminal: a person reads it; ansi: it knows escape codes; colour: its abilities, NO_COLOR,
+    `always` and `never` decide; columns, rows: its size; unicode: it shows more than ASCII.
+    """
 
     def __init__(self, colour: str = "auto") -> None:
         self.terminal = sys.stdout.isatty()
@@ -190,7 +191,7 @@ def _plain(cell: Cell) -> str:
 
 
 def cells_wide(text: str) -> int:
-    """Columns that a text takes up; exact for what isn't ASCII as well."""
+    """Return the columns of a text, exact beyond ASCII."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -199,7 +200,7 @@ def cells_wide(text: str) -> int:
 
 
 def line_width(pieces: Iterable[Cell]) -> int:
-    """Columns that a line of such pieces takes up where it isn't wrapped."""
+    """Return the columns of a line of such pieces without wrapping."""
     return sum(cells_wide(_plain(piece)) for piece in pieces)
 
 
@@ -214,8 +215,8 @@ def natural_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) ->
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
-    """How many of the columns, from the left, there is room for where the flexible ones are
-    narrowed; at least one."""
+    """Return the number of columns, from the left, that fit if the flexible ones shrink; at least
+    one."""
     total_width = -2
     for at, (column, width) in enumerate(zip(columns, widths, strict=True)):
         total_width += 2 + (min(width, _FLEXIBLE_MIN) if column.flexible else width)
@@ -225,7 +226,7 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
 
 
 def _table_width(widths: Sequence[int]) -> int:
-    """How wide a table is."""
+    """Return a table's width."""
     return sum(widths) + 2 * (len(widths) - 1)
 
 
@@ -272,9 +273,9 @@ def _plain_row(row: Sequence[Cell], columns: Sequence[Column], widths: Sequence[
 
 
 def to_json(value: object, indent: str | None = None, level: int = 0) -> str:
-    """JSON of dicts, lists, plain values and Raw texts; numbers that aren't finite become null.
+    """Encode dicts, lists, plain values and Raw texts as JSON; infinite numbers become null.
 
-    indent: None for one line without blanks, otherwise what one level is indented by.
+    indent: None for one line without blanks, else the indentation of each level.
     """
     if isinstance(value, Raw):
         return str(value)
@@ -298,7 +299,7 @@ def _json_text(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate can't be written as UTF-8
+    except UnicodeEncodeError:  # UTF-8 has no lone surrogates
         text = json.dumps(value)
     return text
 
@@ -331,5 +332,5 @@ def write_json(text: str) -> None:
 
 
 def write_data(text: str) -> None:
-    """Writes text that is for programs, such as CSV: as it is, but safe on a terminal."""
+    """Write text for programs, such as CSV: unchanged, but safe on a terminal."""
     sys.stdout.write(safe_lines(text) if sys.stdout.isatty() else text)

@@ -1,5 +1,5 @@
-"""How every reading command runs: streams set up, a broken pipe and Ctrl-C given the exit codes a
-shell expects."""
+"""The frame of every reading command: sets up streams; gives a broken pipe and Ctrl-C the exit
+codes that shells expect."""
 
 import argparse
 import io
@@ -15,7 +15,7 @@ from logshipper.safe_text import safe_lines
 
 Call = Callable[[argparse.Namespace], int]
 
-# what a shell shows for a program that died of it, such as cat
+# a shell's exit codes for programs that died of these, such as cat
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 _AGAIN_SECS = 0.05
@@ -57,8 +57,8 @@ def say(text: str) -> None:
 
 @contextmanager
 def _interruptible_everywhere() -> Iterator[None]:
-    """A Ctrl-C that falls into a finalizer, of which imports have many, isn't lost: there Python
-    reports KeyboardInterrupt, and goes on."""
+    """Keep a Ctrl-C that falls into a finalizer, of which imports have many: Python reports
+    KeyboardInterrupt there and continues."""
     usual = sys.unraisablehook
     timers: list[threading.Timer] = []
 
@@ -84,7 +84,7 @@ def _interruptible_everywhere() -> Iterator[None]:
 
 
 def _set_up(stdout: object) -> None:
-    """Output for programs is UTF-8 whatever the locale; a terminal gets what it can show."""
+    """Set UTF-8 for programs in any locale; a terminal gets the characters that it can show."""
     if not isinstance(stdout, io.TextIOWrapper):
         return
     if stdout.isatty():
@@ -94,8 +94,7 @@ def _set_up(stdout: object) -> None:
 
 
 def _abandon_stdout() -> None:
-    """What is still buffered goes nowhere; otherwise the interpreter would complain about it when
-    it ends."""
+    """Drop the buffered output, so that the interpreter does not complain at its end."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

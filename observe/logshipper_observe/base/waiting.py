@@ -1,4 +1,4 @@
-"""Prints on a terminal which server a command waits for, where that takes its time."""
+"""Names on a terminal the server that a command waits for, if the wait is long."""
 
 import sys
 import threading
@@ -24,7 +24,7 @@ class _Wait(NamedTuple):
 
 
 class Watch:
-    """tell: is called with the sentence, once a wait, by a thread of the watch's own."""
+    """tell: gets the sentence, once per wait, in the watch's own thread."""
 
     def __init__(self, tell: Callable[[str], None] | None = None) -> None:
         self._after_secs = AFTER_SECS
@@ -67,8 +67,7 @@ class Watch:
 
 
 class WatchedEntries:
-    """A client of Loki's whose waits are watched: only those for the next entry, not what is done
-    with it."""
+    """A client of Loki with watched waits: those for the next entry, without the reader's own work."""
 
     def __init__(self, client: "Entries", watch: Watch) -> None:
         self.name = client.name
@@ -99,5 +98,5 @@ class WatchedEntries:
 
 
 def _tell(sentence: str) -> None:
-    sys.stderr.write(_CLEAR_LINE)  # a bar may be drawn there
+    sys.stderr.write(_CLEAR_LINE)  # a bar may occupy the line
     say(sentence)

@@ -55,13 +55,13 @@ _RESETS = re.compile("\x1b\\[0?(?=[;m])")  # a sequence that begins with switchi
 
 
 def uncoloured(text: str) -> str:
-    """A log line's text without the colours that are kept in it."""
+    """Return a log line's text without its kept colours."""
     return SEQUENCES.sub("", text) if "\x1b" in text else text
 
 
 def safe_coloured(text: str, style: str = "") -> str:
-    """As `safe`, with colours left as they are, and off at the end. style: parameters of SGR that
-    hold elsewhere."""
+    """Return a text like `safe`, but keep its colours, which end with it. style: SGR parameters for
+    the rest."""
     pieces = SEQUENCES.split(text) if "\x1b" in text else [text]
     pieces[::2] = map(safe, pieces[::2])
     if style:
@@ -73,8 +73,8 @@ def safe_coloured(text: str, style: str = "") -> str:
 
 
 def is_further_part(part: str) -> bool:
-    """Whether a line's attribute `part` (`2`, `3/3`, in Loki `1.2/17`, too) says that it goes on
-    with the last one."""
+    """Return whether a line's attribute `part` (`2`, `3/3`, in Loki also `1.2/17`) marks a
+    continuation of the last line."""
     return bool(part) and part != "1" and not part.startswith(("1/", "1.1/"))
 
 
@@ -134,8 +134,7 @@ def _utc_second(secs: int) -> str:
 
 
 def when(time_ns: int, now_ns: int) -> str:
-    """How long ago where that is within a day, otherwise the local day and minute, or for older
-    ones the date."""
+    """Return the age within a day, else the local day and minute, or the date of older times."""
     secs = (now_ns - time_ns) / NS
     if -1 <= secs < 5:
         return "just now"
@@ -157,27 +156,27 @@ def signal_name(number: int) -> str:
 
 
 def state_of(name: str) -> str:
-    """The state that a name stands for, in any case, also as other systems call it."""
+    """Return the state with this name, in any case, also by other systems' names."""
     upper = name.strip().upper()
     return STATE_ALIASES.get(upper, upper)
 
 
 def exit_words(exit_code: int | None, signal: int) -> str:
-    """How a job came out: `exit code 3`, `died of SIGKILL`, or nothing."""
+    """Return a job's result: `exit code 3`, `died of SIGKILL`, or nothing."""
     if signal:
         return f"died of {signal_name(signal)}"
     return "" if exit_code is None else f"exit code {exit_code}"
 
 
 def exit_short(exit_code: int | None, signal: int) -> str:
-    """As `exit_words`, for a column: `3`, `SIGKILL`, `-`."""
+    """Return `exit_words` for a column: `3`, `SIGKILL`, `-`."""
     if signal:
         return signal_name(signal).replace(" ", "-")
     return "-" if exit_code is None else str(exit_code)
 
 
 def times_smaller(printed: int, logged: int) -> str:
-    """How many times less was logged than printed; empty where it isn't less."""
+    """Return the ratio of printed to logged bytes; empty below 1."""
     if not logged or printed <= logged:
         return ""
     times = printed / logged

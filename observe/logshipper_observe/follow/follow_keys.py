@@ -1,5 +1,4 @@
-"""Keys that whoever follows a job presses, where standard input is a terminal: read one by one,
-without Enter."""
+"""Reads the keys of a job's follower one by one, without Enter, if standard input is a terminal."""
 
 import os
 import re
@@ -22,7 +21,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Keys:
-    """fd: of the terminal; None where there is none, or it belongs to another program now."""
+    """fd: of the terminal; None without one, or while another program owns it."""
 
     def __init__(self, fd: int | None) -> None:
         self.fd = fd
@@ -36,7 +35,7 @@ class Keys:
             except OSError:
                 typed = b""
             if not typed:
-                self.fd = None  # the terminal is gone
+                self.fd = None  # the terminal has gone
             elif typed.endswith(b"\x1b") and select.select([self.fd], [], [], _SEQUENCE_SECS)[0]:
                 typed += os.read(self.fd, 64)
             keys += [
@@ -47,14 +46,16 @@ class Keys:
 
 @contextmanager
 def read_keys(*, enabled: bool) -> Iterator[Keys]:
-    """Keys of standard input, where it is a terminal in whose foreground we are. It is left as it
-    was, also where a signal ends us, and set up again where we were stopped and go on."""
+    """Give the keys of a terminal in whose foreground we are.
+
+    Restores the terminal at the end, also after a signal, and sets it up again after a stop.
+    """
     fd = _terminal() if enabled else None
     if fd is None:
         yield Keys(None)
         return
     before = termios.tcgetattr(fd)
-    handlers: dict[int, Any] = {}  # Any: what signal.signal returns
+    handlers: dict[int, Any] = {}  # Any: results of signal.signal
 
     def end(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -77,7 +78,7 @@ def read_keys(*, enabled: bool) -> Iterator[Keys]:
 
 
 def _terminal() -> int | None:
-    """Standard input, where it is a terminal that is ours."""
+    """Return standard input if it is our terminal."""
     try:
         fd = sys.stdin.fileno()
         if os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp():

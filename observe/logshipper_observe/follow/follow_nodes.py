@@ -1,5 +1,5 @@
-"""Whose lines they are, for whoever follows a job of several nodes or tasks, and which of them are
-shown. Pure."""
+"""Labels the lines of several nodes or tasks, for followers of a job, and selects the visible ones.
+Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -11,30 +11,32 @@ from logshipper_observe.base.words import exit_words
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture, LogLine
 
-MAX_HELD_LINES = 50_000  # of nodes that aren't shown, in all
+MAX_HELD_LINES = 50_000  # of hidden nodes together
 MAX_HELD_CHARS = 1 << 25
 _RUNNING = "RUNNING"
 
 
 class Changes(NamedTuple):
-    """Captures that are new, and those whose state is another one now: a sentence each."""
+    """New captures, and changes of state: a sentence each."""
 
     began: list[str]
     ended: list[str]
 
 
 class Nodes:
-    """What distinguishes the captures of a job: `node1` where an attempt runs on several hosts,
-    `task 3` where several tasks of a step run on one; "" where nothing has to be distinguished.
-    Nodes are numbered by the lowest task on each, from 0."""
+    """Labels of a job's captures.
+
+    `node1` if an attempt runs on several hosts, `task 3` if several tasks of a step run on one; ""
+    if one capture needs no label. Nodes are numbered by the lowest task on each, from 0.
+    """
 
     def __init__(self) -> None:
         self._labels: dict[int, str] = {}
-        self._hosts: dict[str, str] = {}  # by label, where it has one
+        self._hosts: dict[str, str] = {}  # by label
         self._states: dict[int, str] = {}
 
     def learn(self, captures: "Sequence[Capture]") -> "Changes":
-        """Ingests the captures as they are now; returns what has changed since."""
+        """Update the captures; return the changes."""
         changes = Changes([], [])
         tasks: dict[int, dict[str, int]] = {}  # by attempt and host: the lowest
         places: dict[tuple[int, str], list[Capture]] = {}
@@ -77,7 +79,7 @@ class Nodes:
 
     @property
     def labels(self) -> list[str]:
-        """Of all captures that have one."""
+        """All labels."""
         return sorted({label for label in self._labels.values() if label}, key=_in_order)
 
 
@@ -100,8 +102,11 @@ def _change_message(capture: "Capture", label: str) -> str:
 
 
 class NodeView:
-    """Which lines are shown. node: the label of the one whose lines are, "" for all. What others
-    print meanwhile is held, so that each goes on at its own place when it is shown again."""
+    """Selects the visible lines.
+
+    node: label of the visible node, "" for all. The view holds lines of the others, so that each
+    continues at its place when it becomes visible.
+    """
 
     def __init__(self, nodes: Nodes) -> None:
         self.node = ""
@@ -112,7 +117,7 @@ class NodeView:
         self._dropped_count = 0
 
     def takes(self, line: "LogLine") -> bool:
-        """Whether a line is to be shown now; it is held otherwise."""
+        """Return whether a line is visible now; hold it otherwise."""
         label = self._nodes.label(line.capture)
         if not self.node or not label or label == self.node:
             return True
@@ -124,8 +129,10 @@ class NodeView:
         return False
 
     def turn(self, steps: int) -> "tuple[list[str], list[LogLine]]":
-        """Turns to the next node (steps: 1) or the one before (-1), all of them in between. Returns
-        the messages to print, and the lines that were held and are to be shown then."""
+        """Turn to the next node (steps: 1) or the previous one (-1); all nodes come in between.
+
+        Returns the messages to print, and the held lines that are visible now.
+        """
         order = ["", *self._nodes.labels]
         if len(order) < 2:
             return ["there is one node only"], self.show_all()
@@ -141,13 +148,12 @@ class NodeView:
         return messages, self._let_go()
 
     def show_all(self) -> "list[LogLine]":
-        """Shows all nodes from now on; returns the lines that were held."""
+        """Show all nodes from now on; return the held lines."""
         self.node = ""
         return self._let_go()
 
     def show_all_if_renamed(self) -> "list[LogLine]":
-        """As `show_all`, where the node that is shown is called something else now: tasks have
-        joined it, or a node of lower tasks came."""
+        """Call `show_all` if the visible node has a new label, because tasks or nodes have joined."""
         is_renamed = self._nodes.title(self.node) != self._title
         return self.show_all() if self.node and is_renamed else []
 

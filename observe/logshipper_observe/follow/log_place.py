@@ -1,8 +1,7 @@
-"""A place in a job's log, as text for a command line: what was printed of each capture's streams.
-Pure.
+"""A place in a job's log, as text for a command line: the progress in each capture's streams. Pure.
 
-Within one stream of a capture lines come in the order of their times, and no two share one, so the
-time of the last one that was printed is an exact place; streams go on independently of each other.
+Within one stream of a capture, lines come in order of time, and no two share one. So the time of
+the last printed line is an exact place. Streams progress independently.
 """
 
 import re
@@ -20,7 +19,7 @@ _PART = re.compile(r"([0-9]{1,9})([oen])([0-9a-f]{1,16})")
 
 
 class LogPlace:
-    """How far a log was printed."""
+    """Progress in a log."""
 
     def __init__(self) -> None:
         self._printed: dict[tuple[int, Stream], int] = {}
@@ -50,8 +49,10 @@ class LogPlace:
 
     @property
     def begin_ns(self) -> int:
-        """No line that is older hasn't been printed, of captures that are known; 0 where nothing
-        was. Of a capture's stream that has nothing yet, what was drawn earlier may come."""
+        """The time before which all lines of known captures were printed; 0 at first.
+
+        A capture's stream without lines so far may bring earlier ones.
+        """
         has_both = all(
             (of, stream) in self._printed for of, _ in self._printed for stream in _OF_JOBS
         )
@@ -68,8 +69,8 @@ class LogPlace:
         self._printed[source] = max(self._printed.get(source, 0), line.time_ns)
 
     def is_printed(self, line: "LogLine") -> bool:
-        """Of a capture of which nothing was printed, what is older than all that was isn't asked
-        for."""
+        """Return whether a line was printed; lines of new captures before all printed ones count as
+        printed."""
         if not any((line.capture, stream) in self._printed for stream in Stream):
             return line.time_ns < self._oldest_ns
         return line.time_ns <= self._printed.get((line.capture, line.stream), -1)

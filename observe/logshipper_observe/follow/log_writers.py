@@ -34,11 +34,11 @@ class Writer:
         self._chars = 0
 
     def write(self, line: "LogLine", whose: str = "") -> None:
-        """whose: the node's name, where there are several."""
+        """whose: the node's name, if there are several."""
         raise NotImplementedError
 
     def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
-        """Shows what a running bar shows now, where that can be done."""
+        """Show the running bars, if the output allows."""
 
     def flush(self) -> None:
         if self._pieces:
@@ -63,7 +63,7 @@ class JsonWriter(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.job_fields: Document = {}  # of the job whose lines come, where there are several
+        self.job_fields: Document = {}  # of the lines' job, if there are several
         self._terminal = sys.stdout.isatty()
 
     def write(self, line: "LogLine", whose: str = "") -> None:
@@ -73,18 +73,16 @@ class JsonWriter(Writer):
 
 
 class TextWriter(Writer):
-    """Text as it was, without its colours; on a terminal safe, with them, stderr in red, and what
-    isn't the job's own text dimmed."""
+    """Writes text without its colours; on a terminal safe and with colours, stderr in red,
+    logshipper's own lines dimmed."""
 
     def __init__(self, out: Output, *, times: bool, pattern: "re.Pattern[str] | None") -> None:
         super().__init__()
         self._out = out
         self._times = times
         self._pattern = pattern if out.colour else None
-        self._open: tuple[Stream, int] | None = (
-            None  # the line that isn't ended yet: a part may follow
-        )
-        self._status: list[str] = []  # what the last rows of the terminal show now
+        self._open: tuple[Stream, int] | None = None  # an unfinished line: a part may follow
+        self._status: list[str] = []  # the last rows of the terminal
 
     def write(self, line: "LogLine", whose: str = "") -> None:
         self._clear_status()
@@ -146,7 +144,7 @@ class TextWriter(Writer):
         self._clear_status()
         columns = max(terminal.columns - 1, 1)
         rows = "\n".join(self._status_row(bar, columns) for bar in bars)
-        self._status = bars  # first: who is interrupted behind it clears it
+        self._status = bars  # set first: an interrupt after it clears the rows
         self._put(rows)
         super().flush()
 
