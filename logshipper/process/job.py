@@ -1,9 +1,9 @@
-"""CMD as the relay process runs it, in its two cases: batch, and interactive.
+"""CMD as the relay process runs it: batch or interactive.
 
-Batch: CMD is a child in the same session and process group, so what the kernel sends to the group
-(Ctrl-C, Ctrl-Z) reaches it anyway, and only what a process sent to us alone is sent on.
-Interactive: CMD has a session of its own, so everything is sent on, and stops and resumes are
-passed up and down by hand.
+Batch: CMD is a child in the same session and process group. The kernel's signals to the group
+(Ctrl-C, Ctrl-Z) reach it anyway, so the relay forwards only signals that a process sent to it
+alone. Interactive: CMD has its own session, so the relay forwards all signals, and passes stops and
+resumes in both directions.
 """
 
 import errno
@@ -20,7 +20,7 @@ from logshipper.process.signals import SignalArrival
 FOREGROUND_SECS = (
     0.25  # how often a job in the background looks whether it is in the foreground again
 )
-_SUSPEND_SECS = 2.0  # how long after Ctrl-Z it is looked, as often, for what waits in vain
+_SUSPEND_SECS = 2.0  # after Ctrl-Z, the time and the number of checks for stuck processes
 _GROUP_SIGNALLERS = ("sge_shepherd",)
 _NOT_SENT_ON = (signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
 _FROM_KERNEL_TOO = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
@@ -33,13 +33,12 @@ if TYPE_CHECKING:
 
 
 class BatchCommand:
-    """CMD as a child next to us.
+    """CMD as a child beside us.
 
-    pid, pidfd: CMD's (pidfd -1 where the kernel has none). wait_status: None while it runs.
-    stop_signal: with which we should stop, once all output is out; 0: not at all. size: (columns,
-    rows) of its terminals. lost: how it ended can't be known. masters: by stream, to set sizes;
-    none where they are pipes. cancelled: a signal that ends jobs was sent to us, or typed.
-    on_resize(columns, rows).
+    pid, pidfd: CMD's (pidfd -1 without kernel support). wait_status: None while it runs.
+    stop_signal: for our own stop after all output, 0 for none. size: (columns, rows) of its
+    terminals. lost: its end is unknown. masters: by stream, to set sizes; empty for pipes.
+    cancelled: somebody sent or typed a signal that ends jobs. on_resize(columns, rows).
     """
 
     interactive = False
@@ -69,7 +68,7 @@ class BatchCommand:
         slaves: dict[int, int],
         inherited: signals.InheritedSignals,
     ) -> None:
-        """Raises CaptureError where CMD can't be run, OSError where no process can be made."""
+        """Start CMD. Raises CaptureError if it cannot run, OSError without a process."""
         receive, failed = os.pipe()
         try:
             self.pid = os.fork()
@@ -90,7 +89,7 @@ class BatchCommand:
             pass  # before Linux 5.3; or dead and reaped by the monitor
 
     def attach(self, relay: "Relay") -> None:
-        """Watches what belongs to CMD besides its output."""
+        """Watch CMD's events besides its output."""
 
     def changed(self, pid: int, status: int) -> None:
         """A child stopped, went on, or ended."""
@@ -121,7 +120,7 @@ class BatchCommand:
             pass  # it just ended, or became another user's
 
     def arrived(self, arrival: SignalArrival) -> None:
-        """A signal for us: sends on what CMD hasn't got."""
+        """Forward a signal that CMD has not received."""
         if arrival.signo == signal.SIGWINCH:
             self.update_size()
         elif arrival.signo == signal.SIGCONT:
@@ -139,7 +138,7 @@ class BatchCommand:
 
     @property
     def stop_signal(self) -> int:
-        # a stop that only CMD got isn't ours: whoever continues CMD alone would find its output
+        # a stop of CMD alone does not stop us: whoever continues CMD alone would find its output
         # stuck
         return self._stop_seen if self._stopped_by in signals.JOB_CONTROL else 0
 
@@ -151,7 +150,7 @@ class BatchCommand:
         self.update_size()
 
     def update_size(self) -> None:
-        """Gives CMD's terminals the size of the real one, where that changed."""
+        """Resize CMD's terminals after the real one."""
         size = terminal.batch_size()
         if size != self.size:
             self._resize(size)
@@ -171,19 +170,19 @@ class BatchCommand:
 
     @property
     def wait_secs(self) -> float | None:
-        """How often `tick` wants to be called; None: never."""
+        """Return the interval of `tick`; None for never."""
         return None
 
     def tick(self) -> None:
-        """What only time tells."""
+        """Handle time-dependent events."""
 
     def hang_up(self) -> None:
-        """Everything is delivered: the real terminal becomes what it was."""
+        """Restore the real terminal, after the delivery of all output."""
 
 
 class InteractiveCommand(BatchCommand):
-    """CMD in a session of its own, between it and us the monitor; fds 0, 1, 2 are the real
-    terminal, raw meanwhile."""
+    """CMD in its own session, with the monitor in between; fds 0, 1, 2 are the real terminal, raw
+    meanwhile."""
 
     interactive = True
 
@@ -200,7 +199,7 @@ class InteractiveCommand(BatchCommand):
         self._report = -1
         self._background = False
         self._relay: Relay | None = None
-        self._suspend_until = self._suspend_due = 0.0  # 0: it wasn't typed
+        self._suspend_until = self._suspend_due = 0.0  # 0: not typed
         self._keyboard = Keyboard(
             masters,
             self._terminal_gone,
@@ -337,14 +336,16 @@ class InteractiveCommand(BatchCommand):
             self._suspend_until, self._suspend_due = now + _SUSPEND_SECS, now + FOREGROUND_SECS
 
     def _continue_stopped(self) -> None:
-        """A shell whose stderr isn't the session's terminal, as one that CMD starts, may have no job
-        control: what it waits for goes on after Ctrl-Z, or no key would be of use any more."""
+        """Continue stopped processes after Ctrl-Z if their shell has no job control.
+
+        A shell whose stderr is not the session's terminal has none, and all keys would be useless.
+        """
         try:
             group = os.tcgetpgrp(self._masters[1])
             if group > 0 and not self._stopped_by and waits_in_vain(group):
                 os.killpg(group, signal.SIGCONT)
         except (OSError, KeyError):
-            pass  # the pty is hung up, or the group is gone
+            pass  # the pty is hung up, or the group has gone
 
     def _look_at_foreground(self) -> None:
         """Takes the terminal where the shell gave it to us; it signals `fg`, but not where we run
@@ -360,7 +361,7 @@ class InteractiveCommand(BatchCommand):
 
 
 def _signals_groups(pid: int) -> bool:
-    """Whether it is a process that signals a job's whole process group, always."""
+    """Return whether a process always signals a job's whole process group."""
     try:
         with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
             return file.read().rstrip("\n") in _GROUP_SIGNALLERS

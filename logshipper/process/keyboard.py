@@ -1,4 +1,4 @@
-"""What the user types, on its way from the real terminal (fd 0) to CMD's."""
+"""The user's input on its way from the real terminal (fd 0) to CMD's."""
 
 import os
 import select
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Keyboard:
-    """Relays fd 0 to a pty's master. Reads no more while CMD takes nothing.
+    """Relays fd 0 to a pty's master; stops reading while CMD accepts nothing.
 
-    masters: by stream. on_gone(): the real terminal is gone. on_background(): it belongs to
-    somebody else now. on_signal_key(signo, is_sent): a key was typed that stands for a signal to the
-    foreground group; is_sent: the kernel does that.
+    masters: by stream. on_gone(): the real terminal has gone. on_background(): another program owns
+    it now. on_signal_key(signo, is_sent): the user typed a key for a signal to the foreground
+    group; is_sent: the kernel sends it.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Keyboard:
         self._on_gone = on_gone
         self._on_background = on_background
         self._on_signal_key = on_signal_key
-        # of our own, as the relay's poll knows the masters as something to read
+        # our own duplicate, because the relay's poll already reads the masters
         self._fds = {stream: os.dup(master) for stream, master in masters.items()}
         self._pending = b""
         self._enabled = False
@@ -43,7 +43,7 @@ class Keyboard:
         self._relay = relay
 
     def listen(self, enabled: bool) -> None:
-        """Whether to read fd 0: not in the background, where another program owns the terminal."""
+        """Start or stop reading fd 0; in the background another program owns the terminal."""
         self._enabled = enabled
         watching = enabled and not self._pending
         if self._relay is not None and watching != self._watching:
@@ -73,8 +73,8 @@ class Keyboard:
         self._send(target)
 
     def _choose_target(self) -> int:
-        """Stdin's terminal. But a program may read keys from stderr's (`vim -`): it alone is set up
-        for keys then."""
+        """Return stdin's terminal, or stderr's if only that is set up for keys: some programs read
+        keys there (`vim -`)."""
         has_both = 1 in self._fds and 2 in self._fds
         if (
             has_both

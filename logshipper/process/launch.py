@@ -1,4 +1,4 @@
-"""From a forked process to CMD: found and exec'ed as `env` does it."""
+"""From a forked process to CMD: finds and executes it as `env` does."""
 
 import errno
 import os
@@ -58,7 +58,7 @@ def become(
     inherited: signals.InheritedSignals,
     failed: int,
 ) -> "NoReturn":
-    """In the forked process. fds: by number, what CMD gets in that place; failed: pipe for the
+    """Become CMD, in the forked process. fds: CMD's descriptor by number; failed: pipe for the
     errno of a failure."""
     try:
         for number, fd in fds.items():
@@ -71,8 +71,11 @@ def become(
 
 
 def await_exec(argv: list[str], pid: int, failed: int) -> None:
-    """Waits for `become`, which sends an errno or nothing; closes the pipe's end failed. pid: our
-    child, CMD or above it. Raises CaptureError where CMD can't be run; the child is reaped then."""
+    """Wait for `become`, which sends an errno or nothing; close the pipe's end failed.
+
+    pid: our child, CMD or its parent. Raises CaptureError if CMD cannot run, and reaps the child
+    then.
+    """
     try:
         errno_digits = os.read(failed, 16)
     finally:
@@ -83,13 +86,13 @@ def await_exec(argv: list[str], pid: int, failed: int) -> None:
 
 
 def refusal(argv: list[str], error: int) -> CaptureError:
-    """CMD can't be run: exit code 127 where there is none, else 126."""
+    """Return the error: exit code 127 for a missing command, else 126."""
     words = f"{argv[0]}: {os.strerror(error)}{_fix(argv[0], error)}"
     return CaptureError(words, 127 if error == errno.ENOENT else 126)
 
 
 def _fix(name: str, error: int) -> str:
-    """What people most often meant by a name that can't be run; "" where nobody knows."""
+    """Return the usual remedy for a name that cannot run; "" if unknown."""
     try:
         if error == errno.EACCES and "/" in name:
             if os.path.isdir(name):

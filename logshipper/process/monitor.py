@@ -1,10 +1,10 @@
-"""The interactive case's process between relay and CMD: leader of the session whose controlling
+"""The interactive case's process between relay and CMD: leads the session, whose controlling
 terminal is a pty.
 
-CMD can't lead it: its process group would be orphaned, and the kernel would ignore Ctrl-Z. The
+CMD cannot lead it: its process group would be orphaned, and the kernel would ignore Ctrl-Z. The
 monitor holds the ptys open for CMD's whole life (a program may close and reopen its terminal),
-reports its stops and its end, and sends SIGCONT when the relay sends it one: only within the
-session may that reach a program of another user (`su`).
+reports its stops and its end, and sends SIGCONT on the relay's request: only within the session may
+that reach a program of another user (`su`).
 """
 
 import fcntl
@@ -85,11 +85,11 @@ def _tell(report: int, kind: int, value: int) -> None:
     try:
         os.write(report, REPORT.pack(kind, value))
     except OSError:
-        pass  # the relay is dead; CMD isn't, and needs its session
+        pass  # the relay is dead; CMD lives and needs its session
 
 
 def _ignore_errors(call: "Callable[[int, int], None]", first: int, second: int) -> None:
     try:
         call(first, second)
     except OSError:
-        pass  # CMD's group is gone, or another user's; the terminal was hung up
+        pass  # CMD's group has gone, or belongs to another user; the terminal was hung up

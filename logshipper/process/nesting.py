@@ -1,14 +1,14 @@
-"""Runs inside of runs: what the capture around this process has anyway, so that no line is logged
-twice.
+"""Runs inside runs: detects streams that an outer capture already logs, so that each line is logged
+once.
 
-Each capture tells CMD by $LOGSHIPPER_CAPTURED what it gave it for stdout and stderr. A stream that
-still is one of these, or a buffer whose content somebody will print there, is covered; one that
-leads into a file, or to somebody who asked for it with a pipe, isn't.
+Each capture names CMD's stdout and stderr in $LOGSHIPPER_CAPTURED. A stream that still is one of
+these, or a buffer that somebody prints there, is covered. A stream into a file, or into somebody's
+own pipe, is not.
 
-The variable outlives the run, in a tmux server that it started, and the next terminals get the
-numbers of its own: so it names the relay, too, and counts no more once that is gone. (What a run
-that is over has left behind is logged twice then, rather than not at all.) Of another host, or from
-another pid namespace, that can't be seen: there it counts.
+The variable outlives the run in a tmux server that the run started, and the server's next terminals
+get numbers of their own. So it also names the relay, and is void once the relay has gone. (The
+output of processes left by an ended run is then logged twice, rather than not at all.) On another
+host or in another pid namespace the relay is invisible; there the variable counts.
 """
 
 import os
@@ -34,8 +34,10 @@ def mark(fds: "Iterable[int]") -> str:
 def uncovered(
     environment: "Mapping[str, str]", is_gathered: "Callable[[Mapping[str, str]], bool]"
 ) -> tuple[int, ...]:
-    """Which of stdout and stderr (1, 2), as this process was given them, no capture around it has.
-    is_gathered: whether the launcher that an environment names prints what its processes print."""
+    """Return the streams (1 stdout, 2 stderr) of this process that no outer capture has.
+
+    is_gathered: returns whether the launcher in an environment prints the output of its processes.
+    """
     streams = tuple(stream for stream in (1, 2) if terminal.is_inherited(stream))
     marks = environment.get(VARIABLE, "").split()
     if not marks or any(_is_over(mark) for mark in marks):
@@ -57,8 +59,8 @@ def _is_covered(file_stat: os.stat_result, marks: list[str], gathered: bool) -> 
 
 
 def _is_over(mark: str) -> bool:
-    """Whether it names a relay of this place that is gone; False of other marks (Slurm's plugin
-    names no relay)."""
+    """Return whether a mark names a relay of this place that has gone; False for other marks
+    (Slurm's plugin names no relay)."""
     process, _, place = mark.partition("@")
     pid, _, started = process.partition(".")
     if not (pid.isascii() and pid.isdigit() and len(pid) < 10) or place != _place():
@@ -67,7 +69,7 @@ def _is_over(mark: str) -> bool:
 
 
 def _place() -> str:
-    """Where a process' number means something: which boot of which machine, which pid namespace."""
+    """Return the scope of process numbers: boot of the machine, and pid namespace."""
     try:
         return f"{boot_id()}.{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:

@@ -1,12 +1,14 @@
-"""What the kernel tells of the processes of a group (proc_pid_stat(5))."""
+"""The kernel's data about the processes of a group (proc_pid_stat(5))."""
 
 import os
 
 
 def waits_in_vain(group: int) -> bool:
-    """Whether one of its processes is stopped whose parent, of the same group, sleeps: that isn't a
-    shell with job control, so nobody will ever continue it. (A parent that is to stop as well runs
-    until it has.)"""
+    """Return whether a stopped process of the group has a sleeping parent in the same group.
+
+    Such a parent is no shell with job control, so nobody will continue the process. (A parent that
+    is about to stop runs until then.)
+    """
     members: dict[int, tuple[bytes, int]] = {}  # state and parent, by process
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,9 +1,9 @@
-"""Wiring of the relay process, P0: what `logshipper run` is while CMD runs.
+"""Wiring of the relay process, P0: `logshipper run` while CMD runs.
 
-CMD first: it runs before the sidecar is forked, and goes on whatever happens to the sidecar or to
-us. Order of the end: CMD ends; what is in its terminals is delivered; the real terminal is given
-back; the sidecar says that all is synced; we end as CMD did. Forks come before the signals' thread:
-threads and forks don't mix.
+CMD comes first: it runs before the sidecar's fork, and survives all faults of the sidecar and the
+relay. Order of the end: CMD ends; its terminals are emptied; the real terminal is restored; the
+sidecar reports that all is synced; the relay ends as CMD did. Forks precede the signals' thread,
+because threads and forks do not mix.
 """
 
 import errno
@@ -39,7 +39,7 @@ _FINISH_SECS = 0.1
 _BOUNDARY_SECS = (
     1.0  # how long a line of our own waits for the end of a line, or for room in stderr
 )
-_IMPATIENT_SECS = 1.0  # after CMD's end; signals that come later are meant for us
+_IMPATIENT_SECS = 1.0  # after CMD's end; later signals are meant for the relay
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _HELPER_COMM = "logshipper-rest"
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class RunOptions:
-    """What `run` runs, and how."""
+    """Command and options of `run`."""
 
     __slots__ = (
         "apart", "argv", "capture", "farewell", "leave", "serve", "stall_secs", "telegraf", "tty",
@@ -74,8 +74,8 @@ class RunOptions:
         self.argv = argv  # CMD and its arguments
         self.tty = tty  # ptys, else pipes
         self.capture = capture  # None: nothing can be logged, the job is only relayed
-        self.serve = serve  # what the sidecar's process does, to its end
-        self.stall_secs = stall_secs  # without progress of the sidecar until it is given up
+        self.serve = serve  # the sidecar process' work, to its end
+        self.stall_secs = stall_secs  # without progress of the sidecar before the relay gives it up
         self.telegraf = telegraf  # takes measurements that CMD sends, for the sidecar
         self.leave = leave  # streams (1, 2) that CMD gets as they are
         self.farewell = farewell  # a line at the end, where stderr is a terminal; "": none
@@ -83,10 +83,9 @@ class RunOptions:
 
 
 def run(options: RunOptions) -> int:
-    """Runs CMD to its end, relays and captures its output. Returns its exit code, or dies of the
-    signal it died of.
+    """Run CMD to its end, and relay and capture its output.
 
-    Raises CaptureError where CMD can't be run (126, 127).
+    Returns its exit code, or dies of its signal. Raises CaptureError if CMD cannot run (126, 127).
     """
     terminal.fill_standard_fds()
     inherited = signals.InheritedSignals()
@@ -112,8 +111,7 @@ def run(options: RunOptions) -> int:
 
 
 class RelayProcess(Owner):
-    """P0. __init__ and start raise OSError where a resource isn't available: then CMD doesn't run
-    yet."""
+    """P0. __init__ and start raise OSError for a missing resource; CMD does not run yet then."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
@@ -143,7 +141,7 @@ class RelayProcess(Owner):
     # ---- start
 
     def start(self, inherited: signals.InheritedSignals) -> None:
-        """Raises CaptureError where CMD can't be run."""
+        """Start CMD. Raises CaptureError if it cannot run."""
         job = self._job
         environment = dict(os.environ)
         if self._options.capture is not None:
@@ -161,7 +159,7 @@ class RelayProcess(Owner):
             raise
 
     def begin(self) -> None:
-        """CMD runs: from here on it doesn't suffer by what isn't available."""
+        """Start the capture; CMD runs, and missing resources do not affect it."""
         forbid_core_files()
         keep_freed_memory()
         for fd in self._streams.slaves.values():
@@ -212,8 +210,10 @@ class RelayProcess(Owner):
     # ---- the course
 
     def finish(self) -> int:
-        """Relays until CMD is gone and all is delivered and logged. Returns the exit code, or dies
-        as CMD did."""
+        """Relay until CMD has ended and all is delivered and logged.
+
+        Returns the exit code, or dies as CMD did.
+        """
         self._relay_until_end()
         self.give_back_terminal()
         self._end_sidecar()
@@ -251,7 +251,7 @@ class RelayProcess(Owner):
         self._relay.stop()
 
     def _turn(self, wait_secs: float) -> None:
-        """One turn of the relay, and what nobody calls us for."""
+        """Run one turn of the relay, and its periodic checks."""
         if self._sidecar.needs_care:
             wait_secs = min(wait_secs, _CARE_SECS)
         if self._job.wait_secs is not None:
@@ -276,7 +276,9 @@ class RelayProcess(Owner):
                 self._job.cancelled = self._job.cancelled or arrival.signo in _ENDING
                 self._job.arrived(arrival)
             elif arrival.signo in _ENDING and time.monotonic() > self._ended_at + _IMPATIENT_SECS:
-                self._impatient = True  # somebody waits for us, who wait for a slow reader
+                self._impatient = (
+                    True  # somebody waits for the relay, which waits for a slow reader
+                )
 
     def _reap(self) -> None:
         while True:
@@ -302,11 +304,11 @@ class RelayProcess(Owner):
         self._sidecar.send()
         self._job.stop(self._signals)
 
-    # ---- what the relay reports
+    # ---- the relay's reports
 
     def output_gone(self, channel: Channel) -> None:
         if channel.gone_errno == errno.EPIPE:
-            # a terminal that is gone gives EIO, with us as without us
+            # a terminal that has gone gives EIO, with and without the relay
             self._job.send(signal.SIGPIPE)
 
     def output_failed(self, channel: Channel) -> None:
@@ -326,7 +328,7 @@ class RelayProcess(Owner):
         self._notices_due = time.monotonic() + _BOUNDARY_SECS
 
     def _tell(self) -> None:
-        """At a line's end on stderr; where none comes, a line of our own begins."""
+        """Print a message at a line's end on stderr, or on a new line."""
         channel = self._stderr()
         if channel is None:
             self._tell_the_rest()
@@ -364,8 +366,7 @@ class RelayProcess(Owner):
             self._turn(_FINISH_SECS)
 
     def _leave_the_rest(self) -> None:
-        """Streams that a child of CMD still holds are the sidecar's now, or a helper's where there
-        is none."""
+        """Leave streams that CMD's children still hold to the sidecar, or to a helper without one."""
         open_channels = [channel for channel in self._channels if not channel.closed]
         if open_channels and not self._sidecar.alive:
             self._signals.end()
@@ -390,8 +391,10 @@ def _be_helper(channels: list[Channel]) -> "NoReturn":
 
 
 def _let_go_of_pipes() -> None:
-    """Of stdin and stdout we hold duplicates or need nothing: whoever waits for their end waits for
-    CMD's only. Terminals stay, for their size; stderr for lines of our own."""
+    """Close stdin and stdout, so that a reader of their end waits for CMD's only.
+
+    Terminals stay open for their size, stderr for messages.
+    """
     try:
         null = os.open(os.devnull, os.O_RDWR)
     except OSError:
@@ -414,4 +417,4 @@ def _write_at_once(lines: bytes) -> None:
         if terminal.is_inherited(2) and poll.poll(_BOUNDARY_SECS * 1000):
             os.write(2, lines)
     except OSError:
-        pass  # nobody to tell
+        pass  # no reader for the message

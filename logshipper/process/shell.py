@@ -1,8 +1,8 @@
-"""Which commands are a shell for somebody to type into. Pure.
+"""Detects commands that are interactive shells. Pure.
 
-Such a shell gets one terminal for all three fds: bash does job control by the terminal of its
-stderr, which has to be the session's; and prompts, what is typed, output and errors stay in order.
-What any other command prints stays apart, stdout and stderr.
+Such a shell gets one terminal for all three descriptors. bash controls jobs by the terminal of its
+stderr, which must be the session's; and prompts, input, output and errors keep their order. Stdout
+and stderr of all other commands stay apart.
 """
 
 import os
@@ -12,8 +12,8 @@ _WITH_VALUE = ("--rcfile", "--init-file", "--init-command", "-C", "-O", "+O", "-
 
 
 def is_shell_to_type_into(argv: list[str]) -> bool:
-    """Whether CMD is a shell, perhaps behind `env NAME=VALUE`, without a script or a command of its
-    own."""
+    """Return whether CMD is a shell, perhaps behind `env NAME=VALUE`, without a script or a
+    command."""
     words = iter(argv)
     program = next(words)
     if os.path.basename(program) == "env":
@@ -27,7 +27,7 @@ def is_shell_to_type_into(argv: list[str]) -> bool:
         elif word[:1] not in ("-", "+") or word.startswith("--command"):
             return False
         elif word[:2] != "--" and "s" in word:
-            return True  # it reads commands from stdin, what follows are their arguments
+            return True  # it reads commands from stdin; the next words are their arguments
         elif word[:2] != "--" and "c" in word:
             return False
     return True

@@ -1,10 +1,10 @@
-"""Signals of the relay process: all are blocked, and come as records out of a pipe that the relay's
+"""Signals of the relay process: all are blocked, and arrive as records in a pipe that the relay's
 loop watches.
 
-Python 3.11 has no signalfd, and a signal handler doesn't know who sent a signal. But that decides
-what is passed on: what the kernel sends to a terminal's whole foreground group has reached CMD
-already. So a thread takes signals by sigwaitinfo. Forks come before the thread starts; where it
-can't be started, the loop asks every POLL_SECS.
+Python 3.11 has no signalfd, and a signal handler does not see the sender. But the sender decides
+about forwarding: the kernel's signals to a terminal's whole foreground group have reached CMD
+already. So a thread takes signals by sigwaitinfo. Forks come before the thread. If it cannot start,
+the loop polls every POLL_SECS.
 """
 
 import _thread
@@ -25,7 +25,7 @@ _FAULTS = (
     signal.SIGTRAP,
     signal.SIGSYS,
 )
-# Python ignores SIGPIPE and SIGXFSZ; the kernel lets nobody block the other two
+# Python ignores SIGPIPE and SIGXFSZ; nobody can block the other two
 WATCHED = signal.valid_signals() - {
     *_FAULTS,
     signal.SIGPIPE,
@@ -52,8 +52,7 @@ class SignalArrival:
 
 
 class InheritedSignals:
-    """How signals stood when logshipper was called: blocks all that are watched; CMD gets back what
-    was."""
+    """The caller's signal settings: blocks all watched signals; CMD gets the original settings."""
 
     def __init__(self) -> None:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
@@ -62,7 +61,8 @@ class InheritedSignals:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else wait() would know no exit status
 
     def restore(self) -> None:
-        """In the process that becomes CMD (or goes on without capture), right before exec."""
+        """Restore the settings right before exec, in the process that becomes CMD (or runs without
+        capture)."""
         for signo in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signo, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
@@ -86,7 +86,7 @@ class SignalPipe:
         self._early: list[SignalArrival] = []
 
     def start(self) -> None:
-        """From here on this process mustn't fork, until end()."""
+        """Start the thread; this process must not fork until end()."""
         # the usual 8 MiB may exceed a job's `ulimit -v`
         stack_bytes = _thread.stack_size(_STACK_BYTES)
         try:
@@ -119,7 +119,7 @@ class SignalPipe:
     def tell_group(self, signo: int) -> None:
         """Sends a signal to the others in this process group."""
         os.killpg(0, signo)
-        # we are in it: what is ours is taken out before anybody unblocks the signal
+        # we are in the handler: remove our own signals before anybody unblocks them
         until = time.monotonic() + _STOP_SECS
         own_pid = os.getpid()
         while not any(arrival.signo == signo and arrival.pid == own_pid for arrival in self._early):
@@ -140,18 +140,20 @@ class SignalPipe:
 
 
 def stop(signo: int) -> None:
-    """Stops this process, as a shell expects of a job that stopped; returns once it was continued.
+    """Stop this process as shells expect of a stopped job; return after its continuation.
 
-    Where nobody could continue it (an orphaned group) the kernel doesn't stop it, and this returns
-    at once.
+    In an orphaned group, nobody could continue it: the kernel does not stop it, and this returns at
+    once.
     """
     _let_through(signo)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signo])
 
 
 def die_of(signo: int) -> None:
-    """Ends this process by a signal that CMD died of; it may leave no core file, which would
-    replace CMD's. Returns where that can't be done."""
+    """End this process by CMD's signal, without a core file, which would replace CMD's.
+
+    Returns if this fails.
+    """
     if signo not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(signo, signal.SIG_DFL)
     _let_through(signo)

@@ -1,5 +1,4 @@
-"""What CMD's stdout and stderr become: ptys or pipes on one side, the job's own outputs on the
-other."""
+"""CMD's stdout and stderr: ptys or pipes on one side, the job's own outputs on the other."""
 
 import os
 
@@ -16,11 +15,10 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """By stream (1 stdout, 2 stderr; one that the caller had closed stays closed, one to leave as
-    it is, and neither is in any of these).
+    """Streams by number (1 stdout, 2 stderr), without those that the caller closed or excluded.
 
-    slaves: CMD's ends. ptys: masters, where they are ptys. real: the user's terminal, None in
-    batch. one_terminal: where there is a real one, stderr has stdout's.
+    slaves: CMD's ends. ptys: masters, if they are ptys. real: the user's terminal, None in batch.
+    one_terminal: with a real one, stderr shares stdout's.
     """
 
     __slots__ = ("channels", "ptys", "real", "size", "slaves", "tty")

@@ -10,8 +10,8 @@ BATCH_COLUMNS = 160  # at least: bars and tables of jobs are seldom made for les
 BATCH_ROWS = 50
 UNKNOWN_SIZE = (80, 24)
 _PTS_MAJORS = range(136, 144)
-_LFLAG, _CC = 3, 6  # their places in what tcgetattr returns
-_NO_KEY = b"\0"  # of a signal that no key stands for
+_LFLAG, _CC = 3, 6  # their places in the result of tcgetattr
+_NO_KEY = b"\0"  # marks a signal without a key
 _SIGNAL_KEYS = (
     (termios.VINTR, signal.SIGINT),
     (termios.VQUIT, signal.SIGQUIT),
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 
 def fill_standard_fds() -> None:
-    """Puts /dev/null (close-on-exec: CMD doesn't get it) where fds 0 to 2 were closed, so that no
-    other fd gets there.
+    """Open /dev/null for closed descriptors 0 to 2, so that no other file gets their numbers.
 
-    The first thing a program must do before it opens anything.
+    Call this before opening anything. It is close-on-exec, so CMD does not get it.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -35,13 +34,13 @@ def fill_standard_fds() -> None:
 
 
 def is_inherited(fd: int) -> bool:
-    """Whether the caller passed on one of the fds 0 to 2: no close-on-exec fd comes through an
+    """Return whether the caller passed a descriptor 0 to 2: no close-on-exec descriptor survives an
     exec."""
     return os.get_inheritable(fd)
 
 
 def is_interactive() -> bool:
-    """Whether fds 0, 1 and 2 are one terminal, and this process is in its foreground."""
+    """Return whether fds 0, 1 and 2 are one terminal, and this process is in its foreground."""
     try:
         return (
             all(is_inherited(fd) and os.isatty(fd) for fd in range(3))
@@ -60,7 +59,7 @@ def in_foreground() -> bool:
 
 
 def size_of(fd: int) -> tuple[int, int] | None:
-    """(columns, rows) of a terminal; None where fd is none, or its size isn't known."""
+    """Return (columns, rows) of a terminal; None for other files, and unknown sizes."""
     try:
         rows, columns = termios.tcgetwinsize(fd)
     except (OSError, termios.error):
@@ -69,7 +68,8 @@ def size_of(fd: int) -> tuple[int, int] | None:
 
 
 def batch_size() -> tuple[int, int]:
-    """(columns, rows) of the ptys where CMD hasn't the real terminal for all three fds."""
+    """Return (columns, rows) of the ptys, unless CMD has the real terminal for all three
+    descriptors."""
     for fd in (1, 2, 0):
         size = size_of(fd)
         if size is not None:
@@ -87,7 +87,7 @@ def set_size(fd: int, size: tuple[int, int]) -> None:
 
 
 def open_pty(size: tuple[int, int], like: "Attributes | None") -> tuple[int, int]:
-    """(master, slave) of a new pty, neither anybody's controlling terminal. like: its attributes;
+    """Open a pty that is nobody's controlling terminal: (master, slave). like: its attributes;
     None: raw."""
     master, slave = os.openpty()
     termios.tcsetattr(
@@ -98,7 +98,7 @@ def open_pty(size: tuple[int, int], like: "Attributes | None") -> tuple[int, int
 
 
 def raw(attributes: "Attributes") -> "Attributes":
-    """The same without any handling of input, output or signals (cfmakeraw)."""
+    """Return the attributes without any processing of input, output or signals (cfmakeraw)."""
     iflag, oflag, cflag, lflag, ispeed, ospeed, cc = attributes
     iflag &= ~(termios.IGNBRK | termios.BRKINT | termios.PARMRK | termios.ISTRIP | termios.INLCR)
     iflag &= ~(termios.IGNCR | termios.ICRNL | termios.IXON)
@@ -111,7 +111,7 @@ def raw(attributes: "Attributes") -> "Attributes":
 
 
 def is_canonical(fd: int) -> bool:
-    """Whether a pty (by its master) hands on input by the line."""
+    """Return whether a pty (by its master) delivers input by the line."""
     try:
         return bool(termios.tcgetattr(fd)[_LFLAG] & termios.ICANON)
     except (OSError, termios.error):
@@ -119,7 +119,7 @@ def is_canonical(fd: int) -> bool:
 
 
 def typed_signals(fd: int, typed: bytes) -> list[int]:
-    """The signals that a pty (by its master) makes of what is typed, such as Ctrl-C, if it has a
+    """Return the signals that a pty (by its master) makes of typed keys, such as Ctrl-C, for a
     foreground group."""
     try:
         attributes = termios.tcgetattr(fd)
@@ -134,7 +134,7 @@ def typed_signals(fd: int, typed: bytes) -> list[int]:
 
 
 def set_attributes(fd: int, attributes: "Attributes") -> bool:
-    """Once all output is out. False where the terminal is gone."""
+    """Set attributes after all output. False if the terminal has gone."""
     try:
         termios.tcsetattr(fd, termios.TCSADRAIN, attributes)
     except (OSError, termios.error):
@@ -166,34 +166,36 @@ class RealTerminal:
         try:
             if not self.is_raw:
                 self.saved_attributes = termios.tcgetattr(0)
-            # first, so that whoever sees the terminal raw knows why
+            # set first, to explain a raw terminal to observers
             self.raw_now[0] = 1
             termios.tcsetattr(0, termios.TCSADRAIN, raw(self.saved_attributes))
         except (OSError, termios.error):
             pass  # gone: reading it will tell
 
     def leave(self) -> None:
-        """As it was, if it is raw by our doing."""
+        """Restore the terminal if we made it raw."""
         if self.is_raw:
             set_attributes(0, self.saved_attributes)
             self.raw_now[0] = 0
 
 
 def is_pty(file_stat: os.stat_result) -> bool:
-    """Whether it is the slave of a pty."""
+    """Return whether a file is the slave of a pty."""
     return stat.S_ISCHR(file_stat.st_mode) and os.major(file_stat.st_rdev) in _PTS_MAJORS
 
 
 def own_description(fd: int) -> int:
-    """A close-on-exec fd (3 or more) for the same file. Pipes and ptys get a description of their
-    own that never blocks (O_NONBLOCK is shared by all who inherited the other one); the rest share
-    the offset and must."""
+    """Return a close-on-exec descriptor (3 or more) for the same file.
+
+    Pipes and ptys get their own description, which never blocks (inheritors share O_NONBLOCK of the
+    other one). The rest share the offset, as they must.
+    """
     file_stat = os.fstat(fd)
     if stat.S_ISFIFO(file_stat.st_mode) or is_pty(file_stat):
         try:
             new_fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
-            pass  # its reader is gone, or it belongs to another user: as the others
+            pass  # its reader has gone, or another user owns it: treat it as the others
         else:
             if os.path.samestat(os.fstat(new_fd), file_stat):
                 return new_fd

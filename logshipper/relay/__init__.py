@@ -1,2 +1,2 @@
-"""Bytes from CMD to the job's own outputs, a copy to the sidecar; nothing is held back or changed.
-Imports the top only."""
+"""Passes CMD's bytes unchanged to the job's own outputs, and a copy to the sidecar. Imports the top
+level only."""

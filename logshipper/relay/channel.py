@@ -1,22 +1,17 @@
-"""One stream on its way from CMD to the job's own output: what is read waits here until it may be,
-and is, written.
+"""One stream on its way from CMD to the job's own output; pending bytes wait here for their write.
 
-Two outputs that are one file never tear each other's lines. They switch at a line's end:
-- The tail of an open line is held back while the other stream has whole ones, HOLD_SECS and
-  HELD_BYTES at most.
-- A line that stands open there (its owner's) holds the other stream back until it ends, or its
-  writer is idle: since it last grew, polls have found the owner's stream empty for HOLD_SECS; for
-  PIECES_SECS where the line comes in pieces (it is PIECE_BYTES long, or the read that brought its
-  end so far was as much as a full terminal gives), as then its writer is in the middle of a write,
-  and only waits for its turn of the processor.
-- Time counts by polls: for each as long as it was to take, HOLD_SECS at most, where it ended in
-  time (POLL_SECS); else, or where nothing was waited for, POLL_SECS. Where the relay itself didn't
-  run, the writer may not have either.
-- In all it is waited for no longer than MOST_SECS. Whose line was given up so isn't waited for
-  again before that line ends: a row of dots doesn't slow the other stream down.
-- On a terminal only lines are held that our own reading cut: there a prompt stands open, and what
-  follows on the other stream follows it on the screen.
-The C relay (deploy/slurm/spank/channel.c) has the same rule.
+Two outputs into one file never tear each other's lines. They switch at line ends: - The channel
+holds back the tail of an open line while the other stream has whole lines, for at most HOLD_SECS
+and HELD_BYTES. - An open line in the file (its owner's) holds back the other stream until it ends,
+or its writer is idle: since the line last grew, polls have found the owner's stream empty for
+HOLD_SECS. For a line in pieces the limit is PIECES_SECS: it has PIECE_BYTES, or the last read
+filled as much as a terminal holds, so its writer is inside a write and waits for the processor. -
+Polls measure the time: each counts its intended length, at most HOLD_SECS, if it ended in time
+(POLL_SECS); otherwise, and without a wait, POLL_SECS. If the relay did not run, the writer may not
+have run either. - A wait lasts at most MOST_SECS in all. After such a wait, the same line causes no
+further one, so a row of dots does not slow the other stream down. - On a terminal, only lines that
+our own reading has cut are held. An open prompt there is followed on the screen by the other
+stream's output. The C relay (deploy/slurm/spank/channel.c) has the same rule.
 """
 
 import os
@@ -31,12 +26,12 @@ PIECES_SECS = 0.2
 PIECE_BYTES = 1024
 MOST_SECS = 1.0
 POLL_SECS = 0.005
-PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
+PTY_READ_BYTES = 4095  # the kernel's limit for a read from a pty
 # a stream comes in small writes where so many reads in a row were small, and close to each other
 SMALL_READS = 10
 SMALL_BYTES = PTY_READ_BYTES - 1
 CLOSE_SECS = 0.12
-SMALL_GATHER_SECS = 0.1  # how long they gather: as long as what waits for the sidecar (handover)
+SMALL_GATHER_SECS = 0.1  # as long as small frames wait for the sidecar (handover)
 # a terminal holds 12 KiB: after as much at once its writer may have waited, which mustn't come often
 FULL_BYTES = 8 << 10
 FULL_SECS = 60.0
@@ -49,9 +44,12 @@ if TYPE_CHECKING:
 
 
 class SharedLine:
-    """The one file of two channels. owner: whose line stands open there; size: of that line so far;
-    in_pieces: its writer is in the middle of a write; polled: when it last grew, or was asked for;
-    idle: polled seconds since it last grew; waited: those in which the other one waited."""
+    """The one file of two channels.
+
+    owner: of the open line; size: of that line so far; in_pieces: its writer is inside a write;
+    polled: time of its last growth or poll; idle: polled seconds since it last grew; waited: those
+    in which the other channel waited.
+    """
 
     __slots__ = ("idle", "in_pieces", "is_terminal", "owner", "polled", "size", "waited")
 
@@ -68,12 +66,12 @@ class SharedLine:
         self.idle = self.waited = 0.0
 
     def patience(self) -> float:
-        """How long its owner may be idle before the other one goes on."""
+        """How long the owner may be idle before the other channel continues."""
         return PIECES_SECS if self.in_pieces else HOLD_SECS
 
 
 class SmallWrites:
-    """Whether a stream comes in small writes, so often that it pays to let some of them gather."""
+    """Detects small writes that are frequent enough to gather."""
 
     __slots__ = ("_count", "_not_before", "_read_at")
 
@@ -82,7 +80,7 @@ class SmallWrites:
         self._read_at = self._not_before = 0.0
 
     def note(self, size: int, now: float) -> None:
-        """So many bytes were read."""
+        """Count the bytes of a read."""
         if size >= FULL_BYTES:
             self._not_before = now + FULL_SECS
         are_close = size <= SMALL_BYTES and now - self._read_at <= CLOSE_SECS
@@ -95,7 +93,7 @@ class SmallWrites:
 
     @property
     def due(self) -> float:
-        """When they are to be read."""
+        """The time for the next read."""
         return self._read_at + SMALL_GATHER_SECS
 
 
@@ -145,9 +143,9 @@ class Channel:
         self.at_line_start = True
         # its last turn read as much as a full terminal gives: more of the same write may follow
         self.may_continue = False
-        self.tiring = False  # its open line was waited for in vain
+        self.tiring = False  # a wait for its open line has timed out
         self.blocked = False  # out takes nothing now
-        self.gone_errno = 0  # why out can't be written any more
+        self.gone_errno = 0  # reason why out is closed
         self.failed = False
         # the relay sets these, down to after_exit
         self.listening = False
@@ -168,7 +166,7 @@ class Channel:
 
     @property
     def waits_for_other(self) -> bool:
-        """Whether bytes are held back for the other one's sake."""
+        """Whether bytes wait because of the other channel."""
         return bool(self.pending) and not self.blocked
 
     def count(self, data: bytes) -> None:
@@ -179,7 +177,7 @@ class Channel:
             _COUNTERS.pack_into(self._counters, 16 * self.stream, *self._tally)
 
     def put(self, data: bytes, now: float) -> None:
-        """Writes data on, as far as that may be; the rest is pending."""
+        """Write data as far as allowed; the rest stays pending."""
         if self.pending:
             self.pending += data
         else:
@@ -188,7 +186,7 @@ class Channel:
         self.deliver(now)
 
     def deliver(self, now: float) -> None:
-        """Writes of pending what may be written, and what out takes."""
+        """Write pending bytes, as far as allowed and as `out` accepts."""
         self.due = 0.0
         pending = self.pending
         limit = len(pending) if self._line is None else self._allowance(self._line, now)
@@ -212,7 +210,7 @@ class Channel:
             self.due = now + HOLD_SECS
 
     def _allowance(self, line: SharedLine, now: float) -> int:
-        """How many bytes of pending may go out now without tearing a line."""
+        """Return the number of pending bytes that tear no line."""
         pending, sibling = self.pending, self.sibling
         if sibling is None or sibling.closed or not pending:
             return len(pending)
@@ -251,7 +249,7 @@ class Channel:
             line.waited += passed
 
     def _is_given_up(self, line: SharedLine) -> bool:
-        """Whether our line, which stands open, isn't waited for any more."""
+        """Return whether nobody waits for our open line any more."""
         if line.waited >= MOST_SECS:
             self.tiring = True
         return self.tiring or line.idle >= line.patience()
@@ -274,7 +272,7 @@ class Channel:
         line.idle = 0.0
 
     def stands_open(self, now: float) -> None:
-        """What a dead relay wrote of it had no end: lines of the other stream wait for that."""
+        """Mark the last line of a dead relay as open: lines of the other stream wait for its end."""
         self.at_line_start = False
         if self._line is not None and self.sibling is not None:
             self.sibling.at_line_start = False

@@ -1,13 +1,12 @@
-"""From relay to sidecar: the plan that it is started with, the process, the side pipe, and its
-reports.
+"""From relay to sidecar: the start plan, the process, the side pipe, and reports.
 
-The sidecar is forked, never waited for, and nothing of it can hurt the job: a full side pipe slows
-the job (R28), but who takes nothing for STALL_SECS is given up. Small writes gather for GATHER_SECS:
-to be woken costs the sidecar more than a line does. What others may be waiting for doesn't gather:
-commands, a stream's end, CMD's. Bytes that may be newer than what the other stream has (`flags` of
-`data`) wait for that: a command in it goes first. Reports are lines from sidecar to relay: `ready`; `degraded REASON`
-(a person should know); `failed REASON` (last words); `done` (all is synced, the relay may return).
-Any is a sign of life.
+The relay forks the sidecar, never waits for it, and protects the job from it. A full side pipe
+slows the job (R28), but a sidecar that accepts nothing for STALL_SECS is given up. Small writes
+gather for GATHER_SECS, because a wake-up costs the sidecar more than a line. Frames that others may
+wait for do not gather: commands, a stream's end, CMD's end. Bytes that may be newer than the other
+stream's (`flags` of `data`) wait for these, so that a command there goes first. Reports are lines
+from sidecar to relay: `ready`; `degraded REASON` (for people); `failed REASON` (last words); `done`
+(all is synced, the relay may return). Each is a sign of life.
 """
 
 import fcntl
@@ -26,19 +25,19 @@ from logshipper.relay.side_pipe import SideType
 # wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
 SIDE_PIPE_BYTES = 1 << 20
 FRAME_BYTES = 64 << 10
-BUFFER_BYTES = 256 << 10  # waiting next to a full pipe; then the streams aren't read
+BUFFER_BYTES = 256 << 10  # waiting beside a full pipe; then the streams are not read
 GATHER_SECS = 0.1  # between two times that the sidecar is woken for less than FRAME_BYTES
-MUCH_BYTES = 16 << 10  # in so much at once no command is looked for: it doesn't wait either
+MUCH_BYTES = 16 << 10  # larger amounts are not searched for commands: they do not wait either
 STALL_SECS = 10.0
-# as in render/command_prefix.py. Commands don't wait: where the relay is killed, what it has not
-# handed over comes stream by stream
+# as in render/command_prefix.py. Commands do not wait: after a relay's death, the rest comes stream
+# by stream
 _COMMAND = b"/LOGCOMMAND"
 _BOTH = 3  # bits of streams
 COMM = "logshipper-side"  # as ps shows it; 15 characters at most
 _INT = struct.Struct("@i")
 _MAX_REPORT_BYTES = 64 << 10
 _MOURNING_SECS = 1.0
-_MAX_PIECES = 256  # of one writev, well under IOV_MAX
+_MAX_PIECES = 256  # of one writev, well below IOV_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,10 +53,10 @@ if TYPE_CHECKING:
 
 
 class SidecarPlan:
-    """What a sidecar holds and needs to know.
+    """File descriptors and data for a sidecar.
 
-    The process's other inherited fds are closed, and mustn't be closed once more: leave objects
-    that own one alone.
+    The process closes its other inherited descriptors itself; objects that own one must not close
+    it again.
     """
 
     __slots__ = (
@@ -89,12 +88,12 @@ class SidecarPlan:
     ) -> None:
         self.side_pipe = side_pipe  # read end, made when the sidecar is forked
         self.report = report  # write end, made when the sidecar is forked
-        # by stream (1, 2), to relay on when the relay process dies; a stream that the caller had
-        # closed is in neither
+        # by stream (1, 2), to relay after the relay's death; a stream that the caller had closed is
+        # in neither
         self.masters = masters
         self.outs = outs
         self.cmd_pid = cmd_pid
-        self.cmd_pidfd = cmd_pidfd  # -1 where there is none
+        self.cmd_pidfd = cmd_pidfd  # -1 without one
         self.columns = columns
         self.rows = rows
         self.tty = tty
@@ -102,11 +101,11 @@ class SidecarPlan:
         self.saved_termios = saved_termios  # of the real terminal, None in batch
         self.raw_now = raw_now  # likewise
         self.counters = counters  # shared, of the capture
-        # what the relay may not have handed over when it died; None: it keeps no such account
+        # bytes that a dying relay may not have handed over; None: it keeps no account of them
         self.unsent = unsent
         self.relay_pid = relay_pid
         self.started_ns = started_ns
-        # of what takes the job's measurements (`measurements.Collector`); none where nothing does
+        # of the job's collector (`measurements.Collector`); None without one
         self.telegraf = telegraf
 
     def fds(self) -> set[int]:
@@ -121,10 +120,10 @@ class SidecarPlan:
 
 
 class SidecarLink:
-    """The sidecar as the relay process sees it; also the relay's sink.
+    """The relay's view of the sidecar, and its sink.
 
-    on_trouble(reason): in plain words, once each; the job goes on without or with less of a log.
-    alive: it takes bytes. done: all that it was sent is synced. pid: 0 once it was reaped.
+    on_trouble(reason): gets each fault once, in plain words; the job continues with less of a log.
+    alive: it accepts bytes. done: all sent bytes are synced. pid: 0 once reaped.
     """
 
     def __init__(self, on_trouble: "Callable[[str], None]", stall_secs: float = STALL_SECS) -> None:
@@ -144,13 +143,13 @@ class SidecarLink:
         self._payload: list[bytes] = []
         self._payload_bytes = 0
         self._held: tuple[int, int, bytes] = (0, 0, b"")  # waits for the other stream's commands
-        self._empty = 0  # streams that were seen empty after all of it; sent with it
-        # streams that may still bring what was printed before a command: what is seen empty then is
-        # sent at once
+        self._empty = 0  # streams seen empty after all of it; sent with it
+        # streams that may still bring output from before a command; news of their emptiness goes at
+        # once
         self._doubtful = 0
         self._open = _BOTH
         self._send_due = 0.0  # not before; 0: at once
-        self._ends = {1: b"", 2: b""}  # of what was read: a command may come in pieces
+        self._ends = {1: b"", 2: b""}  # of the bytes read: a command may come in pieces
         self._blocked = False
         self._paused = False
         self._looked_at = self._still = (
@@ -159,7 +158,7 @@ class SidecarLink:
         self._unread = 0
 
     def start(self, serve: "Callable[[SidecarPlan], None]", plan: SidecarPlan) -> None:
-        """Forks. plan: without the two pipes. Raises OSError where it can't be done."""
+        """Fork the sidecar. plan: without the two pipes. Raises OSError."""
         fds: list[int] = []
         try:
             fds += os.pipe()
@@ -201,7 +200,7 @@ class SidecarLink:
         if self._waiting_bytes + self._payload_bytes >= FRAME_BYTES:
             self.send()
         if commands and held_stream == 3 - stream:
-            # what was seen empty once says nothing in this order
+            # an earlier emptiness means nothing in this order
             self._gather(stream, data[:commands], 0)
             data, flags = data[commands:], flags & own
             self._held = (held_stream, 0, self._held[2])
@@ -218,7 +217,7 @@ class SidecarLink:
             self._gather(stream, data, flags)
 
     def _settle(self) -> None:
-        """Nothing of the other stream is waited for any more."""
+        """Stop waiting for the other stream."""
         stream, flags, data = self._held
         self._held = (0, 0, b"")
         if data and self.alive:
@@ -255,8 +254,11 @@ class SidecarLink:
             self.send()
 
     def wait_secs(self, *, untold: bool) -> float | None:
-        """Until the next beat where anything waits, or may be told: that a stream is empty, too,
-        would only wait for it. None where nothing does, or the pipe is full."""
+        """Return the time until the next beat if anything waits or is unreported; an empty stream
+        waits for it, too.
+
+        None if nothing waits, or the pipe is full.
+        """
         if self._blocked or not self.alive:
             return None
         if untold and self._doubtful:
@@ -272,8 +274,10 @@ class SidecarLink:
         self._add(side_pipe.encode_exit(wait_status, flags))
 
     def _look_for_command(self, stream: int, data: bytes) -> int:
-        """How many bytes go up to the end of the last command's line; 0 where there is no command.
-        Much text at once doesn't wait, either: a command may be in it."""
+        """Return the number of bytes to the end of the last command's line; 0 without a command.
+
+        Large text does not wait either, because it may contain a command.
+        """
         is_much = len(data) >= MUCH_BYTES
         before = self._ends[stream]
         text = before + data
@@ -286,7 +290,7 @@ class SidecarLink:
         return 0 if at < 0 else (text.find(b"\n", at) + 1 or len(text)) - len(before)
 
     def _add(self, frame: bytes) -> None:
-        """A frame that doesn't wait for others to gather."""
+        """Add a frame that does not gather."""
         if self.alive:
             self._settle()
             self._say_empty()
@@ -318,7 +322,7 @@ class SidecarLink:
     # ---- pipe
 
     def send(self) -> None:
-        """Writes what the pipe takes; when it is full, poll says when it takes more."""
+        """Write to the pipe; when it is full, poll reports room."""
         if not self.alive:
             return
         self._say_empty()
@@ -360,7 +364,7 @@ class SidecarLink:
 
     @property
     def needs_care(self) -> bool:
-        """Whether `check` must be called, every second at least."""
+        """Whether `check` needs a call every second."""
         return self._blocked or self._mourned_until > 0
 
     @property
@@ -376,8 +380,7 @@ class SidecarLink:
             self._tell_loss("ended unexpectedly")
 
     def _has_stalled(self) -> bool:
-        # time in which this process didn't run (a suspended job) doesn't count: the sidecar may not
-        # have run either
+        # time without running (a suspended job) does not count: the sidecar may not have run either
         now = time.monotonic()
         self._still += min(now - self._looked_at, 1.0)
         self._looked_at = now
@@ -405,8 +408,7 @@ class SidecarLink:
                 self._on_trouble(reason)
 
     def hang_up(self) -> None:
-        """After the EXIT frame was sent: the sidecar sees the pipe's end. Progress is now what it
-        reads out of it."""
+        """Close the pipe after the EXIT frame; the sidecar's reading is then its progress."""
         if not self.alive:
             return
         try:
@@ -435,15 +437,17 @@ class SidecarLink:
         return int(_INT.unpack(count)[0])
 
     def reaped(self, wait_status: int) -> None:
-        """It is dead."""
+        """Note the sidecar's death."""
         self.pid = 0
         self.lose()
         code = os.waitstatus_to_exitcode(wait_status)
         self._tell_loss(f"was killed by signal {-code}" if code < 0 else "ended unexpectedly")
 
     def lose(self, cause: str = "") -> None:
-        """It is dead, or given up: from here on the job runs without. cause: none where its
-        exit status will tell."""
+        """Continue without the sidecar, dead or given up.
+
+        cause: empty if its exit status tells.
+        """
         if not self.alive:
             return
         self._read_last_words()
@@ -490,13 +494,13 @@ class SidecarLink:
 def be_sidecar(
     fds: "Callable[[], set[int]]", report: int, serve: "Callable[[], None]"
 ) -> "NoReturn":
-    """Serves in a process of its own, and ends it. fds: to be kept; report: the write end."""
+    """Serve in this process, and end it. fds: to keep; report: the write end."""
     status = 1
     try:
         detach(COMM, fds())
         serve()
         status = 0
-    except BaseException as error:  # whatever it is: there is nobody above who could know
+    except BaseException as error:  # any error: no caller could handle it
         _report_failure(report, error)
     finally:
         os._exit(status)
@@ -508,4 +512,4 @@ def _report_failure(report: int, error: BaseException) -> None:
     try:
         os.write(report, f"failed {' '.join(words.split())}\n".encode("utf-8", "replace"))
     except OSError:
-        pass  # the relay is gone
+        pass  # the relay has gone

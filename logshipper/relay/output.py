@@ -1,8 +1,8 @@
-"""The job's own stdout or stderr: gets every byte, unchanged, without ever blocking the other one.
+"""The job's own stdout or stderr: receives every byte, unchanged, and never blocks the other one.
 
-Kinds of files: WHOLE (regular files and the like: a write takes all), FREE (a description of our
-own with O_NONBLOCK), CAREFUL (inherited, and O_NONBLOCK would be everybody's: only after POLLOUT,
-PIPE_BUF bytes at a time).
+Kinds of files: WHOLE (regular files and the like: a write takes all), FREE (our own description
+with O_NONBLOCK), CAREFUL (inherited, shared with others, so without O_NONBLOCK: writes of PIPE_BUF
+bytes after POLLOUT).
 """
 
 import errno
@@ -15,7 +15,7 @@ _WHOLE, _FREE, _CAREFUL = range(3)
 
 
 class OutputGone(Exception):
-    """Nobody reads it any more. errno: EPIPE (a pipe's reader is gone), EIO (a terminal's)."""
+    """The reader has gone. errno: EPIPE (a pipe's), EIO (a terminal's)."""
 
     def __init__(self, reason: int) -> None:
         self.errno = reason
@@ -37,7 +37,7 @@ class JobOutput:
             self._kind = _WHOLE
         else:
             self._kind = _CAREFUL if os.get_blocking(fd) else _FREE
-        # several writers' lines stay whole in a pipe, as far as PIPE_BUF goes
+        # lines of several writers stay whole in a pipe, up to PIPE_BUF
         self._splits_at_lines = not is_tty
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
@@ -48,12 +48,11 @@ class JobOutput:
         return self._kind == _WHOLE
 
     def write(self, data: bytes) -> bytes:
-        """Writes what can be written now; returns the rest, for when poll says POLLOUT. Raises
-        OutputGone.
+        """Write as much as possible now; return the rest, for the next POLLOUT. Raises OutputGone.
 
-        A full disk: without us CMD would see the error; it can't be handed back, the write was long
-        over. So what can't be written is left out, `fault` says so, and the next bytes are tried
-        again: the job and its log go on.
+        A full disk: without the relay CMD would get the error, but its write has already succeeded.
+        So the relay drops these bytes, sets `fault`, and tries the next ones: the job and its log
+        continue.
         """
         try:
             if self._kind == _WHOLE:
@@ -91,8 +90,8 @@ class JobOutput:
 
 
 def same_file(fd: int, other_fd: int) -> bool:
-    """Whether the two fds lead to one file, pipe or terminal: then their lines mustn't tear each
-    other."""
+    """Return whether two descriptors lead to one file, pipe or terminal, so that their lines must
+    not tear each other."""
     first, second = os.fstat(fd), os.fstat(other_fd)
     if stat.S_ISCHR(first.st_mode) and stat.S_ISCHR(second.st_mode):
         return first.st_rdev == second.st_rdev

@@ -1,15 +1,13 @@
-"""The relay: reads CMD's stdout and stderr, writes them on unchanged and first, then hands them to
-a sink.
+"""The relay: reads CMD's stdout and stderr, writes them unchanged and first, then hands them to a
+sink.
 
-It knows nothing of the bytes' meaning. One loop turn is one poll; of each readable stream at most
-some 64 KiB are read, written on, counted and handed over. Invariants:
-- A stream with blocked output isn't read, so CMD waits as it would without us. The other one goes
-  on.
-- A stream is called empty only where a poll that asked for it said so. What is deliberately not
-  read isn't asked for.
-- What comes into a file in many small writes is left in its terminal for a moment, as long as
-  nothing else happens: to be woken for each costs the job more than all that is done with it.
-- Nothing here waits without a bound but `turn`, whose bound the caller sets.
+It ignores the bytes' meaning. One loop turn is one poll; the relay reads, writes, counts and hands
+over at most 64 KiB of each readable stream. Invariants: - It does not read a stream with blocked
+output, so CMD waits as it would without the relay. The other stream continues. - It calls a stream
+empty only if a poll of that stream said so. It does not poll streams that it leaves unread on
+purpose. - It leaves many small writes into a file in their terminal for a moment, while nothing
+else happens: a wake-up for each costs the job more than their processing. - Only `turn` waits, and
+its caller sets the limit.
 """
 
 import errno
@@ -26,11 +24,11 @@ from logshipper.relay.unsent import BUFFER_BYTES
 
 TURN_BYTES = 60 << 10  # then it is the other stream's turn
 GATHER_SECS = (
-    0.002  # in a flood, silence after which streams count as idle: small reads gather meanwhile
+    0.002  # in a flood, streams count as idle after this silence; small reads gather meanwhile
 )
 GATHER_BYTES = 16 << 10  # since the last silence: that is a flood. Less is handed over at once
-SINK_SECS = 0.01  # under constant flow the sink is called as often
-LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, once CMD is gone
+SINK_SECS = 0.01  # interval of the sink's calls under constant flow
+LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, after CMD's end
 TAKE_OVER_WAIT_SECS = 0.2  # a turn's, in a dead relay's place
 
 TYPE_CHECKING = False
@@ -42,31 +40,30 @@ if TYPE_CHECKING:
     from logshipper.relay.unsent import Unsent
 
     class RelaySink(Protocol):
-        """Who gets what the relay read. flags, here and there: bits of streams (1 << stream - 1)
+        """Receiver of the relay's bytes. flags in all methods: bits of streams (1 << stream - 1)
         seen empty."""
 
         def data(self, stream: int, data: bytes, flags: int) -> None:
-            """flags: the other stream, where the poll before these bytes were read found it empty;
-            their own, where the other one has something now, which may be older."""
+            """flags: the other stream, if the poll before these bytes found it empty; their own, if
+            the other one now has bytes that may be older."""
 
         def empty(self, flags: int) -> None:
             """All that was written to these streams has been handed over."""
 
         def closed(self, stream: int) -> None:
-            """Nobody writes to the stream any more, or nobody reads its output: nothing more will
-            come of it."""
+            """Note that nobody writes to the stream any more, or reads its output: it brings
+            nothing more."""
 
         def idle(self) -> None:
-            """What time brings: called when nothing has come for a moment, and now and then while
-            much comes."""
+            """Handle time: called after a moment of silence, and now and then during floods."""
 
         def wait_secs(self, *, untold: bool) -> float | None:
-            """How long may pass until `idle` is called; None: any time. untold: and until it is
-            told which streams are empty."""
+            """Return the longest time until the next `idle`; None for any. untold: and until the
+            next report of empty streams."""
 
 
 class NoSink:
-    """For relaying alone."""
+    """A sink for relaying alone."""
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
         pass
@@ -85,23 +82,26 @@ class NoSink:
 
 
 class Owner:
-    """Whose relay it is: the relay reports to it what happens to outputs. This one ignores it."""
+    """The relay's owner, which gets reports about outputs. This one ignores them."""
 
     def output_gone(self, channel: Channel) -> None:
-        """Nobody reads the output any more (channel.gone: errno). The stream is closed right
+        """Note that the output's reader has gone (channel.gone: errno). The stream closes right
         afterwards."""
 
     def output_failed(self, channel: Channel) -> None:
-        """The output refused bytes for the first time (channel.out.fault: errno); they are left
-        out."""
+        """Note that the output refused bytes for the first time (channel.out.fault: errno); the
+        relay drops them."""
 
     def stream_closed(self, channel: Channel) -> None:
         """The stream is over, and delivered."""
 
 
 class Relay:
-    """Relays channels until they are hung up. Fds of others are watched in the same poll. unsent:
-    where the sink may look for what it didn't get. gathers: small writes into files wait for others."""
+    """Relays channels until they are hung up.
+
+    The same poll watches descriptors of others. unsent: memory for the sink's missing bytes;
+    gathers: small writes into files gather.
+    """
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Relay:
         )
         self._drains = False  # somebody waits for silence
         self._burst = 0  # bytes since silence was last looked for
-        self._floods = False  # where it was so many that it was, there was none
+        self._floods = False  # such an amount leaves no silence
         self._sink_due = 0.0
         self._shared = pair(channels)
         self._order = _order_of_arrival(channels)
@@ -149,7 +149,7 @@ class Relay:
             self._poll.unregister(fd)
 
     def pause(self, paused: bool) -> None:
-        """The sink is full: no stream is read until it isn't."""
+        """Stop or resume reading all streams, for a full sink."""
         self._paused = paused
         for channel in self.channels:
             self._listen(channel)
@@ -169,7 +169,7 @@ class Relay:
     # ---- the loop
 
     def turn(self, wait_secs: float) -> None:
-        """One poll, of wait_secs at most, and what follows from it."""
+        """Poll once, for at most wait_secs, and handle the result."""
         self._let_gather(wait_secs)
         events = self._poll.poll(self._bounded(wait_secs) * 1000)
         ready = [self._by_master[fd] for fd, _ in events if fd in self._by_master]
@@ -186,7 +186,7 @@ class Relay:
                     channel.polled(now)
         if ready:
             self._floods = self._burst >= GATHER_BYTES
-            # before anything is read: reading takes time, in which the other stream may fill
+            # before any read: reads take time, in which the other stream may fill
             flags = [self._flags_beside(channel) for channel in ready]
             for channel, seen_empty in zip(ready, flags, strict=True):
                 self._read(channel, seen_empty, now)
@@ -204,8 +204,8 @@ class Relay:
                     call(event)
 
     def _let_gather(self, wait_secs: float) -> None:
-        """Leaves a stream of small writes alone until it is due, or anything else is ready: what the
-        other stream brings ends it, so that the order of the two is still known."""
+        """Leave a stream of small writes alone until it is due, or anything else is ready: bytes of
+        the other stream end it, to keep their order known."""
         if self._drains or not self._gathers:
             return
         for channel in self.channels:
@@ -218,14 +218,19 @@ class Relay:
                 return
 
     def _arrived_last(self) -> int:
-        """Of the streams that became readable since the last call, the one that did so last; -1:
-        that isn't known. A stream that is readable and didn't had become so before."""
+        """Return the stream that last became readable since the last call; -1 if unknown.
+
+        Other readable streams became so earlier.
+        """
         arrived = self._order.poll(0, 2) if self._order is not None else ()
         return arrived[-1][0] if arrived else -1
 
     def _bounded(self, wait_secs: float) -> float:
-        """What the next poll may wait. Silence needn't be noticed before the sink wants to know: a
-        second poll after each write would cost as much as the writing on."""
+        """Limit the next poll's wait.
+
+        The sink's schedule limits the notice of silence: a second poll after each write would cost
+        as much as the write.
+        """
         if (sink_secs := self._sink.wait_secs(untold=self._fresh)) is not None:
             wait_secs = min(wait_secs, sink_secs)
         if self._fresh:
@@ -270,8 +275,8 @@ class Relay:
                 break
             size += last
             if last < PTY_READ_BYTES and not self._floods:
-                break  # that was all; what comes now the next poll tells
-        self._arrived_last()  # what came while the stream was read tells no order
+                break  # all read; the next poll reports new bytes
+        self._arrived_last()  # arrivals during the read say nothing about the order
         if size:
             channel.small_writes.note(size, now)
             data = bytes(buffer[:size])
@@ -283,21 +288,23 @@ class Relay:
             if self._unsent is not None:
                 self._unsent.clear(size)
             sibling = channel.sibling
-            # a poll of it alone: only that waits for what the kernel hasn't passed on to its terminal
+            # a separate poll: only this waits for bytes on the kernel's way to its terminal
             if sibling is not None and sibling.listening and self._alone[sibling.stream].poll(0):
                 flags |= channel.bit
             self._pass_on(channel, data, flags, now)
         self._settle(channel, now)
 
     def _goes_on(self, channel: Channel, now: float) -> bool:
-        """In a flood: whether more of the stream comes soon, and nothing else before. A terminal
-        holds some KiB: to pass on each by itself takes longer than to read it."""
+        """Return whether a flooding stream brings more soon, and nothing else before.
+
+        A terminal holds a few KiB; passing on each by itself takes longer than reading it.
+        """
         if not self._floods or time.monotonic() - now >= GATHER_SECS:
             return False
         return self._poll.poll(GATHER_SECS * 1000) == [(channel.master, select.POLLIN)]
 
     def make_up(self, channel: Channel, data: bytes) -> None:
-        """For a dead relay, which had read this and nothing more."""
+        """Relay a dead relay's last read."""
         now = time.monotonic()
         channel.count(data)
         self._pass_on(channel, data, 0, now)
@@ -313,7 +320,7 @@ class Relay:
 
     def _rest(self, now: float) -> None:
         """No stream had anything to read."""
-        # as the poll knew it: what is delivered may make room for a stream that wasn't asked for
+        # as of the poll: delivery may make room for a stream outside it
         flags = 0
         for channel in self.channels:
             if channel.closed or channel.listening:
@@ -345,8 +352,7 @@ class Relay:
             self._settle(channel, now)
 
     def _settle(self, channel: Channel, now: float) -> None:
-        """After a channel read or wrote: what follows for the poll, the owner and the other
-        channel."""
+        """Update poll, owner and the other channel after a channel's read or write."""
         if channel.closed:
             return
         if channel.blocked and channel.out.fd not in self._watched:
@@ -380,7 +386,7 @@ class Relay:
         self._deliver_other(channel, now)
 
     def _deliver_other(self, channel: Channel, now: float) -> None:
-        """What was held back for this channel's sake."""
+        """Write the bytes that waited for this channel."""
         sibling = channel.sibling
         if self._shared and sibling is not None and sibling.pending and not sibling.blocked:
             sibling.deliver(now)
@@ -389,11 +395,11 @@ class Relay:
     # ---- the end
 
     def is_over(self) -> bool:
-        """Whether every stream is hung up, and delivered."""
+        """Whether every stream is hung up and delivered."""
         return all(channel.closed for channel in self.channels)
 
     def begin_drain(self) -> None:
-        """CMD is gone (or stopped): from now on `is_drained` counts."""
+        """Start the drain after CMD's end or stop: from now on `is_drained` counts."""
         self._fresh = self._drains = True
         for channel in self.channels:
             channel.drained = channel.closed
@@ -404,8 +410,8 @@ class Relay:
         self._drains = False
 
     def is_drained(self) -> bool:
-        """Whether all that CMD left in its terminals is delivered; a child that writes on and on is
-        left to others."""
+        """Whether all of CMD's bytes in its terminals are delivered; others relay an endlessly
+        writing child."""
         return all(
             not channel.pending and (channel.drained or channel.after_exit >= LEFT_BEHIND_BYTES)
             for channel in self.channels
@@ -420,8 +426,7 @@ class Relay:
                 self.unwatch(channel.out.fd)
 
     def release(self) -> None:
-        """Once stopped: closes streams that are still open here. They go on where somebody else
-        holds them."""
+        """Close the streams that are still open here; they continue if others hold them."""
         if self._order is not None:
             self._order.close()
             self._order = None
@@ -438,10 +443,12 @@ def _poll_of(channel: Channel) -> "select.poll":
 
 
 def _order_of_arrival(channels: list[Channel]) -> "select.epoll | None":
-    """An epoll whose events come in the order in which the streams became readable: the nearest
-    thing to the order in which CMD wrote to both (right 997 times in 1,000 for two lines at once,
-    where the poll's order tells nothing). Only that: it doesn't make the kernel hand on what is
-    under way, as poll does, so nothing is called empty by it."""
+    """Return an epoll whose events come in the order in which the streams became readable.
+
+    This is the best approximation of CMD's writing order (right in 997 of 1,000 cases for two lines
+    at once; poll's order says nothing). Only poll makes the kernel hand on pending bytes, so this
+    epoll never proves that a stream is empty.
+    """
     if len(channels) != 2:
         return None
     try:
@@ -454,8 +461,7 @@ def _order_of_arrival(channels: list[Channel]) -> "select.epoll | None":
 
 
 class TakeOver(Owner):
-    """CMD, seen by who isn't its parent. pidfd: of CMD, or -1 where the kernel has none (before
-    Linux 5.3)."""
+    """CMD, seen by another process than its parent. pidfd: of CMD, or -1 before Linux 5.3."""
 
     def __init__(self, pidfd: int, pid: int) -> None:
         self._pidfd = pidfd
@@ -484,12 +490,12 @@ class TakeOver(Owner):
 
 
 def take_over(plan: "SidecarPlan", sink: "RelaySink") -> None:
-    """Relays in the relay process' place, which died or returned: until nobody holds the streams
-    and CMD is dead.
+    """Relay in place of a relay process that died or returned, until nobody holds the streams and
+    CMD is dead.
 
-    plan: its masters and outs are relayed (through duplicates: the sink may close them in
-    `closed`); those that the relay had closed must have been taken out of it. A terminal that the
-    relay left raw is restored first.
+    plan: its masters and outs are relayed through duplicates, because the sink may close them in
+    `closed`; the caller has removed those that the relay had closed. Restores a terminal that the
+    relay left raw.
     """
     if (
         plan.raw_now is not None
@@ -500,7 +506,7 @@ def take_over(plan: "SidecarPlan", sink: "RelaySink") -> None:
         try:
             termios.tcsetattr(plan.outs[1], termios.TCSADRAIN, plan.saved_termios)
         except (OSError, termios.error):
-            pass  # the terminal is gone
+            pass  # the terminal has gone
         plan.raw_now[0] = 0
     channels = [
         Channel(

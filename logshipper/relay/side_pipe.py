@@ -1,9 +1,9 @@
-"""Framing of the side pipe from relay to sidecar, version 1 (docs/side-pipe.md): a C relay speaks
-it as well.
+"""Frames of the side pipe from relay to sidecar, version 1 (docs/side-pipe.md); a C relay also
+writes them.
 
-A frame is an 8-byte header (type, stream, flags, payload length; little-endian) and its payload.
-The relay knows nothing of the bytes' meaning; what it does know and the sidecar can't, goes along:
-which stream it saw empty.
+A frame has an 8-byte header (type, stream, flags, payload length; little-endian) and its payload.
+The relay ignores the bytes' meaning. It adds the facts that the sidecar cannot know: the streams
+that it saw empty.
 """
 
 import struct
@@ -17,24 +17,22 @@ class SideType(IntEnum):
     DATA = 1  # payload: bytes of a stream, as the job wrote them
     EMPTY = 2  # flags: the streams that were empty after all that was sent before
     SIZE = 3  # payload: columns, rows as two u16: the terminal was resized
-    CLOSED = (
-        4  # stream: nobody holds it any more, or its reader is gone: give back what you hold of it
-    )
-    # payload: wait status of CMD as i32; flags: Ending; streams that aren't CLOSED yet go on: the
-    # sidecar relays them
+    CLOSED = 4  # stream: nobody holds it any more, or its reader has gone: release it
+    # payload: wait status of CMD as i32; flags: Ending; open streams continue: the sidecar relays
+    # them
     EXIT = 5
-    MISSED = 6  # CMD didn't wait for its relay: its output isn't captured
+    MISSED = 6  # CMD did not wait for its relay: its output is not captured
 
 
 class Empty(IntFlag):
-    """Streams that had nothing to read at the poll before this frame's bytes were read."""
+    """Streams that the poll before this frame's bytes found empty."""
 
     STDOUT = 1
     STDERR = 2
 
 
 class Ending(IntFlag):
-    """What the relay knows of CMD's end besides the wait status."""
+    """The relay's facts about CMD's end besides the wait status."""
 
     UNCANCELLED = 1  # no signal that cancels a job came to the relay, nor was one typed
 

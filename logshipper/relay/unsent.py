@@ -1,20 +1,20 @@
-"""What the relay of `logshipper run` has read and the sidecar may not have yet, in memory that
-outlives the relay: so that the log of a job whose relay is killed has no gap.
+"""Bytes that the relay of `logshipper run` has read and the sidecar may lack, in memory that
+outlives the relay: the log of a job with a killed relay has no gap.
 
-The relay reads into `buffer`, copies what it has read to its stream's ring, counts it, and clears
-the buffer. A byte's place in its ring is its number in the stream, as the capture's counters count;
-so a sidecar that knows how many it got finds the rest, and in the buffer what was read and not
-counted. How much that is nobody could write down: it ends with the last byte that isn't null, as
-the buffer is cleared. Rings hold more than the relay holds back (RING_BYTES).
+The relay reads into `buffer`, copies to its stream's ring, counts the bytes, and clears the buffer.
+A byte's place in its ring is its number in the stream, as the capture's counters count. So a
+sidecar that knows its own count finds the rest there, and uncounted bytes in the buffer. Their
+number is recorded nowhere: they end with the last non-zero byte, because the buffer is cleared.
+Rings hold more than the relay holds back (RING_BYTES).
 """
 
 import mmap
 import struct
 
-BUFFER_BYTES = 64 << 10  # of one turn's reading
-# of a stream; above handover.BUFFER_BYTES and a turn's bytes of both streams
+BUFFER_BYTES = 64 << 10  # of one turn's read
+# of a stream; more than handover.BUFFER_BYTES and a turn's bytes of both streams
 RING_BYTES = 512 << 10
-# of the buffer: its stream, 0 for none; bytes of it that were counted before
+# of the buffer: its stream, 0 for none; bytes counted before
 _HEAD = struct.Struct("<QQ")
 _RINGS_AT = _HEAD.size + BUFFER_BYTES
 _NULLS = memoryview(bytes(BUFFER_BYTES))
@@ -33,7 +33,7 @@ class Unsent:
     # ---- the relay's
 
     def begin(self, stream: int, byte_count: int) -> None:
-        """Before buffer is read into. byte_count: bytes of the stream so far."""
+        """Prepare a read into buffer. byte_count: bytes of the stream so far."""
         _HEAD.pack_into(self._map, 0, stream, byte_count)
 
     def keep(self, stream: int, byte_count: int, data: bytes) -> None:
@@ -61,6 +61,6 @@ class Unsent:
         return (whole[at:] + whole[:at])[:size] if size > 0 else b""
 
     def uncounted(self, stream: int, byte_count: int) -> bytes:
-        """Bytes of the stream that were read, and nothing more. byte_count: bytes of it so far."""
+        """Return bytes of the stream that were only read. byte_count: bytes of it so far."""
         of, before = _HEAD.unpack_from(self._map)
         return bytes(self.buffer).rstrip(b"\0") if (of, before) == (stream, byte_count) else b""

@@ -1,2 +1,2 @@
-"""What a terminal would show: a stream's bytes in, final lines and the open one out. Pure. Imports
-spool and the top."""
+"""Renders a stream as a terminal would: bytes in, final lines and the open one out. Pure. Imports
+spool and the top level."""

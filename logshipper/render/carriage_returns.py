@@ -1,7 +1,6 @@
-"""Bars drawn over and over with CR, by the chunk: leaves out what is covered by what is drawn over
-it later. Pure.
+"""Bars redrawn with CR, by the chunk: drops text that later text covers. Pure.
 
-Each step is one primitive over the whole chunk; nothing is done per drawing.
+Each step is one primitive over the whole chunk, with no work per drawing.
 """
 
 from codecs import utf_8_decode
@@ -13,17 +12,16 @@ _ASCII_TEXT = bytes([0x0A, 0x0D, *range(0x20, 0x7F)])
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _CONTROLS = bytes([*range(0x0A), *range(0x0B, 0x20), 0x7F])
 _BLOCKS = b"\x92\x93\x94\x95\x96"  # second bytes of U+2480 to U+25BF, which bars are drawn with; each takes one cell
-_MIN_BYTES = 512  # less than that isn't worth the looks
+_MIN_BYTES = 512  # smaller texts do not repay the checks
 _MIN_DRAWINGS = 4  # over each other in one line
 _MAX_KEPT = 16
 
 
 def fold(text: str, data: bytes, columns: int) -> str:
-    """What draws the same as text does on a screen so wide, where no sequence is half read. data:
-    its bytes.
+    """Return text that draws the same on a screen of this width, between whole sequences.
 
-    What stays: all up to the first CR of a line, what is drawn last, and what sticks out of all
-    that is drawn over it later.
+    data: the text's bytes. The result keeps everything before a line's first CR, the last drawing,
+    and all parts that stick out of later drawings.
     """
     begin = data.find(b"\r")
     has_lines = b"\n" in data
@@ -59,9 +57,10 @@ def _fold_line(text: str, columns: int) -> str:
 
 
 def _takes_single_cells(data: bytes, begin: int) -> bool:
-    """Whether there is nothing but text, LF and CR, and each character from begin on takes one cell.
+    """Return whether data holds only text, LF and CR, and each character from begin on takes one
+    cell.
 
-    What stands for invalid bytes does.
+    Replacements of invalid bytes take one.
     """
     head = data[:begin]
     if head.translate(None, _CONTROLS) != head:
@@ -73,5 +72,5 @@ def _takes_single_cells(data: bytes, begin: int) -> bool:
         or non_ascii[2::3].translate(None, _CONTINUATION)
     ):
         return True
-    # controls aren't of one cell either
+    # controls take no cell
     return not_one_cell(utf_8_decode(non_ascii, "replace", False)[0]) is None

@@ -1,12 +1,11 @@
-"""How many cells of a terminal a character takes: 0 (joins the one before), 1 or 2. As tmux and
-xterm have it.
+"""Cells of a character on a terminal: 0 (joins the one before), 1 or 2, as in tmux and xterm.
 
-From Python's own Unicode tables, plus what they leave open: what a terminal draws upon the
-character before (marks, variation selectors, joiners, the vowels of conjoining Hangul) is 0; VS16
-widens nothing; a soft hyphen is 1.
+From Python's own Unicode tables, with additions: 0 for marks, variation selectors, joiners and the
+vowels of conjoining Hangul, which terminals draw upon the character before; VS16 widens nothing; a
+soft hyphen takes 1.
 
-Most short jobs print ASCII alone, and such large patterns take a quarter of a sidecar's start to
-compile: each is compiled with its first use.
+Most short jobs print only ASCII, and compiling such large patterns takes a quarter of a sidecar's
+start. So each compiles at its first use.
 """
 
 import unicodedata
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 ZWJ = "\u200d"
 _SKIN_TONES = "\U0001f3fb-\U0001f3ff"
 
-# Characters that are surely one cell wide and join nothing, not after a ZWJ either: programs print
-# hardly any others, and text of them needs no look at each.
+# Characters that surely take one cell and join nothing, even after a ZWJ. Programs print hardly any
+# others, and such text needs no check of each.
 _ONE_CELL = (
     "\x20-\x7e\xa0-\u02ff\u0370-\u0377\u037a-\u037f\u0384-\u038a\u038c\u038e-\u03a1\u03a3-\u0482\u048a-\u052f"
     "\u2010-\u2027\u2030-\u205e\u2070\u2071\u2074-\u208e\u20a0-\u20b9\u2100-\u218b\u2190-\u2193\u2196-\u2319\u231c-\u2328"
@@ -30,7 +29,7 @@ _ONE_CELL = (
 )
 # ... and two cells wide.
 _TWO_CELLS = "\u3041-\u3096\u30a1-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff60"
-# Further ones that are drawn each in cells of its own, never upon the one before.
+# More characters with their own cells, never drawn upon the one before.
 _OWN_CELLS = (
     "\u2190-\u2bff\u2e80-\u2fdf\u2ff0-\u3029\u3030-\u3098\u309b-\ua4cf\uac00-\ud7a3\uff01-\uffdc\ufffd"
     "\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
@@ -44,9 +43,9 @@ _not_own_cells = late_pattern(f"[^\n{_ONE_CELL}{_OWN_CELLS}\t\r\x1b]")
 _not_own_ascii = late_pattern("[^\n\x20-\x7e\t\r\x1b]")
 _SKIN_TONE = late_pattern(f"[{_SKIN_TONES}]")
 
-# What programs join to characters: accents, variation selectors, skin tones, and emoji by ZWJ.
+# Joining characters of programs: accents, variation selectors, skin tones, and emoji by ZWJ.
 _JOINERS = f"\u0300-\u036f\ufe0e\ufe0f{_SKIN_TONES}{ZWJ}"
-_MAX_JOINERS = 16  # in a row; fewer than a cell holds
+_MAX_JOINERS = 16  # in a row; a cell holds more
 _neither_own_nor_joiner = late_pattern(f"[^\n{_ONE_CELL}{_OWN_CELLS}{_JOINERS}]")
 _joiner_runs = late_pattern(f"[{_JOINERS}](?:[{_JOINERS}]|(?<={ZWJ})[^\n])*")
 
@@ -55,7 +54,7 @@ _MAX_KEPT = 4096
 
 
 def is_skin_tone(text: str) -> bool:
-    """Whether it begins with one."""
+    """Return whether the text begins with a skin tone."""
     return _SKIN_TONE.match(text) is not None
 
 
@@ -75,7 +74,7 @@ def runs(text: str) -> list[str]:
 
 
 def two_cells(text: str) -> bool:
-    """Whether it begins with a character that is surely two cells wide."""
+    """Return whether the text begins with a character that surely takes two cells."""
     return _two_cells.match(text) is not None
 
 
@@ -91,11 +90,10 @@ def cell_width(character: str) -> int:
 
 
 def shows_as_it_is(text: str) -> bool:
-    """Whether printable text, with line feeds, tabs, CR and ESC, surely shows all of its
-    characters, in their order.
+    """Return whether printable text, with line feeds, tabs, CR and ESC, surely shows all of its
+    characters in order.
 
-    It may do so where this is False; a character that joins another one has to have one before it
-    in its line.
+    False does not prove the contrary. A joining character needs one before it in its line.
     """
     if not_own_cells(text) is None:
         return True

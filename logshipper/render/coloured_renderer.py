@@ -1,10 +1,8 @@
-"""The renderer for `colors: keep`: as any, and its lines hold colours in normal form (colours.py).
-Pure.
+"""The renderer for `colors: keep`: its lines hold colours in normal form (colours.py). Pure.
 
-Without their colours the lines are those of `Renderer`, but for where lines over MAX_LINE_BYTES are
-cut. Coloured text goes by the chunk where it is sure that each character has the style in force
-when it came; what is odd (tabs, joined characters, CR not at a line's end, commands) is the
-screen's.
+Without their colours the lines equal those of `Renderer`, except the cuts of lines over
+MAX_LINE_BYTES. Coloured text goes by the chunk if each character surely has the style in force at
+its arrival. The screen handles the rest: tabs, joined characters, CR inside lines, commands.
 """
 
 import re
@@ -38,7 +36,7 @@ _ZWJ = ZWJ.encode()
 
 
 def coloured_text(data: bytes, open_line: bytes) -> tuple[bytes, bytes] | None:
-    """As plain_text, with SGR left in the text."""
+    """Return the result of plain_text, with SGR left in the text."""
     text, rest = data, b""
     if not data.isascii():
         decoded, size = utf_8_decode(data, "replace", False)
@@ -111,8 +109,8 @@ class ColouredRenderer(Renderer):
         return len(data)
 
     def _end_coloured(self, lines: bytes) -> bytes:
-        """The open line ends with the first of lines. Returns what is left, with the style that is
-        in force then."""
+        """End the open line with the first of lines; return the others, and the style in force
+        then."""
         first = lines.index(b"\n")
         begin, pen = lines[:first], _after(PLAIN, lines[:first])
         line, style, _ = normalised(begin, self._open.end_style)

@@ -1,8 +1,8 @@
-"""A screen whose cells have styles (`colors: keep`): what SGR selects is drawn with, and stays in
-the lines. Pure.
+"""A screen whose cells have styles (`colors: keep`): SGR sets the style of drawing, and lines keep
+it. Pure.
 
-Styles are kept next to a row's cells, one for each; cells beyond the last one are plain. What is
-erased, inserted or skipped is plain as well, whatever the background: as in tmux without `bce`.
+A row has one style for each cell; cells beyond the last one are plain. Erased, inserted and skipped
+cells are plain, regardless of the background, as in tmux without `bce`.
 """
 
 import re
@@ -32,7 +32,7 @@ _SGR_TEXT = re.compile("\x1b\\[([0-9;]*)m")
 
 
 class Pen:
-    """What is drawn with."""
+    """The style of drawing."""
 
     __slots__ = ("style",)
 
@@ -171,11 +171,11 @@ class ColouredScreen(LogScreen):
     def __init__(self, columns: int, height: int, lines: FinalLines) -> None:
         self.pen = Pen()
         self.new_row = partial(ColouredRow, self.pen)
-        self._saved_styles: dict[bool, Style] = {}  # by whether the alternate screen is shown
+        self._saved_styles: dict[bool, Style] = {}  # by whether the alternate screen is visible
         super().__init__(columns, height, lines)
 
     def select_style(self, parameters: str) -> None:
-        """What an SGR sequence does."""
+        """Apply an SGR sequence."""
         if _NUMBERS.fullmatch(parameters):
             self.pen.style = styled(self.pen.style, parameters)
 

@@ -1,10 +1,10 @@
-"""Colours in a log's text (`colors: keep`): SGR sequences in one normal form, about runs of
+"""Colours in a log's text (`colors: keep`): SGR sequences in one normal form, around runs of
 characters. Pure.
 
-Normal form: each line begins and ends without colours, so that it can be shown alone; before a
-character stands what makes its style out of that of the one before, if anything, and nothing is
-said that changes nothing. So the text depends on the characters and their styles alone, however
-these came about. Blinking, hiding and fonts are left out.
+Normal form: each line begins and ends without colours, so that it can stand alone. A sequence
+before a character changes the style of the one before to its own, and no sequence is without
+effect. So the text depends only on the characters and their styles. Blinking, hiding and fonts are
+dropped.
 """
 
 import re
@@ -54,7 +54,7 @@ PLAIN = Style()
 
 @lru_cache(maxsize=4096)
 def styled(style: Style, parameters: str) -> Style:
-    """The style after an SGR sequence with these parameters. What isn't known changes nothing."""
+    """Return the style after an SGR sequence with these parameters; unknown ones change nothing."""
     words = parameters.split(";") if len(parameters) <= MAX_PARAMETERS else []
     at = 0
     while at < len(words):
@@ -78,7 +78,7 @@ def styled(style: Style, parameters: str) -> Style:
 
 
 def _colour(numbers: list[int]) -> str:
-    """One of 256 colours, or red, green and blue; "" where it is neither."""
+    """Return one of 256 colours, or red, green and blue; "" for other numbers."""
     kind, *values = numbers or [0]
     count = {5: 1, 2: 3}.get(kind, 0)
     if not count or len(values) < count or max(values[:count]) > 255:
@@ -129,11 +129,11 @@ def change(before: Style, after: Style) -> bytes:
 
 
 def normalised(text: bytes, last_style: Style = PLAIN) -> tuple[bytes, Style, Style]:
-    """The same text in normal form.
+    """Return a text in normal form.
 
-    text: lines, with no other control function than SGR; it begins without colours. last_style:
-    the style that the line which it goes on in has so far. Returns the text, whose last line may be
-    left coloured; its style; and what would be drawn next.
+    text: lines without control functions besides SGR, beginning without colours; last_style: the
+    style of the line that it continues. Returns the text, whose last line may stay coloured; its
+    style; and the style of further drawing.
     """
     pieces = SGR.split(text)
     out: list[bytes] = []
@@ -166,7 +166,7 @@ def stripped(text: bytes) -> bytes:
 
 
 def is_open(text: bytes) -> bool:
-    """Whether a piece of a line, in normal form, leaves colours on."""
+    """Return whether a piece of a line, in normal form, leaves colours on."""
     last = text.rfind(b"\x1b")
     return last >= 0 and not text.startswith(RESET, last)
 
@@ -180,8 +180,7 @@ def style_of(text: bytes) -> Style:
 
 
 def place_of(text: bytes, size: int) -> int:
-    """Where that many bytes of the text without its colours end; what follows it may be a
-    sequence."""
+    """Return the place after `size` bytes of the text without its colours; a sequence may follow."""
     for match in SGR.finditer(text):
         if match.start() >= size:
             break

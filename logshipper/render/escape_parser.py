@@ -1,15 +1,14 @@
-"""Finds text and control functions in what a program writes to a terminal, and has a screen carry
-them out. Pure.
+"""Finds text and control functions in a program's terminal output, and lets a screen perform them.
+Pure.
 
-Complete sequences are found by one regular expression; one that is odd, or cut off by the end of
-what was fed, goes through a state machine character by character (after Paul Williams' parser of
-the DEC VT500), which keeps no more than MAX_PARAMETERS characters. So the result doesn't depend on
-how the text is cut. Control characters inside a sequence are carried out, ESC begins another one,
-CAN and SUB end it. Strings (OSC, DCS, APC, PM, SOS) are skipped, never kept; BEL ends them as ST
-does, but for DCS (Buildkite's agent writes `ESC _ bk;t=... BEL`); one that hasn't ended
-after MAX_STRING characters ends at its next LF, lest a stray one swallows the log. C1 controls as
-U+0080 to U+009F are dropped (as tmux does): in logs they are broken text, and ESC forms are what
-programs send.
+One regular expression finds complete sequences. Odd ones, and those cut off by the end of the
+input, go through a state machine character by character (after Paul Williams' parser of the DEC
+VT500), which keeps at most MAX_PARAMETERS characters. So the result does not depend on cuts of the
+input. Control characters inside a sequence take effect, ESC begins another one, CAN and SUB end it.
+The parser skips strings (OSC, DCS, APC, PM, SOS). BEL ends them as ST does, except DCS (Buildkite's
+agent writes `ESC _ bk;t=... BEL`). A string of more than MAX_STRING characters ends at its next LF,
+so that a stray one does not swallow the log. The parser drops C1 controls as U+0080 to U+009F (as
+tmux does): in logs they are broken text, and programs send the ESC forms.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from logshipper.render.redraws import stretches, without_colours
 MAX_PARAMETERS = 256  # characters of a CSI sequence between CSI and its last one
 MAX_STRING = 4096
 MAX_NUMBER = 9999
-_MAX_DRAWN = 5  # frames of one shape; if the screen isn't as before by then, all are
+_MAX_DRAWN = 5  # frames of one shape; if the screen still differs then, all are drawn
 
 _CONTROL = "\x00-\x1f\x7f-\x9f"
 _TOKEN = late_pattern(
@@ -34,7 +33,7 @@ _TOKEN = late_pattern(
     r"|(\r)"  # 4
     r"|\x1b\[([0-?]*+[ -/]*+)([@-~])"  # 5, 6 CSI
     r"|([\x00-\x1a\x1c-\x1f\x7f-\x9f])"  # 7 other controls
-    # strings; of DCS, BEL may be a part
+    # strings; in DCS, BEL may be content
     rf"|\x1b(?:[\]X^_][^\x07\x18\x1a\x1b]{{0,{MAX_STRING}}}+(?:\x07|\x1b\\)"
     rf"|P[^\x18\x1a\x1b]{{0,{MAX_STRING}}}+\x1b\\)"
     r"|(\x1b)"  # 8 begin of another sequence, or of one that is cut off
@@ -64,12 +63,12 @@ _COLLECTED = {_State.ESCAPE: late_pattern("[ -/]+"), _State.CSI: late_pattern("[
 
 
 def _with_count(method: "Callable[Concatenate[LogScreen, int, ...], None]") -> _Function:
-    """A function with a number that is 1 where it is left out or 0."""
+    """Return a function with a count, 1 if missing or 0."""
     return lambda screen, args: method(screen, args[0] or 1)
 
 
 def _with_selector(method: Callable[[LogScreen, int], None]) -> _Function:
-    """A function with a number that chooses what it does, 0 by default."""
+    """Return a function with a selector, 0 by default."""
     return lambda screen, args: method(screen, args[0])
 
 
@@ -82,12 +81,12 @@ def _region(screen: LogScreen, args: _Args) -> None:
 
 
 def _scroll_down(screen: LogScreen, args: _Args) -> None:
-    if len(args) == 1:  # with more of them it is about the mouse
+    if len(args) == 1:  # more arguments concern the mouse
         screen.scroll_down(args[0] or 1)
 
 
 def _save_cursor(screen: LogScreen, args: _Args) -> None:
-    if len(args) == 1:  # two set margins, left and right, which aren't there
+    if len(args) == 1:  # two set left and right margins, which this screen lacks
         screen.save_cursor()
 
 
@@ -203,8 +202,10 @@ _C0_FUNCTIONS: dict[str, Callable[[LogScreen], None]] = {
 
 @lru_cache(maxsize=1024)
 def _look_up(collected: str, last: str) -> tuple[_Function | None, _Args]:
-    """What a CSI sequence does, and its numbers, at least one. collected: all between CSI and its
-    last character."""
+    """Return the function of a CSI sequence, and its numbers, at least one.
+
+    collected: all between CSI and its last character.
+    """
     shape = _CSI_SHAPE.match(collected) if len(collected) <= MAX_PARAMETERS else None
     if shape is None:
         return None, []
@@ -216,8 +217,7 @@ def _look_up(collected: str, last: str) -> tuple[_Function | None, _Args]:
 
 
 class EscapeParser:
-    """Feeds one screen. select_style: takes the parameters of each SGR sequence, where colours are
-    kept."""
+    """Feeds one screen. select_style: gets the parameters of each SGR sequence, for kept colours."""
 
     def __init__(
         self, screen: LogScreen, select_style: Callable[[str], None] | None = None
@@ -226,21 +226,23 @@ class EscapeParser:
         self._select_style = select_style
         self._state = _State.GROUND
         self._collected = ""  # in ESCAPE: intermediates; in CSI: parameters and intermediates
-        self._before = ""  # the character drawn right before the sequence, "" where it wasn't one: what REP repeats
+        self._before = (
+            ""  # the character drawn right before the sequence, for REP; "" for anything else
+        )
         self._string_size = 0
         self._is_dcs = False
-        # place in what is being fed where text ended last, -1 where there was none
+        # place of the last end of text in the input, -1 without one
         self._text_end = -1
         self._last_drawn = ""
 
     @property
     def is_ground(self) -> bool:
-        """Whether no sequence is half read."""
+        """Whether no sequence is incomplete."""
         return self._state is _State.GROUND
 
     @property
     def ends_with_text(self) -> bool:
-        """Whether a character was drawn last, rather than a control function carried out."""
+        """Whether a character was drawn last, not a control function."""
         return self._text_end == 0
 
     def drew(self, character: str) -> None:
@@ -250,11 +252,10 @@ class EscapeParser:
         self._text_end = 0 if character else -1
 
     def feed(self, text: str) -> int:
-        """Carries out text up to its end, or up to an LF that ends a line which begins like a
-        command.
+        """Perform text up to its end, or up to an LF that ends a line beginning like a command.
 
-        That LF isn't carried out: LogScreen.line_feed or take_line is to be called. Returns the
-        place behind it, or -1 where there is none.
+        It does not perform that LF: call LogScreen.line_feed or take_line. Returns the place behind
+        it, or -1 without one.
         """
         if "\x1b" not in text:
             return self._feed_part(text)
@@ -277,7 +278,7 @@ class EscapeParser:
         return begin
 
     def _feed_frames(self, text: str) -> int:
-        """As `feed`, but for frames that the next ones cover."""
+        """Feed text without the frames that later ones cover."""
         at = 0
         for places in stretches(text, self._screen.columns):
             shape: object = None
@@ -352,7 +353,7 @@ class EscapeParser:
             return
         function, args = _look_up(collected, last)
         if function is not None:
-            if last != "K":  # where it erases nothing it is nothing
+            if last != "K":  # without an erasure it does nothing
                 self._screen.disturb()
             function(self._screen, args)
 
@@ -372,7 +373,7 @@ class EscapeParser:
                 continue
             character = text[at]
             if character >= "\x80":
-                self._state = _State.GROUND  # broken: what follows is text
+                self._state = _State.GROUND  # broken: text follows
                 return at
             at += 1
             if character == "\x1b":
@@ -427,7 +428,7 @@ class EscapeParser:
             behind = min(len(text), at + room) if room > 0 else len(text)
             self._string_size += behind - at
             return behind
-        if match[0] == "\x1b":  # it may be ST, which does nothing more
+        if match[0] == "\x1b":  # it may be ST, which does nothing else
             self._begin_sequence(text, match.start())
         else:
             self._state = _State.GROUND

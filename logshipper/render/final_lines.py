@@ -1,4 +1,4 @@
-"""What the renderer gives out: blocks of final lines, in the order in which they became final."""
+"""The renderer's output: blocks of final lines, in the order of their completion."""
 
 from logshipper.named_tuple import NamedTuple
 from logshipper.render.command_prefix import AMID_LINE, MAX_BYTES, PREFIX, size_of_half
@@ -10,20 +10,20 @@ _BEGIN_BYTES = 4096  # of a long line that begins like a command
 class Block(NamedTuple):
     """Final lines.
 
-    text: each line ended by LF; valid UTF-8 without control bytes (but SGR where colours are kept);
-    blanks at a line's end are kept up to the cursor's place when the line ended (R20). part: "" or,
-    where text is one part of a line over MAX_LINE_BYTES, its number; the last one's is "3/3". note:
-    the renderer itself made the text.
+    text: each line ended by LF; valid UTF-8 without control bytes (except SGR with kept colours);
+    blanks at a line's end stay up to the cursor's place at its end (R20). part: "", or the number
+    of a part of a line over MAX_LINE_BYTES; the last one's is "3/3". note: the renderer made the
+    text.
     """
 
     text: bytes
     part: str = ""
     note: bool = False
-    drawn_at: float = 0.0  # by the clock of `Renderer.feed`: when its lines were drawn upon last
+    drawn_at: float = 0.0  # last drawing of its lines, by the clock of `Renderer.feed`
 
 
 class FinalLines:
-    """Collects final lines until they are taken. No line is given as older than one before it."""
+    """Collects final lines; no line is older than the one before."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
@@ -44,11 +44,11 @@ class FinalLines:
         self._blocks.append(Block(text, part, note, self._drawn_at))
 
     def waits(self) -> bool:
-        """Whether there is something to take."""
+        """Whether lines wait."""
         return bool(self._blocks or self._lines)
 
     def size(self) -> tuple[int, int]:
-        """How much was collected."""
+        """Size of the collected lines."""
         return len(self._blocks), len(self._lines)
 
     def take(self) -> list[Block]:
@@ -58,7 +58,7 @@ class FinalLines:
         return blocks
 
     def drop(self) -> None:
-        """Forgets what was collected."""
+        """Drop the collected lines."""
         self._lines.clear()
         self._blocks = []
 
@@ -71,14 +71,11 @@ class FinalLines:
 
 
 class LongLine:
-    """A line that isn't ended: its text so far, without the parts that were given out because it
-    grew too long.
+    """An unfinished line: its text so far, without parts given out because of its length.
 
-    parts: how many were given out. command: the line's begin, if it begins like a command and parts
-    are gone.
-
-    Where it is cut depends on its text alone: after MAX_LINE_BYTES, less what would tear a
-    character or a command.
+    parts: their number. command: the line's begin, if it looks like a command and parts have gone.
+    Cuts depend on the text alone: after MAX_LINE_BYTES, or before a character or command that would
+    be torn.
     """
 
     __slots__ = ("command", "parts", "text")
@@ -100,8 +97,8 @@ class LongLine:
         return bytes(self.text)
 
     def part(self) -> bytes | None:
-        """What stands for the parts that are gone; None where there are none. AMID_LINE at its end:
-        more follows."""
+        """Return the mark of missing parts; None without any. It ends with AMID_LINE if more
+        follows."""
         if not self.parts:
             return None
         return self.command + AMID_LINE

@@ -1,7 +1,6 @@
-"""What a terminal shows at the end of a stream: its last screen, commands and all. Pure: bytes in.
+"""A terminal's last screen at the end of a stream, commands included. Pure: bytes in.
 
-Plain lines that others push off the screen anyway aren't drawn: of a great many only the last ones
-go through it.
+It does not draw plain lines that scroll off anyway: of very many, only the last ones count.
 """
 
 from codecs import getincrementaldecoder
@@ -34,8 +33,8 @@ class LastScreen:
                 self._draw(self._decoder.decode(piece[place : place + _SCREEN_BYTES]))
 
     def rows(self) -> list[str]:
-        """The rows from the top, without blanks at their ends; blank ones at the bottom are left
-        out.
+        """Return the rows from the top, without blanks at their ends, and without blank rows at the
+        bottom.
 
         The stream is over: half a character is an invalid one.
         """
@@ -46,10 +45,10 @@ class LastScreen:
         return rows
 
     def _behind_plain(self, piece: bytes) -> int:
-        """The LF in piece from which on it has to be drawn; 0 where all of it has to be.
+        """Return the LF in piece from which drawing must start; 0 for all of it.
 
-        By as many lines as the screen has rows the cursor comes to its bottom, by as many again
-        each row is a new one.
+        As many lines as the screen's rows bring the cursor to the bottom; as many again replace
+        each row.
         """
         at = len(piece)
         for _ in range(2 * self._screen.height + 1):
@@ -64,4 +63,4 @@ class LastScreen:
         while (end := self._parser.feed(text)) >= 0:  # a command's line is a line like any other
             self._screen.line_feed()
             text = text[end:]
-        self._lines.drop()  # what has scrolled off is nobody's here
+        self._lines.drop()  # scrolled lines are not needed

@@ -1,28 +1,24 @@
-"""A screen that says which of its lines are final, and gives each out once, in order from the top.
-Pure.
+"""A screen that decides which of its lines are final, and gives each out once, in order from the
+top. Pure.
 
-A line is final when it scrolls off, when all of the screen is cleared, at the end, and when the
-cursor has left it for good. For that the screen keeps (row numbers are places on the screen, and
-move with what scrolls):
-- live: something hints that rows above the cursor will be drawn again: the cursor rose, or was
-  hidden, or a line was drawn over (CR, BS, erase) and then ended. The last of these alone is none
-  any more when a line is ended that wasn't drawn over and isn't blank.
-- holds: nothing is live, but the stream is young, or has moved the cursor up before: it may do so
-  without a hint, so rows are final when they were left alone for HOLD_SECS. Where nothing is live
-  and nothing holds, a line is final as soon as it is ended.
-- low, max_rise: the lowest row drawn, and the greatest number of rows that the cursor rose above
-  it. Rows that are further up are final when they were left alone for QUIET_SECS.
-- addressed: the cursor was sent to a row by its number: what is live may be drawn again as a whole,
-  at long intervals (top), so ADDRESSED_QUIET_SECS take the place of QUIET_SECS.
-- calm: lines that were ended since anything but lines came. More of them than max_rise: what was
-  live is over, rows above the cursor need only be quiet. CALM_SCREENS times as many as the screen
-  has rows: nothing is live any more. (One screenful isn't enough: a live table may be taller than
-  the screen, or much be printed above bars at once.)
-Of a row that was given out the text is kept: it is given out again only if it reads otherwise
-later, and isn't blank.
+A line is final when it scrolls off, when the whole screen is cleared, at the end, and when the
+cursor has left it for good. For the last case the screen keeps (row numbers are places on the
+screen, and move as it scrolls): - live: something hints at more drawing above the cursor: the
+cursor rose or was hidden, or a line was redrawn (CR, BS, erase) and then ended. This last hint is
+void once a line ends that was not redrawn and is not blank. - holds: nothing is live, but the
+stream is young, or has moved the cursor up before. It may do so without a hint, so rows are final
+after HOLD_SECS without drawing. If nothing is live and nothing holds, a line is final at its end. -
+low, max_rise: the lowest row drawn, and the greatest rise of the cursor above it, in rows. Rows
+further up are final after QUIET_SECS without drawing. - addressed: the stream moved the cursor to a
+row by its number. It may redraw all live rows at long intervals (top), so ADDRESSED_QUIET_SECS
+replaces QUIET_SECS. - calm: lines ended since anything else came. Beyond max_rise, the live part is
+over, and rows above the cursor need only be quiet. Beyond CALM_SCREENS screens, nothing is live any
+more. (One screen is not enough: a live table may be taller than the screen, or a program may print
+much above bars at once.) The screen keeps the text of rows that it gave out, and gives them out
+again only with another text that is not blank.
 
-All this depends on bytes and clock alone, never on how the bytes are cut: a row's quiet is judged
-only when the clock has moved on (`settle`), the rest at the control function that brings it about.
+All this depends on bytes and clock alone, never on cuts of the input. The screen judges quietness
+only when the clock has advanced (`settle`), and the rest at the control function that causes it.
 """
 
 from collections.abc import Iterator
@@ -59,13 +55,13 @@ class LogScreen(Screen):
         self._main_place = (0, 0, 0)  # x, y and low before it; low is -1 as long as it lasts
         self._is_home = False  # a cursor in the first row was sent there on a screen with text
 
-    # ---- what Screen reports
+    # ---- calls from Screen
 
     def touch(self, row: Row) -> None:
         row.touched = self.now
         above = self.y - 1
         while above >= 0 and self.rows[above].wrapped and self.rows[above].touched != self.now:
-            self.rows[above].touched = self.now  # the line that goes on here isn't quiet
+            self.rows[above].touched = self.now  # the line that continues here is not quiet
             above -= 1
         row.clean = False
         row.fresh = True
@@ -154,8 +150,11 @@ class LogScreen(Screen):
         self.x = 0
 
     def clears(self, which: int) -> bool:
-        """ED 0 in the first row clears the screen of a program that went home; a program that moved
-        up to this row, or returned to its first column, draws again."""
+        """Return whether an erasure clears the screen.
+
+        ED 0 in the first row clears it for a program that went home. A program that moved up to
+        this row, or returned to its first column, redraws.
+        """
         return super().clears(which) and (which == 2 or self._is_home)
 
     def erase_display(self, which: int) -> None:
@@ -164,8 +163,8 @@ class LogScreen(Screen):
             self.low = min(self.low, self.y)  # nothing is below the cursor any more
 
     def redraw(self, texts: list[str]) -> None:
-        """CR and text, over and over: what carriage_return and draw do for each, by the chunk where
-        that's the same."""
+        """Apply repeated CR and text by the chunk, with the effect of carriage_return and draw for
+        each."""
         all_text = "".join(texts)
         if (
             max(map(len, texts)) > self.columns
@@ -212,7 +211,7 @@ class LogScreen(Screen):
         self._leave_row()
 
     def end_half_line(self) -> None:
-        """As NEL, but when the cursor's line was drawn upon last: nothing is drawn any more."""
+        """End the cursor's line as NEL does, without counting as drawing."""
         now, self.now = self.now, self.rows[self.y].touched
         self.next_row()
         self.now = now
@@ -232,7 +231,7 @@ class LogScreen(Screen):
             row.edited = False
             self.live = True
             self.calm = 0
-        elif self.calm or not row.is_blank():  # a blank one may be the place of a bar to come
+        elif self.calm or not row.is_blank():  # a blank row may be reserved for a bar
             self.calm += 1
         if not row.clean:
             row.ended = True
@@ -259,19 +258,19 @@ class LogScreen(Screen):
         self.low = max(self.low, self.y)
 
     def _is_over(self) -> bool:
-        """Whether lines came for so long that nothing is live any more."""
+        """Return whether lines came for so long that nothing is live any more."""
         if not (self.max_rise or self._has_hidden or self._addressed):
             return self.calm > 0
         is_whole = self.bottom - self.top == self.height - 1
         return is_whole and self.calm >= CALM_SCREENS * self.height
 
     def holds(self) -> bool:
-        """Whether lines that are ended may be drawn again without a hint."""
+        """Return whether ended lines may be redrawn without a hint."""
         return self._has_risen or self.now < self.young_until
 
     def _mark_end(self) -> None:
-        """Where the cursor stands (or stood, before CRs) the cursor's line ends, if it was drawn
-        upon or is new."""
+        """Mark the cursor's place (before any CR) as the end of its line, if the line is new or was
+        drawn."""
         row = self.rows[self.y]
         if row.fresh or not (row.ended or row.clean):
             row.end = self.x if self._end < 0 else self._end
@@ -283,7 +282,7 @@ class LogScreen(Screen):
     def align(self) -> None:
         super().align()
         for row in self.rows:
-            # no text of the program's; logged, it would be a thousand times what asks for it
+            # not the program's text; logging it could multiply the output a thousand times
             row.out = row.text()
 
     def show_alternate(self, *, saves_cursor: bool) -> None:
@@ -344,14 +343,13 @@ class LogScreen(Screen):
     # ---- giving out
 
     def settle(self) -> None:
-        """Gives out what was left alone for long enough. To be called when the clock has moved
-        on."""
+        """Give out rows that were quiet long enough; call it after the clock has advanced."""
         limit = self._reachable()
         if self._done < limit:
             self._done = self._give_out(self._done, limit, quiet=True)
 
     def next_settle(self) -> float | None:
-        """When there is something to settle, None where nothing waits for the clock."""
+        """Return the time of the next `settle`, None if nothing waits."""
         limit = self._reachable()
         main_rows = self._main_rows()
         for group in self._groups(main_rows, self._done, limit):
@@ -367,8 +365,8 @@ class LogScreen(Screen):
         self._give_out(0, self._behind_last())
 
     def _reachable(self) -> int:
-        """The first row that may still be drawn again where what is live goes on as before."""
-        if self.is_alternate:  # of the main screen's, that will be back
+        """Return the first row that may be redrawn if the live part continues as before."""
+        if self.is_alternate:  # of the hidden main screen
             _, y, low = self._main_place
             return min(y, low - self.max_rise)
         if not self.live or self.calm > self.max_rise:
@@ -376,15 +374,14 @@ class LogScreen(Screen):
         return min(self.y, self.low - self.max_rise)
 
     def release(self) -> None:
-        """Gives out what is held above the cursor's line, where nothing is live."""
+        """Give out held rows above the cursor's line, if nothing is live."""
         if not self.live and not self.is_alternate:
             self._done = self._give_out(self._done, self.y)
 
     def _give_out(self, begin: int, end: int, *, quiet: bool = False) -> int:
-        """Gives out the lines of rows from begin to end that are news, in order, and returns the
-        row after the last.
+        """Give out the new lines of rows from begin to end in order; return the row after the last.
 
-        Stops before a line that reaches beyond end, or, with quiet, one that wasn't left alone for
+        Stops before a line that reaches beyond end, or, with quiet, before one drawn within
         QUIET_SECS.
         """
         main_rows = self._main_rows()
@@ -431,8 +428,8 @@ class LogScreen(Screen):
 
     @staticmethod
     def _is_news(row: Row, text: str) -> bool:
-        """Whether the text is to be given out, given what was of this row. What was erased later is
-        no news."""
+        """Return whether to give out the text, after earlier texts of this row; an erasure is no
+        news."""
         if row.out is None:
             return True
         text = text.rstrip(" ")
@@ -472,8 +469,10 @@ class LogScreen(Screen):
     # ---- for the parser
 
     def shape(self) -> object:
-        """All but the characters of rows that aren't given out; None in modes in which frames of one
-        shape (redraws.py) may draw different cells nevertheless."""
+        """Return the screen's state without the characters of rows not yet given out.
+
+        None in modes in which frames of one shape (redraws.py) may still draw different cells.
+        """
         if not self.has_default_modes():
             return None
         return (
@@ -486,8 +485,8 @@ class LogScreen(Screen):
     # ---- for the renderer
 
     def command(self) -> str | None:
-        """The text of the line that LF would end here, if it holds /LOGCOMMAND and was drawn since
-        it ended; of a line that is too long its last part."""
+        """Return the text of the line that LF would end here, if it holds /LOGCOMMAND and was drawn
+        since it ended; of a too long line, its last part."""
         row = self.rows[self.y]
         if not row.fresh:
             return None
@@ -505,8 +504,8 @@ class LogScreen(Screen):
         return text if is_command else None
 
     def part(self) -> bytes | None:
-        """What stands for the begin of the cursor's line, where that can only be kept; None where
-        it needn't."""
+        """Return the mark for the missing begin of the cursor's line, if that can only be kept;
+        else None."""
         if self.is_alternate:
             return command_prefix.AMID_LINE
         head = self.rows[self._group_of(self.y).start].head
@@ -523,7 +522,7 @@ class LogScreen(Screen):
 
     @staticmethod
     def _text_of(rows: list[Row]) -> str:
-        """The whole line; its last part where others were given out, since it's too long."""
+        """Return the whole line; of a too long one, the last part."""
         text = "".join(row.text() for row in rows)
         head = rows[0].head
         return text if head is None else head.plain().decode() + text
@@ -542,7 +541,7 @@ class LogScreen(Screen):
         self._end = -1
 
     def drop_half_lines(self) -> None:
-        """Forgets what was drawn and neither ended nor given out."""
+        """Drop drawings that neither ended nor were given out."""
         self._leave_alternate()
         for group in list(self._groups(self.rows, 0, self.height)):
             rows = self.rows[group]
@@ -550,7 +549,7 @@ class LogScreen(Screen):
                 self.rows[group] = [self.new_row() for _ in rows]
 
     def has_half_line(self) -> bool:
-        """Whether the cursor stands in a line that isn't ended."""
+        """Return whether the cursor stands in an unfinished line."""
         rows = self.rows[self._group_of(self.y)]
         return (
             self.rows[self.y].fresh
@@ -562,8 +561,8 @@ class LogScreen(Screen):
         )
 
     def is_plain(self) -> bool:
-        """Whether plain text that comes next means here what it means on a fresh screen, once what
-        is held is given out."""
+        """Return whether plain text has the same effect here as on a fresh screen, after the
+        release of held rows."""
         if self.live or self._end >= 0 or self.low != self.y or not self.has_default_modes():
             return False
         row = self.rows[self.y]
@@ -590,8 +589,7 @@ class LogScreen(Screen):
         return text, touched
 
     def replay(self, final: list[str], open_line: LongLine, touched: float) -> None:
-        """Draws plain lines that were given out before, and one that isn't ended, drawn at
-        `touched`."""
+        """Draw plain lines that were given out, and an unfinished one, drawn at `touched`."""
         lines, self._lines = self._lines, FinalLines()
         for text in final:
             if text:
@@ -611,13 +609,12 @@ class LogScreen(Screen):
         self.draw(text)
 
     def held_line_feeds(self) -> int:
-        """LFs that ended rows which aren't given out; at most one of each row, which is one
-        line."""
+        """Count the LFs that ended rows not yet given out; at most one per row, which is one line."""
         return [row.fed for row in self._main_rows()].count(True)
 
     def held_lines(self) -> list[tuple[str, float, int]]:
-        """The lines that aren't blank and aren't given out as they read now, from the top, when
-        they were drawn upon last, and the row behind each; none that has parts."""
+        """Return non-blank lines not yet given out, from the top: text, last drawing, and the row
+        behind; without long lines' parts."""
         rows = self._main_rows()
         lines = []
         stop = 0
@@ -636,8 +633,11 @@ class LogScreen(Screen):
         return lines
 
     def running_lines(self) -> list[tuple[str, float]]:
-        """Of the held lines those that what is live goes on drawing, and not what was printed above
-        them; else the last one; where nothing is live only one that isn't ended. As held_lines."""
+        """Return the held lines that the live part still draws, without those printed above them;
+        else the last line.
+
+        If nothing is live, only an unfinished one. As held_lines.
+        """
         rows, limit = self._main_rows(), self._reachable()
         lines = [line for line in self.held_lines() if self.live or not rows[line[2] - 1].ended]
         return [line[:2] for line in lines if line[2] > limit] or [line[:2] for line in lines[-1:]]

@@ -1,7 +1,6 @@
-"""Plain text by the chunk: what a terminal shows of lines without cursor movement is the lines
-themselves. Pure.
+"""Plain text by the chunk: lines without cursor movement look the same on a terminal. Pure.
 
-Each step is one primitive over the whole chunk (docs/rendering.md has their costs); nothing is done
+Each step is one primitive over the whole chunk (docs/rendering.md has their costs), with no work
 per line.
 """
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CONTROLS = [bytes([code]) for code in range(0x80) if code not in _PRINTABLE]
-# SGR; "ASCII characters", which is what there is
+# SGR; "ASCII characters", the usual content
 _COLOUR = late_pattern(rb"\x1b(?:\[[0-9;:]*m|\(B)")
 _COLOUR_OR_ERASE = late_pattern(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
 # to the right, where nothing is: compilers send it with colours
@@ -32,12 +31,12 @@ _CONTROL = late_pattern(rb"[\x00-\x09\x0b-\x1f\x7f]")
 
 
 def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, bytes] | None:
-    """Printable text and line feeds that show the same as data does at the end of a line that isn't
-    ended.
+    """Return printable text and line feeds that look the same as data, at the end of an unfinished
+    line.
 
     columns: the terminal's width; open_line: the text of that line. Returns the text, valid UTF-8,
-    and the rest of data that means something only with what follows it (CR, half a character, half
-    a sequence); None where data is more than plain text.
+    and the rest of data that needs the following bytes (CR, half a character, half a sequence);
+    None if data is more than plain text.
     """
     rest = b""
     if b"\x1b" in data and _MOVE.search(data, 0, _BEGIN_BYTES) is not None:
@@ -86,8 +85,10 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
 
 
 def _without_few(sequence: "re.Pattern[bytes]", data: bytes) -> bytes | None:
-    """A log has few colours: each is taken out by one pass. None unless those few are all that ESC
-    begins; so none is unfinished."""
+    """Remove a log's few colours, one pass for each; None if ESC begins anything else.
+
+    So no sequence is incomplete.
+    """
     escape_count = data.count(b"\x1b")
     text = data
     for _ in range(_FEW_COLOURS):
@@ -119,7 +120,7 @@ def plain_lines(data: bytes) -> int:
 
 
 def ends_with_text(data: bytes) -> bool:
-    """Whether plain data ends with a character that is drawn, not with a control function."""
+    """Return whether plain data ends with a drawn character, not with a control function."""
     if data[-1:] < b" ":
         return False
     escape = data.rfind(b"\x1b")

@@ -1,14 +1,13 @@
-"""What the screen needn't be asked to draw of a chunk: colours that nobody keeps, and rows that are
-drawn over. Pure.
+"""Removes needless drawing from a chunk: unkept colours, and rows that later drawings cover. Pure.
 
-Many programs draw the same rows over and over: up and erase, row by row, then the rows again (rich,
-tqdm, docker). A frame is what stands between two equal runs of control functions that begin so.
-Frames have one shape if their control functions are the same and their texts equally long, of
-characters of one cell: then they draw and erase the same cells in the same order. If one of them
-leaves the screen as the one before did, but for the characters on it (`LogScreen.shape`), so do all
-that follow, and what the last one draws covers theirs: those between needn't be drawn.
+Many programs redraw the same rows: up and erase, row by row, then the rows again (rich, tqdm,
+docker). A frame is the text between two equal runs of such control functions. Frames have one shape
+if their control functions are equal and their texts equally long, of characters of one cell. Then
+they draw and erase the same cells in the same order. If one of them leaves the screen as the one
+before did, apart from characters (`LogScreen.shape`), all following ones do, and the last one
+covers them. So those between need no drawing.
 
-Each step is one primitive over the whole chunk; little is done for each frame.
+Each step is one primitive over the whole chunk, with little work per frame.
 """
 
 from collections.abc import Iterator
@@ -18,15 +17,15 @@ from logshipper.late_pattern import late_pattern
 from logshipper.render.cell_width import not_one_cell
 
 _CAN = "\x18"
-# No possessive group here: Python 3.11's goes on behind what it tried last.
+# No possessive group here: Python 3.11's continues behind its last attempt.
 _COLOURS = late_pattern(r"\x1b\[[0-9;:]*+m(?:\x1b\[[0-9;:]*+m)*")
-# A sequence that is whole, or cut off by the end. No REP: it looks at what is before it.
+# A whole sequence, or one cut off by the end. No REP: it repeats the character before.
 _SEQUENCE = late_pattern(
     r"\x1b(?:\[[0-?]*+[ -/]*+(?:[@-ac-~]|\Z)|[6-9=>DEHM]|[(-+][0-~]|\][^\x07\x18\x1a\x1b]{0,4096}+(?:\x07|\x1b\\)|\Z)"
 )
-_MAYBE_REP = late_pattern(r"(?:\x1b(?:\[[0-9]*+)?)?\Z")  # with what is fed next
+_MAYBE_REP = late_pattern(r"(?:\x1b(?:\[[0-9]*+)?)?\Z")  # with the next input
 
-# Control functions between the rows of a frame: none moves what is drawn, or sets a column but the
+# Control functions between the rows of a frame: none moves drawn cells, or sets a column but the
 # first.
 _MOVE = r"\[(?:[0-9]{0,4}[ABEF]|[0-2]?[JK]|[0-9;:]*m|[01]?G|\?25[hl])"
 _RUNS = late_pattern(rf"([\r\n\x1b](?:(?<!\x1b)|{_MOVE})(?:[\r\n]|\x1b{_MOVE})*)")
@@ -35,21 +34,21 @@ _BEGINS_ROW = late_pattern(r"[\r\nEFG]")
 _LEAVES_ROW = late_pattern("[AB]")
 # "/" is a text's last character, or that of /LOGCOMMAND may come next
 _MAYBE_COMMAND = late_pattern("/(?![^lL\0-\x1f])")
-_MIN_FRAMES = 6  # of one shape, and characters: less isn't worth the looks
+_MIN_FRAMES = 6  # of one shape, and characters: fewer do not repay the checks
 _MIN_SIZE = 512
 
 
 def without_colours(text: str) -> str:
-    """What draws the same without SGR, where no sequence is half read.
+    """Return text that draws the same without SGR, between whole sequences.
 
-    In place of each stands CAN, which like SGR ends what it breaks off, and else does nothing; it
-    goes as well, where it is sure that nothing is broken off.
+    CAN replaces each one: like SGR it ends a broken sequence, and does nothing else. It goes, too,
+    if nothing can be broken.
     """
     reduced = _COLOURS.sub(_CAN, text)
     if len(reduced) == len(text) or "\x1b" in _SEQUENCE.sub("", reduced):
         return reduced
     head, _, tail = reduced.rpartition(_CAN)
-    if _MAYBE_REP.match(tail):  # it isn't text that comes before it
+    if _MAYBE_REP.match(tail):  # no text precedes it
         return head.replace(_CAN, "") + _CAN + tail
     return reduced.replace(_CAN, "")
 
@@ -65,8 +64,8 @@ def stretches(text: str, columns: int) -> Iterator[list[int]]:
 
 
 def _repeats(text: str, columns: int) -> bool:
-    """Whether somewhere amid text a frame has the shape of the one before: where programs redraw
-    otherwise little time is lost."""
+    """Return whether a frame inside text has the shape of the one before: other redraws cost little
+    time."""
     quarter = len(text) // 4
     return any(_stretches(text[quarter : 2 * quarter], columns, 2))
 
@@ -97,8 +96,11 @@ def _stretches(text: str, columns: int, min_frames: int) -> Iterator[list[int]]:
 
 
 def _marks(runs: list[str]) -> list[int]:
-    """Where frames begin: at runs that are equal to one amid of them, by which the cursor rises, if
-    it does. Not at CR alone, of which the parser makes little."""
+    """Return the begins of frames: runs equal to one inside them, which raise the cursor if any
+    does.
+
+    CR alone does not count; the parser handles it fast.
+    """
     later = runs[len(runs) // 2 :]
     mark = next(filter(_RISES.search, later), later[0] if later else "\n")
     if "\x1b" not in mark or ("\n" in mark and not _RISES.search(mark)):
@@ -107,8 +109,8 @@ def _marks(runs: list[str]) -> list[int]:
 
 
 def _draws_rows(runs: list[str], sizes: list[int], columns: int) -> bool:
-    """Whether each text begins in the first column, or where the one before it ended, and ends in
-    the same row."""
+    """Return whether each text begins in the first column, or at the last one's end, and stays in
+    its row."""
     amid_row = {run for run in set(runs) if not _BEGINS_ROW.search(run)}
     if not amid_row:
         return max(sizes) <= columns

@@ -1,16 +1,15 @@
-"""What a terminal would show of a stream, as final lines (R29, R20, docs/rendering.md). Pure: bytes
-and a clock in.
+"""Renders a stream to final lines, as a terminal would show it (R29, R20, docs/rendering.md). Pure:
+bytes and a clock in.
 
-Two tiers that agree on every line: plain text goes by the chunk (plain_text), all else through a
-terminal's screen (escape_parser, log_screen). The plain tier is left at the first control function
-that isn't a line's end or a colour, and taken up again when the screen has settled: nothing on it
-is live, and the cursor stands behind the last line. The screen keeps what it showed, and learns the
-last lines that went by it when it is taken up again, so that the cursor may rise into them.
+Two tiers agree on every line: plain text goes by the chunk (plain_text), the rest through a
+terminal's screen (escape_parser, log_screen). The renderer leaves the plain tier at the first
+control function besides line ends and colours. It returns once the screen has settled: nothing is
+live, and the cursor stands behind the last line. The screen keeps its content, and gets the last
+plain lines at its next use, so that the cursor may rise into them.
 
-Invariants: what comes out depends on the bytes and on the clock at which they were fed, not on how
-they were cut. After flush and discard nothing that was fed before has any effect. Memory is
-bounded: a line by MAX_LINE_BYTES, what is on the screen by its size, a sequence by a few hundred
-bytes.
+Invariants: the output depends on the bytes and on their times, not on their cuts. After flush and
+discard, earlier bytes have no effect. Memory is bounded: a line by MAX_LINE_BYTES, the screen by
+its size, a sequence by a few hundred bytes.
 """
 
 from codecs import getincrementaldecoder
@@ -33,29 +32,29 @@ _PLAIN_BYTES = 64 << 10  # looked at at once
 _AFTER_COMMAND_BYTES = 1 << 10
 _HELD_PIECES = 16
 _SCREEN_BYTES = 64 << 10
-_MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
+_MIN_PLAIN_BYTES = 2 << 10  # smaller texts do not repay leaving the screen
 _TAIL_BYTES = 64 << 10  # kept of a block for the screen
 FIRST_SECS = 1.0
 _STATUS_BYTES = 16 << 10  # more than is shown of a line
 
 
 class Rendering(NamedTuple):
-    """What came out of bytes that were fed."""
+    """Result of rendering bytes."""
 
     blocks: list[Block]  # lines that became final
-    consumed: int  # place in data behind what was rendered
-    # the text of a line that holds /LOGCOMMAND, in any case, and that ended at `consumed`, up to
-    # the cursor's place: keep_command or take_command must be called before anything else is fed
+    consumed: int  # place in data behind the rendered bytes
+    # the text of a line with /LOGCOMMAND, in any case, that ended at `consumed`, up to the cursor's
+    # place: call keep_command or take_command before the next feed
     command: bytes | None
-    # the line can only be kept, as its begin is gone (it is over MAX_LINE_BYTES), or it isn't the
-    # log's (on the alternate screen). Then the command is its begin, if that is one, else what
-    # stands at its end behind other text.
+    # the line can only be kept, because its begin has gone (it exceeds MAX_LINE_BYTES), or it is
+    # not the log's (on the alternate screen). Then its begin is the command, or else the end behind
+    # other text.
     is_part: bool = False
 
 
 class Renderer:
-    """Renders one stream. columns, rows: the terminal's size. first_secs: of a stream in which lines
-    may be drawn again without a hint."""
+    """Renders one stream. columns, rows: the terminal's size; first_secs: of a stream in which
+    lines may be redrawn without a hint."""
 
     has_plain_tier = True  # tests let the screen do it all
     line_type = LongLine
@@ -76,11 +75,11 @@ class Renderer:
         self._on_screen = not self.has_plain_tier
         self._command: bytes | None = None
         # The plain tier's:
-        self._open = self.line_type()  # the line that isn't ended
+        self._open = self.line_type()  # the unfinished line
         self._open_since = self._now  # ... when it was drawn upon last
-        self._rest = b""  # raw bytes behind it that mean something only with what follows
+        self._rest = b""  # raw bytes behind it that need the following ones
         self._last = b""  # raw bytes before it
-        # the last lines, and how many, that the screen doesn't know
+        # the last lines that the screen lacks, and their number
         self._tail: deque[tuple[bytes, int]] = deque()
         self._tail_lines = 0
 
@@ -88,11 +87,10 @@ class Renderer:
         self._screen = LogScreen(columns, rows, self._lines)
         self._parser = EscapeParser(self._screen)
 
-    # ---- what comes in
+    # ---- input
 
     def feed(self, data: bytes, now: float, begin: int = 0) -> Rendering:
-        """Renders data[begin:]. Stops right behind the LF that ends a line whose text holds
-        /LOGCOMMAND.
+        """Render data[begin:]; stop behind the LF that ends a line with /LOGCOMMAND.
 
         now: seconds of a monotonic clock.
         """
@@ -108,8 +106,8 @@ class Renderer:
                 limit *= _HELD_PIECES
             piece = data if at == 0 and len(data) <= limit else data[at : at + limit]
             size = self._feed_piece(piece)
-            # each command has what follows it looked at again: where many follow each other, that
-            # is little
+            # each command leads to a new check of the following text, which is short if commands
+            # are frequent
             self._piece_bytes = (
                 _AFTER_COMMAND_BYTES
                 if self._command is not None
@@ -140,20 +138,20 @@ class Renderer:
         return self._lines.take()
 
     def take_command(self) -> list[Block]:
-        """The command's line is gone, as if it had never been drawn; as `release`."""
+        """Remove the command's line without a trace; as `release`."""
         if self._on_screen:
             self._screen.take_line()
         self._command = None
         return self.release()
 
     def release(self) -> list[Block]:
-        """What only waited for that it might be drawn again without a hint is final."""
+        """Give out lines that only waited for a redraw without a hint."""
         if self._on_screen:
             self._screen.release()
         return self._lines.take()
 
     def end_line(self, now: float) -> Rendering:
-        """The stream is over: a line that isn't ended ends, and may be a command, as in `feed`."""
+        """End the stream: an unfinished line ends, and may be a command, as in `feed`."""
         self._advance(now)
         self._end_characters()
         self._command = None
@@ -190,12 +188,12 @@ class Renderer:
         return self._lines.take()
 
     def discard(self) -> None:
-        """Forgets everything that isn't returned; starts afresh (R11)."""
+        """Drop everything that was not returned, and start afresh (R11)."""
         self._lines.drop()
         self._start_afresh(self._screen.columns, self._screen.height)
 
     def drop_half_line(self) -> None:
-        """Forgets what was drawn and isn't ended by LF; lines that are ended stay."""
+        """Drop drawings without LF; ended lines stay."""
         self._decoder.reset()
         self._rest = b""
         self._open = self.line_type()
@@ -203,7 +201,7 @@ class Renderer:
             self._screen.drop_half_lines()
 
     def take_half_command(self) -> tuple[bytes, bytes]:
-        """Takes out the line that isn't ended, if it may be a command: the text before that, the
+        """Remove the unfinished line if it may be a command; return the text before it, and the
         command's bytes."""
         if self._command is not None:
             return b"", b""
@@ -234,7 +232,7 @@ class Renderer:
         """The terminal has another size."""
         self._screen.resize(columns, rows)
 
-    # ---- what time brings
+    # ---- time
 
     def tick(self, now: float) -> list[Block]:
         """Rows that became final by being left alone."""
@@ -244,8 +242,7 @@ class Renderer:
         return self._lines.take()
 
     def next_tick(self) -> float | None:
-        """When tick will have something to do, by the clock that feed was given; None where nothing
-        waits."""
+        """Return the time of the next useful tick, by feed's clock; None if nothing waits."""
         if self._lines.waits():
             return self._now
         return self._screen.next_settle() if self._on_screen else None
@@ -256,7 +253,7 @@ class Renderer:
             if self._on_screen:
                 self._screen.settle()
 
-    # ---- what is shown and not final
+    # ---- visible text that is not final
 
     def status(self) -> bytes:
         """The lines that are shown, not blank and not final, LF between them: running bars, from
@@ -272,11 +269,11 @@ class Renderer:
 
     @property
     def is_on_screen(self) -> bool:
-        """Whether rows and cells were drawn upon, more than lines of text were printed."""
+        """Whether rows and cells were drawn, more than lines of text."""
         return self._on_screen
 
     def status_drawn_at(self) -> float:
-        """When one of the lines that `status` gives was drawn upon last."""
+        """Return the last drawing of the lines in `status`."""
         if not self._on_screen:
             return self._open_since
         return max((drawn_at for _, drawn_at in self._screen.running_lines()), default=self._now)
@@ -288,7 +285,7 @@ class Renderer:
         return int(not self._open.parts and not self._open.is_blank())
 
     def held_line_feeds(self) -> int:
-        """LFs that were fed and whose lines aren't final."""
+        """Count the LFs whose lines are not final."""
         return self._screen.held_line_feeds() if self._on_screen else 0
 
     # ---- tiers
@@ -305,7 +302,9 @@ class Renderer:
             bytearray(self._screen.open_line().encode()) if self._on_screen else self._open.text
         )
         data = rest + piece if rest else piece
-        if self._screen.holds():  # what scrolls off at once needs no screen, all else does
+        if (
+            self._screen.holds()
+        ):  # text that scrolls off at once needs no screen, everything else does
             data = data[: begin_of_last_lines(data, self._screen.height)]
         plain = self._plain_text(data, open_line) if data else None
         if plain is None:
@@ -339,7 +338,8 @@ class Renderer:
         return _place_behind(piece, text.count("\n", 0, end))
 
     def _feed_plain(self, data: bytes, text: bytes, rest: bytes) -> int:
-        """text, rest: what plain_text made of data. Returns how much of data was rendered."""
+        """Apply plain text; text, rest: plain_text's result for data. Returns the rendered bytes of
+        data."""
         self._rest = rest
         self._last = data[: len(data) - len(rest)] or self._last
         lines_end = text.rfind(b"\n") + 1
@@ -371,9 +371,11 @@ class Renderer:
         self._open_since = self._now
 
     def _end_open(self, lines: bytes) -> tuple[bytes, int]:
-        """The open line ends with the first of lines. Returns what is left to be given out, and
-        lines given out. Sets _command where a long line's last part may be one: then it isn't
-        ended."""
+        """End the open line with the first of lines; return the others, and the number of lines
+        given out.
+
+        Sets _command if a long line's last part may be one; the line stays open then.
+        """
         first = lines.index(b"\n")
         if self._open.parts or len(self._open.text) + first > MAX_LINE_BYTES:
             self._draw_open(lines[:first])
@@ -407,7 +409,7 @@ class Renderer:
             self._tail_lines -= self._tail.popleft()[1]
 
     def _enter_screen(self) -> None:
-        """The screen shows what went by it; the raw rest goes through it as well."""
+        """Draw the last plain lines on the screen, then the raw rest."""
         last_lines = (
             b"".join(lines for lines, _ in self._tail)
             .decode()
@@ -425,7 +427,7 @@ class Renderer:
         self._parser.feed(self._decoder.decode(rest))
 
     def _leave_screen(self) -> None:
-        """The screen keeps what it shows, but for the line that isn't ended."""
+        """Keep the screen's content without the unfinished line."""
         text, self._open_since = self._screen.take_open_line()
         self._open.add(text.encode(), self._lines, self._open_since)
         self._last = b"." if self._parser.ends_with_text else b""
@@ -433,7 +435,7 @@ class Renderer:
         self._on_screen = False
 
     def _end_characters(self) -> None:
-        """What was fed is over: half a character is an invalid one."""
+        """End the input: half a character is an invalid one."""
         if not self._on_screen and not self._rest.isascii():
             self._enter_screen()
         if self._on_screen:
@@ -442,8 +444,8 @@ class Renderer:
 
 
 def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
-    """How many bytes at the end of lines are kept for a screen of so many rows, and how many lines
-    these are."""
+    """Return the bytes at the end of lines that a screen of so many rows keeps, and the number of
+    these lines."""
     for size in (_TAIL_BYTES // 8, _TAIL_BYTES):
         if len(lines) > size:
             last = lines[-size:]
@@ -454,8 +456,7 @@ def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
 
 
 def begin_of_last_lines(data: bytes, count: int) -> int:
-    """Where the last lines of data begin that are ended, so many of them; 0 where there are no
-    more."""
+    """Return the begin of the last `count` ended lines of data; 0 if there are no more."""
     at = data.rfind(b"\n")
     for _ in range(count):
         if at <= 0:
@@ -465,7 +466,7 @@ def begin_of_last_lines(data: bytes, count: int) -> int:
 
 
 def _place_of_command(lines: bytes) -> int:
-    """Where the first line that holds /LOGCOMMAND begins; -1: nowhere."""
+    """Return the begin of the first line with /LOGCOMMAND; -1 without one."""
     place = command_prefix.find(lines)
     return lines.rfind(b"\n", 0, place) + 1 if place >= 0 else -1
 

@@ -1,8 +1,8 @@
-"""One row of a terminal's screen: its cells, and what the log has to know of it.
+"""One row of a terminal's screen: its cells, and its facts for the log.
 
-Cells are a str as long as each character takes one cell, which is nearly always and quick; else a
-list with a str for each cell: a character and those that join it, or "" for the second half of a
-wide one. Cells to the right of the last one drawn don't exist and are blank.
+Cells are a str while each character takes one cell, which is usual and fast; else a list with a str
+per cell: a character with those that join it, or "" for the second half of a wide one. Cells to the
+right of the last drawn one do not exist and are blank.
 """
 
 from collections.abc import Iterator
@@ -44,8 +44,8 @@ class Row:
         self.head: LongLine | None = None
         # LogScreen's
         self.touched = 0.0  # time of the last change
-        self.out: str | None = None  # the text that was given out
-        self.clean = False  # unchanged since it was given out
+        self.out: str | None = None  # the text given out
+        self.clean = False  # unchanged since then
         self.ended = False  # the line was ended, and not given out since
         self.fed = False  # ended by LF
         self.fresh = False  # drawn upon since it was ended
@@ -70,11 +70,11 @@ class Row:
         return "".join(cells[:size]) + " " * (self.end - len(cells))
 
     def logged(self, text: str) -> str:
-        """What the log is to have of its text."""
+        """Return the log's form of the text."""
         return text
 
     def is_empty(self) -> bool:
-        """Whether there is nothing to erase."""
+        """Return whether there is nothing to erase."""
         return not (self.cells or self.end or self.wrapped)
 
     def is_blank(self) -> bool:
@@ -114,7 +114,7 @@ class Row:
                 cells[x] = type(cells[x])(cells[x] + character)
 
     def joins_next(self, x: int, joiner: str) -> bool:
-        """Whether the character that covers cell x ends with this joiner."""
+        """Return whether the character at cell x ends with this joiner."""
         cells = self.cells
         if isinstance(cells, str) or x >= len(cells):
             return False
@@ -140,13 +140,12 @@ class Row:
             self.ended = self.fed = False  # as if never drawn: below the last text it's no line
 
     def protect(self, begin: int, end: int) -> None:
-        """Cells that were drawn are left as they are by selective erase from now on."""
+        """Protect drawn cells from selective erasure."""
         cells = self._as_list()
         cells[begin:end] = map(ProtectedCell, cells[begin:end])
 
     def unprotected(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """The runs of cells from begin to end that aren't protected, each with the cell behind
-        it."""
+        """Yield the unprotected runs of cells from begin to end, each with the cell behind it."""
         drawn = [] if isinstance(self.cells, str) else self.cells[:end]
         for x in range(begin, len(drawn)):
             if isinstance(drawn[x], ProtectedCell):
@@ -162,7 +161,7 @@ class Row:
         )
 
     def insert(self, x: int, count: int, columns: int) -> None:
-        """Moves the cells from x on to the right; what leaves the screen is gone."""
+        """Move the cells from x on to the right; those beyond the screen vanish."""
         if x >= len(self.cells):
             return
         self._replace(x, x, [" "] * count)
@@ -201,5 +200,5 @@ class Row:
         cells[begin:end] = new
 
 
-# all that is known of a row but its cells
+# all facts about a row besides its cells
 account = attrgetter(*(name for name in Row.__slots__ if name != "cells"))

@@ -1,12 +1,12 @@
-"""The screen of a terminal: rows of cells, a cursor, modes, and what control functions do to them.
+"""The screen of a terminal: rows of cells, a cursor, modes, and the effects of control functions.
 Pure.
 
-It follows xterm, and tmux where that loses less text (erasing to the right of a line that fills its
-row erases nothing; what scrolls off a region is scrolled off). No colours, no widths but 1 and 2,
-no reflow when resized. All that programs may ask for is bounded by the screen's size. x == columns
-means: the last column is drawn, the next character wraps.
+It follows xterm, and tmux where that loses less text (erasing to the right of a full row erases
+nothing; lines that leave a region scroll off). It has no colours, no widths but 1 and 2, and no
+reflow after a resize. The screen's size limits all requests of programs. x == columns means: the
+last column is drawn, and the next character wraps.
 
-LogScreen says which of it are final lines; the methods that do nothing here are for it.
+LogScreen decides which lines are final; the methods that do nothing here serve it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -48,7 +48,7 @@ class Screen:
         self.x = self.y = 0
 
     def reset_modes(self) -> None:
-        """All but what is on the screen and the cursor's place."""
+        """Reset everything but the content and the cursor's place."""
         self.top = 0
         self.bottom = self.height - 1
         self.origin = self.insert_mode = self.protects = False
@@ -175,7 +175,7 @@ class Screen:
         self.x = end
 
     def _draw_odd(self, character: str) -> None:
-        """Draws a character that may be wide, or may join the one before."""
+        """Draw a character that may be wide, or may join the one before."""
         width = cell_width(character)
         row = self.rows[self.y]
         x = self.x
@@ -183,7 +183,7 @@ class Screen:
             if x:
                 self.touch(row)
                 row.join(x - 1, character)
-            return  # with nothing before it, it isn't drawn at all
+            return  # without a character before it, it is not drawn
         self._draw_wide(character, width)
 
     def _draw_wide(self, character: str, width: int) -> None:
@@ -210,8 +210,7 @@ class Screen:
 
     @staticmethod
     def _joins(row: Row, x: int, character: str) -> bool:
-        """Whether a character that has cells of its own joins the one that covers cell x
-        nevertheless."""
+        """Return whether a character with its own cells still joins the one at cell x."""
         if row.joins_next(x, ZWJ):
             return True
         return is_skin_tone(character) and row.cells[x : x + 1] == [""]
@@ -219,7 +218,7 @@ class Screen:
     def _wrap(self) -> None:
         row = self.rows[self.y]
         row.wrapped = True
-        row.put_blanks(len(row.cells), self.x - len(row.cells))  # what was erased meanwhile
+        row.put_blanks(len(row.cells), self.x - len(row.cells))  # erased meanwhile
         self.x = 0
         self._down()
         if self.rows[self.y] is row:  # below the region: there is no next row
@@ -241,11 +240,11 @@ class Screen:
         """Down one row, scrolling at the region's end."""
         self.x = self._column()
         if self.y == self.bottom:
-            self.rows[self.y].wrapped = False  # the row below it won't be what it goes on in
+            self.rows[self.y].wrapped = False  # the row below does not continue this one any more
         self._down()
 
     def line_feed(self) -> None:
-        """What LF, after the terminal driver's ONLCR, and NEL do."""
+        """Perform LF, after the terminal driver's ONLCR, and NEL."""
         self.x = 0
         self.index()
 
@@ -279,14 +278,14 @@ class Screen:
         self.x = max(self._column() - count, 0)
 
     def back_index(self) -> None:
-        """Left one column; at the left edge what is shown moves right."""
+        """Move left by one column; at the left edge the content moves right."""
         if self._column():
             self.left(1)
         else:
             self.insert_columns(1)
 
     def forward_index(self) -> None:
-        """Right one column; at the right edge what is shown moves left."""
+        """Move right by one column; at the right edge the content moves left."""
         if self.x < self.columns - 1:
             self.x += 1
         else:
@@ -363,13 +362,13 @@ class Screen:
             return  # a line that fills its row loses nothing: programs erase after each colour
         self.edit(row)
         row.erase(begin, end, self.columns)
-        if begin == 0 and end == self.columns:  # nothing is left that the row above could go on in
+        if begin == 0 and end == self.columns:  # nothing is left for the row above to continue in
             if self.y:
                 self.rows[self.y - 1].wrapped = False
             self.torn(row)
 
     def clears(self, which: int) -> bool:
-        """Whether erasing the display here clears all of the screen."""
+        """Return whether this erasure clears the whole screen."""
         return which == 2 or (which == 0 and self.x == self.y == 0)
 
     def erase_display(self, which: int) -> None:
@@ -389,7 +388,7 @@ class Screen:
             self.rows[self.y - 1].wrapped = False
 
     def erase_line_selectively(self, which: int) -> None:
-        """As erase_line, but for protected cells."""
+        """Erase as erase_line, without protected cells."""
         row = self.rows[self.y]
         if not row.has_protected():
             self.erase_line(which)
@@ -398,8 +397,8 @@ class Screen:
             self._erase_unprotected(row, begin, self._column() + 1 if which == 1 else self.columns)
 
     def erase_display_selectively(self, which: int) -> None:
-        """As erase_display, but for protected cells; where there are some, nothing is cleared as a
-        whole."""
+        """Erase as erase_display, without protected cells; with any of them, no line counts as
+        cleared."""
         if not any(row.has_protected() for row in self.rows):
             self.erase_display(which)
         elif which <= 2:
@@ -454,7 +453,7 @@ class Screen:
         self._insert_rows(self.top, count)
 
     def insert_columns(self, count: int, *, at_edge: bool = False) -> None:
-        """In each row of the region the cursor is in; at the cursor, or at the left edge."""
+        """Insert columns in each row of the cursor's region, at the cursor or at the left edge."""
         x = 0 if at_edge else self._column()
         for row in self._region_rows():
             row.insert(x, min(count, self.columns), self.columns)
@@ -521,7 +520,7 @@ class Screen:
         self._saved_cursor = (self.x, self.y, self.origin, self._shift, self._drawing[:])
 
     def restore_cursor(self, *, behind: bool = False) -> None:
-        """behind: a cursor that stood behind the last column does so again."""
+        """Restore the cursor. behind: keeps its place behind the last column."""
         home = (0, 0, False, 0, [False, False])
         x, y, self.origin, self._shift, drawing = self._saved_cursor or home
         self._drawing = drawing[:]
@@ -549,7 +548,7 @@ class Screen:
         self.tabs = tabs
 
     def reset(self) -> None:
-        """As after switching the terminal on."""
+        """Reset as after power-on."""
         self.show_main(restores_cursor=False)
         self.cleared()
         self.rows = [self.new_row() for _ in range(self.height)]
@@ -566,8 +565,11 @@ class Screen:
             row.put(0, "E" * self.columns)
 
     def resize(self, columns: int, height: int) -> None:
-        """Rows keep their text. What doesn't fit any more scrolls off at the top, up to the
-        cursor's line, then at the bottom; blank rows at the bottom go first."""
+        """Resize; rows keep their text.
+
+        Excess rows scroll off at the top, up to the cursor's line, then at the bottom; blank rows
+        at the bottom go first.
+        """
         self.columns = min(max(columns, 2), MAX_COLUMNS)
         self.height = min(max(height, 1), MAX_ROWS)
         self.top, self.bottom = 0, self.height - 1
@@ -588,5 +590,5 @@ class Screen:
         self.y = min(self.y, self.height - 1)
 
     def _stands_below_a_line(self) -> bool:
-        """Whether a line that isn't the cursor's stands above it."""
+        """Return whether another line than the cursor's stands above it."""
         return not all(row.wrapped for row in self.rows[: self.y])

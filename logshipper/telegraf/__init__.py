@@ -1,2 +1,2 @@
-"""What a job sends to its own Telegraf port: datagrams and lines in, metadata records out. Imports
-the top only."""
+"""Measurements at a job's own Telegraf port: datagrams and lines in, metadata records out. Imports
+the top level only."""

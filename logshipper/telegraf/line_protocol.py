@@ -1,11 +1,11 @@
-"""Influx line protocol, as clients of Telegraf send it, as metadata records. Pure; hostile input
-never raises.
+"""Parses Influx line protocol, as Telegraf's clients send it, to metadata records. Pure; untrusted
+input never raises.
 
     measurement[,tag=value...] field=value[,field=value...] [time]
 
 A measurement becomes one JSON object: `{"loss": 0.46}` for the single field `value` of a
-measurement `loss`, else `{"loss": {"train": 0.46, "step": 3}}`; what it has of tags stands in
-`tags`, a time of its own, as it came, in `time`.
+measurement `loss`, else `{"loss": {"train": 0.46, "step": 3}}`; `tags` has its tags, and `time` its
+own time, unchanged.
 https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/
 """
 
@@ -20,7 +20,7 @@ MAX_LINE_BYTES = 64 << 10
 MAX_FIELDS = 256
 MAX_TAGS = 64
 _LEAST_INT, _LARGEST_INT = -(1 << 63), (1 << 64) - 1
-# a line ends at a line feed that isn't in a quoted string
+# a line ends at a line feed outside quoted strings
 _LINES = re.compile(r'(?:[^"\n\\]|\\.|\\|"(?:[^"\\]|\\.)*"|")+', re.DOTALL)
 _MEASUREMENT = re.compile(r"(?:[^, \\]|\\.|\\(?=$))+", re.DOTALL)
 _TAG = re.compile(r",((?:[^,= \\]|\\.)+)=((?:[^,= \\]|\\.|\\(?=$))*)", re.DOTALL)
@@ -63,8 +63,8 @@ class _Invalid(Exception):
 
 
 class Measurement(NamedTuple):
-    """A line. record: of JSON, "" where the line can't be read; keys: of the record; reason: one of
-    REASONS, then."""
+    """A line. record: JSON, "" for an invalid line; keys: of the record; reason: one of REASONS for
+    an invalid line."""
 
     record: bytes
     keys: tuple[str, ...]
@@ -114,8 +114,8 @@ def _parse_line(line: str) -> Measurement:
 
 
 def _parse_plain(line: str) -> Measurement | None:
-    """The same as `_parse_line`, in a third of the time, of a line without quotes and backslashes;
-    None where it may be none."""
+    """Parse a line without quotes and backslashes, in a third of the time of `_parse_line`; None
+    for other lines."""
     series, *parts = line.split(" ")
     measurement, *pairs = series.split(",")
     if (

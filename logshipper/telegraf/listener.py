@@ -1,18 +1,17 @@
-"""Takes measurements as Telegraf's socket listener does (Influx line protocol by UDP, TCP, a Unix
-datagram socket), with the kernel's word whose each is. What is done with them is its caller's.
+"""Receives measurements as Telegraf's socket listener does (Influx line protocol by UDP, TCP, a
+Unix datagram socket), with their senders by the kernel's word. The caller handles them.
 
 Limits: per_sec lines a second (a long one counts as several, and so does a connection), BURST_SECS
-of these at once: what comes faster stays with the kernel, which drops datagrams (counted) and slows
-connections. MAX_CONNECTIONS; when there are more, or no room for one, the user who has most loses
-the oldest. A line or datagram has MAX_LINE_BYTES at most.
+of these at once. Faster data stays with the kernel, which drops datagrams (counted) and slows
+connections. Beyond MAX_CONNECTIONS, the user with the most loses the oldest. A line or datagram has
+at most MAX_LINE_BYTES.
 
-Descriptors passed on with a datagram aren't taken: they could be any number, and closing one may
-take as long as its sender likes.
+The listener refuses descriptors passed with a datagram: their number is unlimited, and closing one
+may take as long as its sender likes.
 
-When something arrived is never assumed to be later than it was, however long this process didn't
-run: of datagrams the kernel's own time counts (the first of a batch, which is the oldest); of a
-connection the last time that it was seen empty, at most TCP_LOOK_SECS earlier while this process
-runs.
+An arrival time is never later than the true one, even if this process did not run. For datagrams it
+is the kernel's time (of the first of a batch, the oldest). For a connection it is the last time the
+listener saw it empty, at most TCP_LOOK_SECS earlier while this process runs.
 """
 
 import errno
@@ -33,11 +32,11 @@ BURST_SECS = 0.2
 BATCH = 256  # lines of each kind of socket, in turn
 _USUAL_LINE_BYTES = 128
 _READ_BYTES = 16 << 10  # of a connection at a time
-_CONNECTION_COST = 8  # in usual lines: it is asked whose it is
-RECEIVE_BYTES = 4 << 20  # of a socket's buffer, wished for
+_CONNECTION_COST = 8  # in usual lines: for the look-up of its owner
+RECEIVE_BYTES = 4 << 20  # desired size of a socket's buffer
 TCP_LOOK_SECS = 0.25  # between two looks at connections
 LOOPBACK = "127.0.0.1"
-_SO_MEMINFO = 55  # sock_diag(7), SK_MEMINFO_VARS: the last one is what was dropped
+_SO_MEMINFO = 55  # sock_diag(7), SK_MEMINFO_VARS: the last one counts drops
 _MEMINFO = struct.Struct("=9I")
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid: unix(7)
 _SO_TIMESTAMPNS = (
@@ -56,14 +55,14 @@ Take = Callable[["Sender", bytes, float], None]
 
 
 class Sender(NamedTuple):
-    """owner: None where it isn't known; address: for people."""
+    """owner: None if unknown; address: for people."""
 
     owner: SocketOwner | None
     address: str
 
 
 class Sockets(NamedTuple):
-    """Bound and listening; tcp, unix: None where there is none."""
+    """Bound and listening sockets; tcp, unix: None without one."""
 
     udp: socket.socket
     tcp: socket.socket | None = None
@@ -113,8 +112,8 @@ def open_sockets(host: str, port: int) -> Sockets:
 
 
 class _Connection:
-    """rest: a line that hasn't ended yet, and when its first byte arrived; empty_at: when there was
-    nothing to read; skips: until the next line feed."""
+    """rest: an unfinished line, and the arrival of its first byte; empty_at: when the connection
+    was last empty; skips: until the next line feed."""
 
     def __init__(self, connected: socket.socket, sender: Sender, empty_at: float) -> None:
         self.socket = connected
@@ -131,15 +130,17 @@ class _Connection:
 
 
 class Listener:
-    """take(sender, lines, arrived_at): called by `serve`; arrived_at: no later than the first of
-    them arrived, by the monotonic clock. between(): called, too; it says in how many seconds it is
-    to be called again. stop_fd: the caller's; readable, or at its end, when `serve` is to return.
+    """Serves measurements.
 
-    trusted: users whose connections are taken; None: everybody's.
+    take(sender, lines, arrived_at): called by `serve`; arrived_at: an earliest time of arrival,
+    monotonic clock. between(): called, too; returns the seconds until its next call. stop_fd: the
+    caller's; readable, or at its end, to stop `serve`.
 
-    counts: datagrams, and reads of connections (`received`), what was left out: `overflow` (dropped
-    by the kernel), `too_long`, `crowded` and `foreign` (connections). connections: now. Raises
-    OSError where the kernel can't be asked whose a socket is.
+    trusted: users whose connections are accepted; None: everybody's.
+
+    counts: datagrams, and reads of connections (`received`), and omissions: `overflow` (dropped by
+    the kernel), `too_long`, `crowded` and `foreign` (connections). connections: their present
+    number. Raises OSError if the kernel cannot name owners of sockets.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class Listener:
                     endpoint.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
                     self._timed.add(endpoint.fileno())
                 except OSError:
-                    pass  # then what it sends has arrived when it is read
+                    pass  # without it, data arrives when it is read
         if unix is not None:
             unix.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         for endpoint in (udp, tcp, unix):
@@ -198,7 +199,7 @@ class Listener:
         self._poll.register(self._stop_fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Until it is to stop; what has come by then is taken, as far as the rate allows."""
+        """Serve until stopped; then take the data that has arrived, as far as the rate allows."""
         while True:
             wait_secs = self._between()
             self._refill()
@@ -214,7 +215,7 @@ class Listener:
             pass
 
     def close(self) -> None:
-        """When `serve` has returned, or was never called."""
+        """Close the sockets, after `serve` or instead of it."""
         for connection in list(self._connections.values()):
             self._drop(connection)
         self._sockets.close()
@@ -223,7 +224,9 @@ class Listener:
     def _ready(self, wait_secs: float) -> set[int]:
         """Fds with something to read; of the others it is noted that they were empty."""
         begin = time.monotonic()
-        ready = {fd for fd, _ in self._poll.poll(0)}  # first: who sends all the time ends each wait
+        ready = {
+            fd for fd, _ in self._poll.poll(0)
+        }  # checked first: a constant sender would end each wait
         for fd, connection in self._connections.items():
             if fd not in ready:
                 connection.empty_at = begin
@@ -232,7 +235,7 @@ class Listener:
         return ready or {fd for fd, _ in self._poll.poll(_milliseconds(wait_secs))}
 
     def _turn(self, ready: set[int]) -> int:
-        """What was taken, in usual lines."""
+        """Run one turn; return its cost in usual lines."""
         udp, tcp, unix = self._sockets
         cost = 0
         if udp.fileno() in ready:
@@ -251,7 +254,7 @@ class Listener:
         self._filled_at = now
 
     def _take_datagrams(self, udp: socket.socket) -> int:
-        """The kernel is asked once for each sender: a batch of a sender's is one look-up."""
+        """Take datagrams, with one look-up of the owner for a sender's batch."""
         by_sender: dict[Address, list[bytes]] = {}
         cost = 0
         arrived_at = 0.0
@@ -275,7 +278,7 @@ class Listener:
         return cost
 
     def _count_cost(self, data: bytes) -> int:
-        """What it costs, in usual lines."""
+        """Return the cost in usual lines."""
         self.counts["received"] += 1
         return 1 + len(data) // _USUAL_LINE_BYTES
 
@@ -315,7 +318,7 @@ class Listener:
     # ---- connections
 
     def _accept(self, tcp: socket.socket) -> int:
-        """What it cost, in usual lines."""
+        """Accept a connection; return the cost in usual lines."""
         cost = 0
         while cost < BATCH:
             try:
@@ -358,8 +361,8 @@ class Listener:
         connection.socket.close()
 
     def _read_connections(self, ready: set[int]) -> int:
-        """What was taken, in usual lines: a batch, of those first that were read the longest
-        ago."""
+        """Read one batch from connections, the least recently read first; return the cost in usual
+        lines."""
         cost = 0
         for connection in sorted(
             (self._connections[fd] for fd in ready & self._connections.keys()), key=_last_read
@@ -392,7 +395,7 @@ class Listener:
 
 
 def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:
-    """When a datagram came, by the monotonic clock; now, where the kernel doesn't say."""
+    """Return a datagram's arrival by the monotonic clock; now, if the kernel gives no time."""
     for level, kind, value in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
             secs, nanoseconds = _TIMESPEC.unpack(value[: _TIMESPEC.size])
@@ -406,12 +409,12 @@ def _last_read(connection: _Connection) -> int:
 
 
 def _milliseconds(secs: float) -> float | None:
-    """For `poll`; None: for ever."""
+    """Convert for `poll`; None waits forever."""
     return None if secs == math.inf else secs * 1000
 
 
 def _whole_lines(connection: _Connection, data: bytes) -> tuple[bytes, bytes]:
-    """Lines that have ended, and the begin of one that hasn't."""
+    """Split off the whole lines from an unfinished one."""
     if connection.skips:
         _, ended, data = data.partition(b"\n")
         connection.skips = not ended

@@ -1,19 +1,18 @@
-"""What a job sends to its capture's own Telegraf port, as metadata records for the sidecar.
+"""Measurements at a capture's own Telegraf port, as metadata records for the sidecar.
 
-A process of its own, at work before the command runs: who sends is looked up at once, since it
-can't be known any more when the sender is gone; and a flood costs the sidecar nothing. It writes
-lines into a pipe: after a `@`, when the records that follow arrived; a record each; after a `#`,
-the counts of what was left out. Where the sidecar doesn't read, it waits, and the kernel drops what
-comes.
+A separate process, started before the command, looks up senders at once, because they vanish; and a
+flood costs the sidecar nothing. It writes lines into a pipe: `@` with the arrival of the next
+records; one line per record; `#` with counts of omissions. If the sidecar does not read, the
+process waits, and the kernel drops data.
 
-Only the job's user counts, and the node's agent, which passes on what it was sent for this job (it
-is the owner of the capture's directory), and says how long that has waited. Of senders that can't
-be identified only a count is kept: they may be anybody.
+Only the job's user counts, and the node's agent (owner of the capture's folder), which forwards
+this job's measurements with the time they waited. Unidentified senders may be anybody, so only
+their number is kept.
 
-A record counts under the narrowest mode from its arrival until it is written. What the job had
-printed before may still be on its way, a command that disables among it: so each record waits for
-HOLD_SECS, until the relay has read all that was printed, and until the sidecar has taken what the
-relay read. After MAX_WAIT_SECS it is left out.
+A record counts under the narrowest mode between its arrival and its writing. Earlier output of the
+job, with a disabling command perhaps, may still be on its way. So each record waits for HOLD_SECS,
+until the relay has read all output, and until the sidecar has processed it. After MAX_WAIT_SECS the
+record is dropped.
 """
 
 import json
@@ -32,9 +31,9 @@ from logshipper.telegraf.listener import Listener, Sender, Sockets, count_lines
 PER_SEC = 20_000
 COMM = "logshipper-tele"
 LAST_WORDS_SECS = 2.0
-HOLD_SECS = 0.05  # before it is looked for what was printed, which may take the relay 0.1 s
+HOLD_SECS = 0.05  # before the check of earlier output, which may take the relay 0.1 s
 MAX_WAIT_SECS = 10.0
-MAX_WAITING_BYTES = 4 << 20  # then no more is read
+MAX_WAITING_BYTES = 4 << 20  # beyond this, reading stops
 _COUNTS_SECS = 1.0  # between two lines of counts
 _READ_BYTES = 256 << 10
 _READY_SECS = 1.0
@@ -44,13 +43,15 @@ _OF_LISTENER = ("overflow", "crowded", "foreign", "too_long")
 
 
 def waited_line(secs: float) -> bytes:
-    """What the agent says before measurements that waited with it."""
+    """Return the agent's line about the wait of the next measurements."""
     return b"#logshipper waited_ns=%d\n" % max(0, secs * 1e9)
 
 
 def _by_arrival(data: bytes, arrived_at: float) -> Iterator[tuple[bytes, float]]:
-    """Lines that came at a time, and those that had waited then. Whoever else says so makes his own
-    older, never younger."""
+    """Yield lines of a read, with the arrival of each group.
+
+    A sender that forges a wait makes its own measurements older, never younger.
+    """
     before, *more = _WAITED_NS.split(data)
     yield before, arrived_at
     for waited_ns, lines in zip(more[::2], more[1::2], strict=True):
@@ -58,8 +59,7 @@ def _by_arrival(data: bytes, arrived_at: float) -> Iterator[tuple[bytes, float]]
 
 
 class Collector(NamedTuple):
-    """As the sidecar has it. fd: of the pipe to read; control: closed when nothing more is
-    wanted."""
+    """The sidecar's end. fd: of the pipe to read; control: close it to stop the process."""
 
     fd: int
     control: int
@@ -71,8 +71,10 @@ class Collector(NamedTuple):
 
 
 def start_collector(sockets: Sockets, other_uid: int) -> Collector:
-    """Forks, and closes the sockets here; it is at work then. other_uid: the user whose
-    measurements count besides our own's. Raises OSError."""
+    """Fork the process, which then works, and close the sockets here.
+
+    other_uid: a user whose measurements count besides our own's. Raises OSError.
+    """
     port = sockets.port
     fds: list[int] = []
     try:
@@ -82,7 +84,7 @@ def start_collector(sockets: Sockets, other_uid: int) -> Collector:
         child = os.fork()
         if child == 0:
             try:
-                if os.fork() == 0:  # nobody's child: who forked this waits for others
+                if os.fork() == 0:  # nobody's child: the forking process waits for others
                     detach(COMM, {write, stop, *sockets.fds})
                     _Collecting(sockets, {os.geteuid(), other_uid}, write, stop).run()
             finally:
@@ -96,7 +98,7 @@ def start_collector(sockets: Sockets, other_uid: int) -> Collector:
     try:
         os.waitpid(child, 0)
     except ChildProcessError:
-        pass  # the caller ignores SIGCHLD: nobody has to wait
+        pass  # the caller ignores SIGCHLD, and needs no wait
     os.close(write)
     os.close(stop)
     poll = select.poll()
@@ -106,7 +108,7 @@ def start_collector(sockets: Sockets, other_uid: int) -> Collector:
 
 
 class _Collecting:
-    """In the process. write: the pipe's end; stop: at its end when the sidecar wants no more, or is
+    """The process' state. write: the pipe's end; stop: at its end when the sidecar stops or has
     gone."""
 
     def __init__(self, sockets: Sockets, trusted: set[int], write: int, stop: int) -> None:
@@ -123,7 +125,7 @@ class _Collecting:
             self._listener.serve()
             self._tell()
         except BrokenPipeError:
-            pass  # the sidecar is gone
+            pass  # the sidecar has gone
 
     def _take(self, sender: Sender, data: bytes, arrived_at: float) -> None:
         if sender.owner is None:
@@ -161,9 +163,11 @@ class _Collecting:
 
 
 class Batch:
-    """Records that arrived together. due: when to look again; mark: how many bytes of each stream
-    the relay had read when it had read all; undecided: the sidecar hasn't taken these, until
-    give_up_at."""
+    """Records that arrived together.
+
+    due: time of the next check; mark: bytes of each stream at the relay when it had read all;
+    undecided: the sidecar has not processed these, until give_up_at.
+    """
 
     __slots__ = ("arrived_at", "due", "give_up_at", "mark", "records", "size", "undecided")
 
@@ -178,7 +182,7 @@ class Batch:
 
 
 class Measurements:
-    """In the sidecar. over: the process has died, nothing more comes."""
+    """Records in the sidecar. over: the process has died."""
 
     def __init__(self, collector: Collector) -> None:
         self.over = False
@@ -186,7 +190,7 @@ class Measurements:
         self.fd = collector.fd
         self._control = collector.control
         self._rest = b""
-        self._arrived_at = 0.0  # of the records that are read next
+        self._arrived_at = 0.0  # of the next records
         self._batches: deque[Batch] = deque()
         self._waiting_bytes = 0
         self._collected: dict[str, int] = {}
@@ -209,15 +213,15 @@ class Measurements:
 
     @property
     def due(self) -> float:
-        """When the first that wait may be ready."""
+        """The time when the first waiting records may be ready."""
         return self._batches[0].due if self._batches else float("inf")
 
     def drop(self, records: int, reason: str) -> None:
-        """Counts what the sidecar leaves out. reason: `disabled`, `undecided`."""
+        """Count records that the sidecar drops. reason: `disabled`, `undecided`."""
         self._dropped_counts[reason] += records
 
     def read(self, now: float) -> None:
-        """What has come since the last call, some of it where there is much."""
+        """Read new data, a part of it if there is much."""
         if self.over or self.is_full:
             return
         try:
@@ -230,9 +234,11 @@ class Measurements:
     def ready(
         self, now: float, read: tuple[int, ...] | None, received: tuple[int, ...]
     ) -> list[Batch]:
-        """Those that waited long enough. read: bytes of each stream that the relay has read, None
-        where it hasn't read all that was printed; received: that the sidecar has, whose commands
-        it knows."""
+        """Return the batches that have waited long enough.
+
+        read: bytes of each stream at the relay, None while it has unread output; received: bytes at
+        the sidecar, which knows their commands.
+        """
         for batch in self._batches:
             if batch.due > now:
                 break
@@ -251,11 +257,11 @@ class Measurements:
         return batches
 
     def all(self) -> list[Batch]:
-        """Those that wait: all is taken that was printed before."""
+        """Return all waiting batches: the sidecar has processed all earlier output."""
         return [self._pop() for _ in range(len(self._batches))]
 
     def end(self) -> list[Batch]:
-        """The last ones: waits until all that has come is read, LAST_WORDS_SECS at most."""
+        """Return the last batches: reads everything that has arrived, for at most LAST_WORDS_SECS."""
         os.close(self._control)
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)

@@ -1,9 +1,9 @@
-"""Whose a socket on this machine is, by its address: the kernel's word (sock_diag(7)), while the
-socket lives.
+"""The owner of a socket on this machine, by its address and the kernel's word (sock_diag(7)), while
+the socket lives.
 
-A datagram from 127.0.0.1 has a port and nothing else. Who has that port now may be asked; a
-socket that is closed is nobody's. What the kernel answers counts only if it is about a socket of
-just this address that has an inode: one that its process has closed already is reported as root's.
+A datagram from 127.0.0.1 shows only a port. The kernel names the port's present owner; a closed
+socket has none. An answer counts only for a socket of exactly this address with an inode: the
+kernel reports sockets that their process has closed as root's.
 """
 
 import os
@@ -28,8 +28,8 @@ _WAIT_SECS = 1.0
 
 
 class SocketOwner(NamedTuple):
-    """uid: of the user who made the socket; inode: the socket's, as in /proc/PID/fd; pid: 0 where
-    it isn't known."""
+    """uid: of the user who created the socket; inode: the socket's, as in /proc/PID/fd; pid: 0 if
+    unknown."""
 
     uid: int
     inode: int = 0
@@ -37,7 +37,7 @@ class SocketOwner(NamedTuple):
 
 
 class SocketOwners:
-    """Asks the kernel; close it. Raises OSError where it can't be asked. One thread's."""
+    """Asks the kernel; close it. Use it in one thread. Raises OSError if the kernel cannot answer."""
 
     def __init__(self) -> None:
         self._netlink = socket.socket(
@@ -50,13 +50,13 @@ class SocketOwners:
         self._netlink.close()
 
     def udp(self, sender: tuple[str, int], own_address: tuple[str, int]) -> SocketOwner | None:
-        """Who sent a datagram from an address (IPv4, port) to own_address; None where the socket is
-        gone, or isn't of this network namespace."""
+        """Return the sender of a datagram from an address (IPv4, port) to own_address; None for
+        closed sockets and other network namespaces."""
         # the receiver's view: sent to the sender's port
         return self._ask(socket.IPPROTO_UDP, own_address, sender, sender)
 
     def tcp(self, peer: tuple[str, int], own_address: tuple[str, int]) -> SocketOwner | None:
-        """Who has the other end of a connection."""
+        """Return the owner of the other end of a connection."""
         return self._ask(socket.IPPROTO_TCP, peer, own_address, peer)
 
     def _ask(
@@ -103,8 +103,10 @@ def _owner(answer: bytes, owned_address: tuple[str, int]) -> SocketOwner | None:
 
 
 def processes_of(owner: SocketOwner, budget: int = 65_536) -> list[int]:
-    """Numbers of the user's processes that have the socket open, as far as they may be looked at:
-    `budget` of their descriptors at most, a process counting as one more."""
+    """Return the user's processes that hold the socket open, as far as they are visible.
+
+    budget: descriptors to check, with one more for each process.
+    """
     socket_name = f"socket:[{owner.inode}]"
     pids: list[int] = []
     for name in os.listdir("/proc"):

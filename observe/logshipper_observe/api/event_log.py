@@ -1,9 +1,8 @@
-"""Changes of jobs' states, and what jobs themselves report: `logshipper.EventLog`, queried as
-Balsam's is.
+"""Events of jobs: `logshipper.EventLog`, with Balsam's queries.
 
-Read lazily: jobs are merged by the newest (or oldest) time that an event of theirs can have, and
-one that ran once, its heartbeat never late, is not opened for its changes: its summary has the
-two. Reading goes no further than the last event that was asked for.
+It reads lazily: jobs are merged by the newest (or oldest) possible time of an event. The summary of
+a job with one run and no late heartbeat has its two changes, so it stays closed. Reading stops at
+the last requested event.
 """
 
 import heapq
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 __all__ = ["EventLog", "EventQuery", "StateEvent"]
 
 MAX_AT_ONCE = 1_000  # events of a job: only of one that has more its file stays open
-MAX_OPEN = 32  # such files
+MAX_OPEN = 32  # jobs open at a time
 StoreOpener: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events. Empty collections and None are for any."""
+    """A selection of events. Empty collections and None select all."""
 
     ids: Collection[str] = ()
     job_ids: Collection[str] = ()
@@ -58,12 +57,12 @@ class EventFilter:
 
     @property
     def asks_other_events(self) -> bool:
-        """Whether events that aren't changes of states may fit."""
+        """Whether other events than changes of state may match."""
         return self.other_events and self.from_state is None and self.to_state is None
 
     @property
     def selection(self) -> EventSelection:
-        """Which events of each job."""
+        """Return the selection for each job."""
         begin_ns, end_ns = self.after_ns or 0, 0 if self.before_ns is None else self.before_ns + 1
         return EventSelection(
             self.asks_other_events, self.newest_first, self.kinds, begin_ns, end_ns
@@ -86,8 +85,8 @@ class EventFilter:
 
 
 class EventQuery(LazyAnswers[StateEvent]):
-    """Events of a store, read each time that they are gone through; `query[:10]` and `query[3]`
-    read no further than that."""
+    """Events of a store, read again in each pass; `query[:10]` and `query[3]` read no further than
+    needed."""
 
     _TITLES = ("time (UTC)", "job", "kind", "from", "to", "message", "data")
 
@@ -111,15 +110,17 @@ class EventQuery(LazyAnswers[StateEvent]):
         timestamp_after: datetime | None = None,
         own: bool | None = None,
     ) -> "EventQuery":
-        """Only events that all of this fits. id: also as an imported job's own system numbers it
-        (`source_id`); id, job_id, kind: one or several; scheduler_id,
-        batch_job_id: the allocation that the job is, or ran in: of a job of Slurm's its number,
-        which is its id; of an imported job as the scheduler calls it, or as the system it is from;
-        tags: all must match, "" for any value; data: each key there with this value, objects
-        likewise; from_state, to_state: also as Balsam, QCG-PilotJob and XT call them;
-        timestamp_before, timestamp_after: that time included, UTC unless it has a zone; own: not
-        only changes of states, which a kind implies. What is given once more takes the former's
-        place, but tags and data come together."""
+        """Return the events that meet all conditions.
+
+        id: also an imported job's number in its own system (`source_id`); id, job_id, kind: one or
+        several; scheduler_id, batch_job_id: the allocation that the job is, or ran in (a Slurm
+        job's number, which is its id; an imported job's name at the scheduler, or in its own
+        system); tags: all must match, "" for any value; data: each key with this value, objects
+        likewise; from_state, to_state: also by names of Balsam, QCG-PilotJob and XT;
+        timestamp_before, timestamp_after: inclusive, UTC without a zone; own: includes other events
+        than changes of state, as a kind does. A repeated condition replaces the earlier one; tags
+        and data accumulate.
+        """
         criteria = self._criteria
         kinds = _texts(kind) or criteria.kinds
         has_other_kinds = any(name != STATE_CHANGED for name in kinds)
@@ -143,7 +144,7 @@ class EventQuery(LazyAnswers[StateEvent]):
         )
 
     def all(self) -> "EventQuery":
-        """The same events, as Balsam's users ask for them."""
+        """Return the same events, for Balsam's users."""
         return self
 
     def order_by(self, field: str) -> "EventQuery":
@@ -155,8 +156,7 @@ class EventQuery(LazyAnswers[StateEvent]):
         )
 
     def get(self, **conditions: Any) -> StateEvent:  # Any: as filter has them
-        """The only event that all of this fits. Raises LookupError where there is none, or more
-        than one."""
+        """Return the only event that meets all conditions. Raises LookupError for none, or several."""
         events = self.filter(**conditions)[:2]
         if len(events) != 1:
             raise LookupError(f"{'more than one event fits' if events else 'no event fits'}")
@@ -197,13 +197,13 @@ class EventLog:
 
 
 def _events(store: Store, criteria: EventFilter) -> Iterator[StateEvent]:
-    """Merged lazily: a job is opened when the next event may be one of its own."""
+    """Merge lazily: opens a job when it may have the next event."""
     sign = -1 if criteria.newest_first else 1
     tags = [f"{name}={value}" if value else name for name, value in criteria.tags.items()]
     ran_in = _ran_in(store, criteria)
     queue = []
     for number, job in enumerate(store.jobs(tags=tags)):
-        # of an imported job also as its own system has it
+        # of an imported job, also in its own system
         names = job.job_id, job.job_id.removeprefix(f"{job.summary.origin}-")
         if criteria.job_ids and not any(name in criteria.job_ids for name in names):
             continue
@@ -241,8 +241,8 @@ class _Merger:
         self._read_on: set[int] = set()  # jobs that are open
 
     def add(self, number: int, events: Iterator[StateEvent]) -> None:
-        """Jobs with few events aren't left open; of those with many not too many are. number: which
-        job."""
+        """Add a job's events; those of small jobs stay in memory, and few large jobs stay open.
+        number: of the job."""
         first = list(islice(events, None if len(self._read_on) >= MAX_OPEN else MAX_AT_ONCE))
         if len(first) == MAX_AT_ONCE and len(self._read_on) < MAX_OPEN:
             self._read_on.add(number)
@@ -250,7 +250,7 @@ class _Merger:
         self._push(number)
 
     def before(self, least: int | None) -> Iterator[StateEvent]:
-        """Those whose time, by its sign, is less; None for all."""
+        """Yield events whose signed time is less; None for all."""
         while self._next and (least is None or self._next[0][0] < least):
             _, number, event = heapq.heappop(self._next)
             yield event
@@ -266,7 +266,7 @@ class _Merger:
 
 
 def _ran_in(store: Store, criteria: EventFilter) -> Callable[[JobSummary], bool]:
-    """Whether a job is, or ran in, an allocation that is asked for."""
+    """Return a test for jobs that are, or ran in, a requested allocation."""
     if not criteria.scheduler_ids and not criteria.batch_job_ids:
         return lambda job: True
     allocations = store._store.allocations()
@@ -296,7 +296,7 @@ def _ran_in(store: Store, criteria: EventFilter) -> Callable[[JobSummary], bool]
 
 
 def _contains(value: object, part: object) -> bool:
-    """Whether an object has all that another one has, each value likewise."""
+    """Return whether an object contains all of another one, values likewise."""
     if isinstance(part, Mapping):
         return isinstance(value, Mapping) and all(
             name in value and _contains(value[name], inner) for name, inner in part.items()

@@ -1,5 +1,4 @@
-"""One job, as programs read it: `logshipper.Job`. What it printed is read when it is asked for, and
-page by page."""
+"""One job for programs: `logshipper.Job`. It reads output on demand, page by page."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,10 +45,10 @@ class Line:
     time_ns: int  # nanoseconds since 1970
     stream: str  # `stdout` or `stderr`, "" for notes of neither
     kind: str  # `log`, `metadata`, `command` or `note`
-    text: str  # without its line end, with the colours that were kept
+    text: str  # without its line end, with kept colours
     attempt: int
     capture: int
-    attrs: Mapping[str, Any]  # `n`, `repeat`, `part`, `origin` where they apply. Any: JSON
+    attrs: Mapping[str, Any]  # `n`, `repeat`, `part`, `origin` if they apply. Any: JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Record:
     task: int
     capture: int
     line: str  # the JSON object exactly as it was printed, or made of a line's numbers
-    origin: str = "json"  # what it was made of: `json`, `dict`, `pairs`, or a pattern's name
+    origin: str = "json"  # source of the record: `json`, `dict`, `pairs`, or a pattern's name
 
     @property
     def values(self) -> dict[str, Any]:  # Any: JSON
@@ -87,11 +86,10 @@ class Event:
 
 
 class Job:
-    """One job of a store, as it was when it was listed; `refresh` brings it up to date.
+    """One job of a store, as of its listing; `refresh` updates it.
 
-    Raises StoreError (a local store's file is damaged), QueryError (Loki doesn't answer) or
-    UnknownJob (it was removed) wherever something is read. Iterators read on as they are asked;
-    close the store when all is read.
+    All reads may raise StoreError (damaged file), QueryError (Loki does not answer) or UnknownJob
+    (removed). Iterators read lazily; close the store after the last read.
     """
 
     def __init__(
@@ -113,11 +111,11 @@ class Job:
         return f"<Job {self.job_id} {self.name!r} {self.state}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return a table for notebooks."""
         return html_table(("property", "value"), self._properties(), self.note)
 
     def _properties(self) -> list[tuple[str, object]]:
-        """What tables show of it, by name."""
+        """Return the rows of tables, by name."""
         took = self.duration_secs
         return [
             ("job", self.job_id),
@@ -130,7 +128,7 @@ class Job:
             ("tags", ", ".join(f"{k}={v}" if v else k for k, v in self.tags.items())),
         ]
 
-    # ---- what is known without reading
+    # ---- known without reading
 
     @property
     def job_id(self) -> str:
@@ -234,18 +232,18 @@ class Job:
                 )
 
     def metrics(self, *keys: str, attempt: int | None = None, by: str | None = None) -> Columns:
-        """The numbers of the metadata as columns: a dict of lists of one length, a row for each
+        """Return the numbers of the metadata as columns: a dict of lists of one length, a row per
         record.
 
         keys: names as in `keys` (`loss`, `opt.lr`), also joined by commas; none for all, in
-        alphabetical order. by: one row for each value of this key (within an attempt and task), the
-        last word of each column; otherwise one for each record with any of the keys. Columns:
-        `_time` (seconds since 1970, float), `_attempt`, `_task` (int), then the keys. A number is
-        an int where all of its column are integers of 64 bits, else a float; None where a record
-        lacks the key. Raises UnknownKey.
+        alphabetical order. by: one row for each value of this key (within an attempt and task),
+        with the last value of each column; otherwise a row for each record with any of the keys.
+        Columns: `_time` (seconds since 1970, float), `_attempt`, `_task` (int), then the keys. A
+        column has ints if all of its numbers are integers of 64 bits, else floats; None for missing
+        values. Raises UnknownKey.
 
         `pandas.DataFrame(job.metrics())`, `polars.DataFrame(job.metrics())` and
-        `plt.plot(columns["epoch"], columns["loss"])` take them as they are.
+        `plt.plot(columns["epoch"], columns["loss"])` accept the result.
         """
         with self._reader() as reader:
             names = _numeric(reader)
@@ -261,7 +259,7 @@ class Job:
             return columns_of(rows, names)
 
     def metric_sets(self, *, attempt: int | None = None) -> list[Columns]:
-        """As `metrics`, apart for each set of keys that records have: no None in any of them."""
+        """Return `metrics` for each set of keys that records have, without any None."""
         with self._reader() as reader:
             names = _numeric(reader)
             sets = sets_of(self._numbers(reader, attempt, names))
@@ -271,7 +269,7 @@ class Job:
             ]
 
     def rollup(self, *, attempt: int | None = None) -> Rollups:
-        """Of each key with numbers: last, min, max, mean, std and count."""
+        """Return last, min, max, mean, std and count of each key with numbers."""
         with self._reader() as reader:
             names = _numeric(reader)
             return rollups_of(self._numbers(reader, attempt, names), names)
@@ -327,8 +325,10 @@ class Job:
     # ---- tags, notes, stars
 
     def tag(self, *changes: str) -> Mapping[str, str]:
-        """Makes changes such as `+baseline`, `-draft`, `dataset=cifar10`; returns the tags there
-        are then. Only you see them. Raises ConfigError for what is no tag."""
+        """Make changes such as `+baseline`, `-draft`, `dataset=cifar10`; return the resulting tags.
+
+        Only you see them. Raises ConfigError for invalid changes.
+        """
         self._check()
         parsed: list[MarkChange] = [parse_change(change) for change in changes]
         self._marks = self._overlay.tag(self.summary.key, parsed)

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
     from logshipper_ingest.model.stores import JobStore
 
-PATIENCE_SECS = 600.0  # for a server that doesn't answer
+PATIENCE_SECS = 600.0  # for a server that does not answer
 _RETRY_SECS = 5.0
 _GOES_ON = "REQUEUED"  # this run is over, another one follows
 
 
 class Waiting:
-    """Jobs of a store that are waited for. pending: ids of those that haven't ended; timeout_secs:
-    None for ever.
+    """Waits for jobs of a store.
 
-    A job counts as ended when two looks agree: a state that has just come may still be corrected.
+    pending: ids of those that have not ended; timeout_secs: None for no limit. A job has ended if
+    two looks agree, because a new state may still be corrected.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Waiting:
         self._silent_since: float | None = None
 
     def ended(self) -> "Iterator[JobSummary]":
-        """Each job when it has ended, in the order in which that is seen, until the time is up."""
+        """Yield each job at its end, in the order of observation, until the time is up."""
         while self.pending:
             began = time.monotonic()
             for job_id in list(self.pending):
@@ -41,14 +41,14 @@ class Waiting:
                 if job is not None:
                     self.pending.remove(job_id)
                     yield job
-            # whoever waits for many takes no more than half a core for it
+            # a wait for many jobs takes at most half a core
             if not self.pending or not self._pause(
                 max(self._store.poll_secs, time.monotonic() - began)
             ):
                 return
 
     def _look(self, job_id: str) -> "JobSummary | None":
-        """How a job has ended; None where it runs, or nobody answers."""
+        """Return the ended job; None while it runs, or without an answer."""
         try:
             job = self._terminal(job_id)
             if job is not None:
@@ -80,7 +80,7 @@ class Waiting:
             raise error
 
     def _pause(self, secs: float) -> bool:
-        """False where the time is up; the jobs are looked at once more at its very end."""
+        """Wait; return False when the time is up, after a final look at its very end."""
         if self._silent_since is not None:
             secs = max(secs, _RETRY_SECS)
         if self._deadline is not None:

@@ -1,5 +1,5 @@
-"""What `Store.jobs` and queries of events have in common: read each time that they are gone
-through, with a length, places, and a look that shells and notebooks show."""
+"""Base of `Store.jobs` and queries of events: read again in each pass, with length, indexes, and a
+table for shells and notebooks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,11 @@ SHOWN = 10  # in a shell
 
 
 class LazyAnswers(ABC, Generic[T]):
-    """Things of a store, read anew each time that they are gone through. `answers[3]` and
-    `answers[:10]` read no further than that; a length, and places from the end, read all."""
+    """Items of a store, read again in each pass.
+
+    `answers[3]` and `answers[:10]` read no further than needed; a length, and indexes from the end,
+    read all.
+    """
 
     _TITLES: ClassVar[Sequence[str]]  # of a notebook's table
     _items: list[T] | None = None  # read for the length, for the iterator that is older
@@ -59,7 +62,7 @@ class LazyAnswers(ABC, Generic[T]):
         raise IndexError(f"there are no more than {at}")
 
     def first(self) -> T:
-        """Raises IndexError where there is none."""
+        """Return the first item. Raises IndexError without one."""
         return self[0]
 
     def count(self) -> int:

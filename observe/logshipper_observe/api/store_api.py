@@ -37,10 +37,10 @@ class TimedOut(LogshipperError):
 
 
 class Jobs(LazyAnswers[Job]):
-    """The jobs that were asked for, each read when it is its turn; restarted each time it is gone
-    through. `len(jobs)`, `jobs[0]` and `jobs[:10]` are of the jobs there are then.
+    """The selected jobs, read lazily and again in each pass.
 
-    unknown: after that, an error for each selector that stood for no job.
+    `len(jobs)`, `jobs[0]` and `jobs[:10]` refer to the present jobs. unknown: after a pass, an
+    error for each selector without a job.
     """
 
     _TITLES = ("job", "name", "state", "started (UTC)", "took", "exit code", "records", "tags")
@@ -66,11 +66,11 @@ class Jobs(LazyAnswers[Job]):
 
 
 class Store:
-    """A store, open; close it, or use it in a `with`. `Store()` opens the one that commands read
-    without --from: the local store, or Loki where the site file says so. `Store.local` and
-    `Store.loki` open another one.
+    """An open store; close it, or use it in a `with`.
 
-    problems: what couldn't be read and stopped nothing, a sentence each.
+    `Store()` opens the store of commands without --from: the local store, or Loki if the site file
+    says so. `Store.local` and `Store.loki` open another one. problems: faults that stopped nothing,
+    a sentence each.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Store:
 
     @classmethod
     def default(cls) -> "Store":
-        """The same as `Store()`."""
+        """Return `Store()`."""
         return cls()
 
     @classmethod
@@ -107,10 +107,12 @@ class Store:
         cluster: str | None = None,
         since_secs: float | None = None,
     ) -> "Store":
-        """A site's Loki. url, prometheus_url: other addresses than the site file's; site: another
-        site file; cluster: only jobs of this one; since_secs: how far back jobs are looked for, 7
-        days by default. Credentials are those of the site file. Raises ConfigError; a Loki that
-        doesn't answer is a QueryError, later."""
+        """Open a site's Loki.
+
+        url, prometheus_url: replace the site file's addresses; site: another site file; cluster:
+        only its jobs; since_secs: age of the oldest jobs, 7 days by default. Credentials come from
+        the site file. Raises ConfigError; a Loki that does not answer raises QueryError later.
+        """
         from logshipper_ingest.config.site import find
 
         file = None if site is None else os.fspath(site)
@@ -132,13 +134,13 @@ class Store:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Jobs:
-        """The jobs that all of these choose, newest first, read lazily.
+        """Return the jobs that meet all conditions, newest first, read lazily.
 
         selectors: ids, names, ranges `a3-a9`, wildcards; filter: conditions such as `loss<0.3`;
         tags: `baseline`, `dataset=cifar10`; state: names of states; name: a part of the name, or a
-        pattern; sort: a property, tag or key, smallest first; reverse: the other way round; limit:
-        at most so many. docs/reading.md has the conditions. Raises ConfigError for conditions that
-        are none; nothing is read before the jobs are gone through.
+        pattern; sort: a property, tag or key, smallest first; reverse: reverses the order; limit:
+        the most jobs. docs/reading.md describes the conditions. Raises ConfigError for invalid
+        ones; reads nothing before the first pass.
         """
         conditions = [parse_condition(text) for text in _several(filter)]
         conditions += [tag_condition(text) for text in _several(tags)]
@@ -149,8 +151,11 @@ class Store:
         return Jobs(lambda: self._listing(query), self._jobs_of, limit)
 
     def job(self, name: str) -> Job:
-        """The job that a name stands for: its id, its name (the newest of that name), the beginning
-        of an id that no other has, or `last`. Raises UnknownJob, with suggestions."""
+        """Return a job by its id, its name (the newest with that name), a unique beginning of its
+        id, or `last`.
+
+        Raises UnknownJob, with suggestions.
+        """
         self._ingest()
         with self._store.open(self._store.resolve(name)) as reader:
             summary = reader.summary
@@ -158,18 +163,18 @@ class Store:
         return Job(self._store, summary, self._overlay, marks, check=self._check)
 
     def info(self, *names: str) -> "Found[JobInfo]":
-        """What is known of each of these jobs, by the name asked.
+        """Return data about each of these jobs, by the given name.
 
-        names: ids, names (of jobs NAME:0, NAME:1, ... one with these as its iterations), ranges and
-        wildcards (found by ids). `unknown` has an error for each that stands for none; nothing is
-        raised for these."""
+        names: ids, names (jobs NAME:0, NAME:1, ... become iterations of one), ranges and wildcards
+        (found by ids). `unknown` has an error for each name without a job; it raises none.
+        """
         from logshipper_observe.query.info_lookup import infos
 
         self._ingest()
         return infos(self._store, names, self._store.resolve, time.time_ns())
 
     def status(self, *names: str) -> "Found[str]":
-        """As `info`, the states alone."""
+        """Return the states of `info`."""
         from logshipper_observe.query.info_lookup import Found, infos
 
         self._ingest()
@@ -212,9 +217,10 @@ class Store:
     # ---- waiting
 
     def wait_all(self, *selectors: str, timeout_secs: float | None = None) -> dict[str, str]:
-        """Waits until all of these jobs have ended; how each did, by its id. Raises TimedOut when
-        the time is up, and UnknownJob where one of them is unknown, before anything is waited
-        for."""
+        """Wait until all of these jobs have ended; return their states by id.
+
+        Raises TimedOut when the time is up, and UnknownJob for an unknown job before any wait.
+        """
         wait = self._wait_for(selectors, timeout_secs)
         ended = {job.job_id: job.state for job in wait.ended()}
         if wait.pending:
@@ -242,7 +248,7 @@ class Store:
     # ---- its end
 
     def close(self) -> None:
-        """Jobs of it can't be read any more."""
+        """Close the store; its jobs become unreadable."""
         if not self._closed:
             self._closed = True
             self._store.close()

@@ -35,14 +35,14 @@ class Numbers(NamedTuple):
     time_ns: int  # when it was printed
     attempt: int
     task: int
-    values: Mapping[Path, Number]  # by the key's path; nan and inf where that was printed
+    values: Mapping[Path, Number]  # by the key's path; nan and inf as printed
 
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """What became of a key's numbers, in the order of printing."""
+    """Statistics of a key's numbers, in the order of printing."""
 
-    last: Number  # nan or inf where that was printed last; what follows is of its numbers
+    last: Number  # nan or inf as printed last; the fields below concern its numbers
     min: Number
     max: Number
     mean: float
@@ -70,10 +70,10 @@ def numbers_of(line: str) -> Mapping[Path, Number]:
 
 
 def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
-    """A list for each of these keys, all of one length, a number or None in it for each row; before
-    them `_time` (seconds since 1970), `_attempt` and `_task`.
+    """Return a list for each of these keys, all of one length, with a number or None per row;
+    before them `_time` (seconds since 1970), `_attempt` and `_task`.
 
-    A column is of int where all its numbers are integers of 64 bits, and otherwise of float.
+    A column has ints if all its numbers are integers of 64 bits, and otherwise floats.
     """
     times: list[float] = []
     attempts: list[int] = []
@@ -119,8 +119,8 @@ def _as_float(number: Number) -> float:
 
 
 def merge_rows(rows: Iterable[Numbers], by: Path) -> Iterator[Numbers]:
-    """One row for each value of a key, within an attempt and task: of what several records say the
-    last counts. Records without the key are left out."""
+    """Yield one row for each value of a key, within an attempt and task; of repeated values the
+    last counts. Omits records without the key."""
     merged_rows: dict[tuple[int, int, Number], Numbers] = {}
     for row in rows:
         value = row.values.get(by)
@@ -168,7 +168,7 @@ class _Tally:
 
 
 def rollups_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Rollups:
-    """Of these keys that have numbers, by name, in alphabetical order."""
+    """Return the statistics of those keys that have numbers, by name, in alphabetical order."""
     tallies: dict[Path, _Tally] = {}
     for row in rows:
         for path, number in row.values.items():

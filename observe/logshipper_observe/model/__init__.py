@@ -1,2 +1,1 @@
-"""What is known of a job, as readers see it: records and properties, states, events, tags and
-notes, JSON documents."""
+"""A job's data for readers: records and properties, states, events, tags and notes, JSON documents."""

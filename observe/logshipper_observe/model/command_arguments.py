@@ -1,4 +1,4 @@
-"""What a command line sets, by name: `--lr 0.3`, `--lr=0.3`, `lr=0.3`. Pure."""
+"""Settings of a command line by name: `--lr 0.3`, `--lr=0.3`, `lr=0.3`. Pure."""
 
 import os
 import re
@@ -12,20 +12,22 @@ _SETTING = re.compile(r"(\+{0,2}[A-Za-z_][\w.@/-]{0,63})=(\S*)")
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]{0,63}")
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 _SHELL_COMMAND = re.compile("-[a-z]*c")
-FLAG_VALUE = "true"  # of an option that stands without a value
+FLAG_VALUE = "true"  # of an option without a value
 
 
 class Arguments(NamedTuple):
-    """What a command line sets, and its other words."""
+    """The settings of a command line, and its other words."""
 
     values: dict[str, str]
     words: list[str]
 
 
 def arguments_of(command: str) -> dict[str, str]:
-    """Values by name, in the order of the command line, of a name given twice the last. The word
-    behind an option is its value unless it looks like an option or a setting: which options take
-    none isn't known."""
+    """Return values by name, in the order of the command line; the last of a repeated name.
+
+    The word behind an option is its value, unless it looks like an option or a setting: nobody
+    knows which options have none.
+    """
     try:
         return split_arguments(shlex.split(command)).values
     except ValueError:  # a quote without its end
@@ -33,7 +35,7 @@ def arguments_of(command: str) -> dict[str, str]:
 
 
 def split_arguments(words: Sequence[str]) -> Arguments:
-    """As `arguments_of`, with the words that set nothing."""
+    """Return the settings and the other words."""
     arguments = Arguments({}, [])
     values = arguments.values
     is_taken = False
@@ -66,11 +68,11 @@ def words_of(command: str) -> list[str]:
                 (at for at, word in enumerate(words[1:-1], 1) if _SHELL_COMMAND.fullmatch(word)), 0
             )
             return [*shlex.split(words[at + 1]), *words[at + 2 :]] if at else words
-    except ValueError:  # anybody's words
+    except ValueError:  # command lines are untrusted
         return command.split()
     return words
 
 
 def bare_name(argument: str) -> str:
-    """Of `--batch-size` the key that it mostly is: `batch_size`."""
+    """Return the usual key of an option: `batch_size` for `--batch-size`."""
     return argument.lstrip("-+").replace("-", "_")

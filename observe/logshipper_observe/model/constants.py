@@ -1,5 +1,5 @@
-"""What a job was configured with, as far as its records say: values in its first records that never
-change, and of those that do the first ones."""
+"""A job's configuration in its records: constant values of its first records, and first values of
+changing keys."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,10 +15,12 @@ _STEPS = {(name,) for name in ("epoch", "progress", "step", "iteration")}
 
 
 class FirstValues(NamedTuple):
-    """JSON texts of a job's first values by the names of their keys, in the order of printing, of
-    its first FIRST_RECORDS records. constants: the same in all of these, and the same number in all
-    others; changing: of the other keys; results: names of constants that stand in one record, which
-    comes with or after measurements."""
+    """JSON texts of the values in a job's first FIRST_RECORDS records, by key, in the order of
+    printing.
+
+    constants: the same in all of these, and the same number in all others; changing: the other
+    keys; results: constants of a single record, with or after measurements.
+    """
 
     constants: dict[str, str]
     changing: dict[str, str]
@@ -26,7 +28,7 @@ class FirstValues(NamedTuple):
 
 
 def first_values(reader: "Reader") -> FirstValues:
-    """What the job's first records say."""
+    """Read the job's first records."""
     values: dict[Path, str] = {}
     places: dict[Path, list[int]] = {}  # the first two records that have the key
     changing = {key.path for key in reader.keys() if key.numbers and key.min != key.max}  # noqa: SIM118  not a dict's

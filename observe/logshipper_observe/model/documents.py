@@ -1,5 +1,5 @@
-"""What `--json` prints of jobs (docs/reading.md has the schema). Fields are added, never changed or
-taken away."""
+"""The `--json` documents of jobs (docs/reading.md has the schema). Versions add fields, and never
+change or remove any."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,8 +22,8 @@ STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.NONE: "
 
 
 def moment(name: str, time_ns: int | None) -> Document:
-    """A time as two fields: `NAME` in ISO 8601 UTC, `NAME_ns` as an integer; null where there is
-    none."""
+    """Return a time as two fields: `NAME` in ISO 8601 UTC, `NAME_ns` as an integer; null without a
+    time."""
     return {name: None if time_ns is None else utc(time_ns), f"{name}_ns": time_ns}
 
 
@@ -32,7 +32,7 @@ def duration_secs(job: "JobSummary | Capture", now_ns: int) -> float:
 
 
 def job_document(job: "JobSummary", now_ns: int, marks: "Marks | None" = None) -> Document:
-    """A job's own fields; marks: what the reader's overlay says of it."""
+    """Return a job's own fields; marks: the reader's."""
     return {
         "job_id": job.job_id,
         "name": job.name,
@@ -129,7 +129,7 @@ def line_document(line: "LogLine") -> Document:
 
 
 def record_document(record: "MetadataRecord") -> Document:
-    """All of a metadata record but its keys and values, whose text is to be kept as it is."""
+    """Return a record's fields without its keys and values, whose text must stay unchanged."""
     return {
         "schema": METADATA_SCHEMA,
         **moment("time", record.time_ns),
@@ -142,7 +142,7 @@ def record_document(record: "MetadataRecord") -> Document:
 
 
 def job_heading(reader: "Reader") -> Document:
-    """What documents about a part of a job say of it."""
+    """Return the job's fields for documents about a part of it."""
     return {
         "job_id": reader.summary.job_id,
         "name": reader.summary.name,

@@ -1,4 +1,4 @@
-"""What QCG-PilotJob, Balsam and XT reported of a job that was imported, as `logshipper.JobInfo`."""
+"""Reports of QCG-PilotJob, Balsam and XT about an imported job, as `logshipper.JobInfo`."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -48,7 +48,7 @@ def child_of(info: JobInfo, reader: "Reader", number: int) -> JobInfo | None:
 def _children(info: JobInfo, reader: "Reader", children: "Iterable[Child]") -> list[JobInfo]:
     first_children = list(islice(children, MAX_CHILDREN))
     states_by_name: dict[str, list[tuple[int, str]]] = {child.name: [] for child in first_children}
-    # of many the changes are many more, in order of time: then begin and end have to do
+    # many of them have very many changes in order of time: begin and end must do
     if reader.summary.children <= MAX_CHILDREN:
         for change in reader.child_changes():
             if change.child in states_by_name:

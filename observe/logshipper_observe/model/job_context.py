@@ -1,5 +1,4 @@
-"""How a job was started, where it was recorded (logshipper/sidecar/context.py), or an importer knew
-it."""
+"""The start of a job, if recorded (logshipper/sidecar/context.py) or imported."""
 
 import hashlib
 import shlex
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
 GIT_DIFF = "git.diff"
-# by field of the event, what its values' options begin with
+# prefix of the options, by field of the event
 _GROUPS = (
     ("environment", "env"),
     ("scheduler", "scheduler"),
@@ -36,9 +35,12 @@ def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
 
 
 def context_options(reader: "Reader") -> dict[str, str]:
-    """JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`, `python.*`; of the
-    capture that has one first. Of an imported job `command`, `cwd`, and its system's own words,
-    `balsam.ranks_per_node`. Anybody's words: what isn't as it should be is left out."""
+    """Return JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`,
+    `python.*`, of the first capture with any.
+
+    Imported jobs have `command`, `cwd` and their system's names, such as `balsam.ranks_per_node`.
+    The data is untrusted: invalid parts are dropped.
+    """
     origin = reader.summary.origin
     if origin:
         details = reader.details()
@@ -76,8 +78,10 @@ def _options(event: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
 
 
 def option_text(name: str, value: str, *, brief: bool = False) -> str:
-    """An option's JSON text for a table: of a diff its length and a hash, which tell whether two
-    are the same. brief: of a fraction 6 significant digits."""
+    """Return an option's JSON text for a table: of a diff its length and a hash, to compare two.
+
+    brief: 6 significant digits of fractions.
+    """
     if name != GIT_DIFF:
         return table_text(value) if brief else display_text(value)
     text = text_of(value)

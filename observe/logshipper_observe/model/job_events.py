@@ -1,4 +1,4 @@
-"""One job's events: changes of its state, and what else happened to it. Pure."""
+"""One job's events: changes of its state, and others. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,21 +40,21 @@ RUNNING, REQUEUED = "RUNNING", "REQUEUED"
 class StateEvent:
     """A job's change from one state to another; both are "" for its other events."""
 
-    id: str  # the same whenever it is read
+    id: str  # the same in each reading
     job_id: str
     time_ns: int  # nanoseconds since 1970
     from_state: str
     to_state: str
-    # attempt, where it begins to run num_nodes, at an end exit_code, signal, reason; of a user's
-    # event just what the user gave; of others all their fields
+    # attempt; num_nodes at the begin, exit_code, signal, reason at an end; a user's event has the
+    # user's fields only, others have all
     data: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
     name: str = ""
     cluster: str = ""
     # `state`, else the event's name: `heartbeat_lost`, `mode_changed`, `lines_lost`, `user_event`
     kind: str = STATE_CHANGED
     message: str = ""  # a sentence; of changes "" but for a late heartbeat
-    source_id: str = ""  # of an imported job's, as its own system numbers it
-    # of an imported job's, just what its own system gave. Any: JSON
+    source_id: str = ""  # an imported job's number in its own system
+    # an imported job's original data. Any: JSON
     source_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -80,24 +80,24 @@ def bounds(job: JobSummary, *, other_events: bool) -> tuple[int, int]:
 
 
 def _is_plain(job: JobSummary) -> bool:
-    """Whether all changes of its state are in its summary."""
+    """Return whether the summary has all changes of the job's state."""
     return job.attempts == 1 and not job.last_change_ns and job.state != UNRESPONSIVE
 
 
 def is_read(job: JobSummary, *, other_events: bool) -> bool:
-    """Whether its events are in the job itself: its summary doesn't have all of them."""
+    """Return whether the events need the job's own data, because its summary lacks some."""
     return other_events or not _is_plain(job)
 
 
 @dataclass(frozen=True, slots=True)
 class EventSelection:
-    """Which events of a job, and in which order."""
+    """A selection of a job's events, and their order."""
 
     other_events: bool = True  # not only changes of its state
     newest_first: bool = False
-    kinds: Collection[str] = ()  # of its other events only these; empty for all
-    begin_ns: int = 0  # of its other events only those from then on; 0 for no limit
-    end_ns: int = 0  # of its other events only those before then; 0 for no limit
+    kinds: Collection[str] = ()  # selects other events; empty for all
+    begin_ns: int = 0  # first time of other events; 0 for no limit
+    end_ns: int = 0  # end of other events; 0 for no limit
 
 
 def read_events(
@@ -106,7 +106,7 @@ def read_events(
     problems: list[str],
     selection: EventSelection,
 ) -> Iterator[StateEvent]:
-    """In order. Of a job that is damaged, or was removed meanwhile, what its summary has."""
+    """Yield events in order; of a damaged or removed job, those of its summary."""
     if is_read(job, other_events=selection.other_events):
         has_yielded = False
         try:
@@ -129,7 +129,7 @@ def read_events(
 def events_of(
     job: JobSummary, reader: "History", selection: EventSelection
 ) -> Iterator[StateEvent]:
-    """What happened to a job: its own events are read as they are gone through."""
+    """Yield a job's events, and read its own lazily."""
     captures: list[Capture] = list(reader.captures)
     history = list(reader.events(names=HISTORY))
     attempts: dict[int, list[Capture]] = {}
@@ -182,8 +182,10 @@ def _heartbeat(event: JobEvent) -> _Heartbeat:
 
 
 def _is_change(event: JobEvent, heartbeats: "Counter[_Heartbeat]") -> bool:
-    """Whether a change was made of it. heartbeats: those of changes that still are to come, each as
-    often as a change was made of it."""
+    """Return whether an event became a change.
+
+    heartbeats: those of changes still to come, each counted per change.
+    """
     if event.event.get("event") not in HISTORY:
         return False
     heartbeat = _heartbeat(event)
@@ -226,8 +228,11 @@ def _end_data(outcome: JobSummary | Capture) -> dict[str, Any]:  # Any: JSON
 def _changes(
     job: JobSummary, runs: Iterable[_Run], silent: Mapping[int, Sequence[Silence]]
 ) -> Iterator[StateEvent]:
-    """Of a restart two: back into the queue, and running again. An attempt whose end nobody saw has
-    none. silent: by attempt. None is before the one that it follows, whatever the clock did."""
+    """Yield changes of state.
+
+    A restart gives two: back into the queue, and running again. An attempt with an unseen end has
+    none. silent: by attempt. No change precedes its predecessor, even if clocks jump.
+    """
     last_ns = 0
 
     def event(
@@ -265,7 +270,7 @@ def _changes(
 
 
 def _imported_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
-    """Of an imported job, in its own system's words."""
+    """Yield changes of an imported job, in its system's words."""
     for place, change in enumerate(system_changes(events), start=1):
         event_id = f"{job.cluster}/{job.job_id}/state/{place}".lstrip("/")
         event = change.event.event

@@ -1,5 +1,4 @@
-"""What is known of a job, or of one task of many, by name: `logshipper.JobInfo`, in the words of
-QCG-PilotJob's."""
+"""Data about a job, or one of many tasks, by name: `logshipper.JobInfo`, with QCG-PilotJob's words."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,14 +16,16 @@ from logshipper_observe.model.properties import json_value
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
-MAX_CHILDREN = 10_000  # of a job's tasks or iterations, those that `children` has
+MAX_CHILDREN = 10_000  # of a job's tasks or iterations in `children`
 NOT_ENDED = (*RUNNING_STATES, "REQUEUED", QUEUED)
 
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """Sub-totals of a job's tasks, or of the jobs that are its iterations. finished: ended,
-    however; failed: of these, all that aren't COMPLETED."""
+    """Sub-totals of a job's tasks, or of the jobs that are its iterations.
+
+    finished: ended in any state; failed: those of them that are not COMPLETED.
+    """
 
     total: int
     finished: int
@@ -48,16 +49,16 @@ class JobInfo:
     job_id: str
     name: str  # `name:i` of an iteration
     status: str
-    # numbers of cores by host; an empty list where they aren't known
+    # numbers of cores by host; an empty list if unknown
     nodes: Mapping[str, Sequence[int]]
     total_cores: int | None  # None: not known
     wdir: str  # "": not known
     time: timedelta  # run time; of a job that runs, so far
     exit_code: int | None
-    signal: int  # that ended it; 0: none
+    signal: int  # that ended it; 0 for none
     history: Sequence[tuple[datetime, str]]  # when (UTC) each state was entered
     iteration: int | None = None  # its number
-    iterations: Iterations | None = None  # totals, where there are several tasks or iterations
+    iterations: Iterations | None = None  # totals of several tasks or iterations
     children: "Sequence[JobInfo]" = field(default=())  # these in order, MAX_CHILDREN at most
     messages: str = ""  # the reason, where the state needs one
     restarts: int = 0  # how often it was restarted
@@ -65,8 +66,8 @@ class JobInfo:
     total_nodes: int | None = None  # None: not known
 
     def best(self, key: str, *, maximize: bool = False) -> Number | None:
-        """The greatest, or the least, of a key's numbers; of a job with iterations, of all of them.
-        None where there is none; 0 is a number."""
+        """Return the greatest, or the least, of a key's numbers, over all iterations; None without
+        numbers."""
         metrics = [
             metric
             for info in (self, *self.children)
@@ -86,8 +87,7 @@ class JobInfo:
 
 
 def info_of(reader: "Reader", now_ns: int, *, children: bool = True) -> JobInfo:
-    """Of one job; its tasks are its children, where it has several. children: False where
-    sub-totals are enough."""
+    """Return one job's data; several tasks are its children. children: False for sub-totals only."""
     job = reader.summary
     newest = max((capture.attempt for capture in reader.captures), default=1)
     captures = [capture for capture in reader.captures if capture.attempt == newest]
@@ -145,7 +145,7 @@ def _history(reader: "Reader") -> list[tuple[datetime, str]]:
 
 
 def brief(job: JobSummary, now_ns: int) -> JobInfo:
-    """What a list of jobs has of one, without opening it."""
+    """Return the data that a list of jobs has, without opening the job."""
     return JobInfo(
         job_id=job.job_id,
         name=job.name,
@@ -164,12 +164,12 @@ def brief(job: JobSummary, now_ns: int) -> JobInfo:
 
 
 def _began(history: Sequence[tuple[datetime, str]]) -> datetime:
-    """When it first ran; of what never did when it began to wait."""
+    """Return the time of the first run; of a job that never ran, the begin of its wait."""
     return next((at for at, state in history if state in RUNNING_STATES), history[0][0])
 
 
 def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
-    """Of the jobs that are called NAME:0, NAME:1, ...: one that has them as its iterations."""
+    """Unite the jobs called NAME:0, NAME:1, ... as iterations of one."""
     children = [
         replace(info, iteration=number)
         for number, info in sorted(members, key=lambda member: member[0])

@@ -1,5 +1,4 @@
-"""What a job's own events say of its states: heartbeats that were late, and the states of other
-systems. Pure."""
+"""States in a job's own events: late heartbeats, and the states of other systems. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -17,8 +16,10 @@ QUEUED = "QUEUED"
 
 
 class Silence(NamedTuple):
-    """A change of a running attempt: from time_ns on none of its captures gives a sign of life, or
-    one does again. event: the one that says so, None where another capture began."""
+    """A change of a running attempt: from time_ns on all of its captures are silent, or no longer.
+
+    event: its cause, None if another capture began.
+    """
 
     time_ns: int
     is_lost: bool
@@ -26,23 +27,27 @@ class Silence(NamedTuple):
 
 
 def fits(condition: str | None, state: str, other_state: str) -> bool:
-    """Whether a state of a change is the one of a condition (None: any): by its own name, or by the
-    one that it stands for here. other_state: the change's other state; where several states of
-    another system stand for one (RUN_DONE, POSTPROCESSED), only what comes from, or goes to,
-    elsewhere fits it."""
+    """Return whether a change's state meets a condition (None: any), by its own name or its name
+    here.
+
+    other_state: the change's other state. If several states of another system have one name here
+    (RUN_DONE, POSTPROCESSED), only changes from or to another name match it.
+    """
     if condition is None:
         return True
     name = condition.strip().upper()
     if state.upper() == name or not state:
         return bool(state)
-    if state in STATES:  # besides another system's it is that system's, too, and stands for itself
+    if state in STATES:  # among another system's states it is that system's, and keeps its name
         return state_of(name) == state and (not other_state or other_state in STATES)
     return name in STATES and state_of(state) == name != state_of(other_state)
 
 
 def silences(captures: Iterable[Capture], events: Iterable[JobEvent]) -> Iterator[Silence]:
-    """Of one attempt: of the captures that run, all are silent, or no longer all. What is
-    reported of a capture after its end is no news."""
+    """Yield the times when all running captures of an attempt fall silent, or no longer are.
+
+    Reports about a capture after its end do not count.
+    """
     moments: list[tuple[int, int, int, JobEvent | None]] = []
     for capture in captures:
         moments.append((capture.started_ns, _STARTS, capture.capture, None))
@@ -70,8 +75,11 @@ def silences(captures: Iterable[Capture], events: Iterable[JobEvent]) -> Iterato
 
 
 def is_stale(event: JobEvent, captures: Sequence[Capture]) -> bool:
-    """Whether it reports a heartbeat after the capture's end: of one that died the node's agent
-    may, and one that was stopped writes its end when it goes on."""
+    """Return whether an event reports a heartbeat after the capture's end.
+
+    The node's agent may do so for a dead capture, and a stopped one writes its end when it
+    continues.
+    """
     ends = (capture.ended_ns for capture in captures if capture.capture == event.capture)
     return event.event.get("event") in (HEARTBEAT_LOST, HEARTBEAT_FOUND) and any(
         end is not None and event.time_ns > end for end in ends
@@ -88,8 +96,10 @@ class SystemState(NamedTuple):
 
 
 def system_changes(events: Iterable[JobEvent]) -> Iterator[SystemState]:
-    """In the order of events; from and to the same state is no change. source_from, source_to: as
-    the system calls them; from, to: what these are here."""
+    """Yield changes in the order of events, without those to the same state.
+
+    source_from, source_to: the system's names; from, to: their names here.
+    """
     for event in events:
         if event.event.get("event") == STATE_CHANGED:
             before, after = (

@@ -1,5 +1,5 @@
-"""The level that a line says, in the forms that loggers print. What merely has the word in a
-sentence, or as the name of a number, says none."""
+"""The level of a line, in loggers' formats. A level's word in a sentence, or as the name of a
+number, does not count."""
 
 import re
 
@@ -27,7 +27,7 @@ _NAMES = "|".join(sorted(_LEVELS, key=len, reverse=True))
 _CAPITALS = _NAMES.upper()
 _GLOG = re.compile(r"([IWEF])(?:[0-9]{4}|[0-9]{8}) [0-9]{2}:[0-9]{2}:[0-9]{2}")
 _GLOG_LEVELS = {"I": INFO, "W": WARNING, "E": ERROR, "F": CRITICAL}
-# what stands before a level: a time, something in brackets, a number, a name and a separator
+# text before a level: a time, brackets, a number, a name and a separator
 _BEFORE = re.compile(
     r"(?:\d{4}[-/]\d\d[-/]\d\d[T ,]{0,2}|\d\d[-/]\d\d(?:[-/]\d{2,4})?[T ]|[A-Z][a-z]{2} [ \d]\d )?"
     r"\d\d:\d\d(?::\d\d)?[.,]?\d{0,9}(?:Z| ?[+-]\d\d:?\d\d)?(?=[\s|\]:,-])[\s|:,-]{0,5}"

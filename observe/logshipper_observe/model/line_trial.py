@@ -1,5 +1,5 @@
-"""What of lines that a job printed would be records, by kinds that ~/.logoptin may ask for; and the
-line to write there."""
+"""Tries the kinds of ~/.logoptin on a job's lines: the records they would give, and the line to
+add."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,8 @@ from logshipper.spool.segment import Kind, Stream
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
-HINT_LINES = 5_000  # of a job without records that are looked at, the first ones
-_LEAST_RECORDS = 3  # fewer may be by chance
+HINT_LINES = 5_000  # of a job without records: the first lines to try
+_LEAST_RECORDS = 3  # fewer may be chance
 
 
 class TrialRecord(NamedTuple):
@@ -27,10 +27,9 @@ class TrialRecord(NamedTuple):
 
 
 class LineTrial:
-    """Takes final lines, in order. kinds: as the file has them.
+    """Takes final lines, in order. kinds: as in the file.
 
-    lines: how many were taken; counts: of records by their origins; switched_off: patterns that
-    took too long.
+    lines: their number; counts: records by origin; switched_off: patterns that took too long.
     """
 
     def __init__(self, kinds: Sequence[str | MetadataPattern]) -> None:
@@ -71,10 +70,10 @@ class LineTrial:
 
 
 class MetadataHint(NamedTuple):
-    """Of a job without records: what its lines would have given."""
+    """Possible records of a job without any."""
 
-    lines: int  # that were looked at
-    counts: dict[str, int]  # of records, by origin
+    lines: int  # number of lines tried
+    counts: dict[str, int]  # records by origin
     logoptin: str  # the line for the user's file
 
     @property

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 
 def metrics_rollup(details: "Json", keys: "Iterable[KeyStats]") -> "Json":
-    """As XT wrote them at the run's end; of others the last number of each key. details: what an
-    imported job's own system says of it."""
+    """Return XT's metrics of the run's end; of other jobs the last number of each key.
+
+    details: an imported job's data of its own system.
+    """
     reported = details.get("metrics_rollup")
     if isinstance(reported, dict) and reported:
         # late: few jobs are imported, and importers take time to load

@@ -1,5 +1,4 @@
-"""A job's options: what is known of how it was run, for comparing jobs. Each is a name and a JSON
-text."""
+"""A job's options, for comparing jobs: names and JSON texts about its run."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,9 +16,9 @@ _OF_JOB = ("name", "user", "host", "cluster", "account", "partition", "mode")
 
 
 def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
-    """Of the job, the scheduler and the terminal (`job.`), of the first records what never changed
-    (its keys) and the first values of what did (`first.`), tags (`tags.`), and how it was started,
-    where that was recorded; in alphabetical order."""
+    """Return options in alphabetical order: of the job, scheduler and terminal (`job.`), constants
+    of the first records (their keys), first values of changing keys (`first.`), tags (`tags.`), and
+    the recorded start."""
     job = reader.summary
     options = {f"job.{name}": to_json(value) for name in _OF_JOB if (value := getattr(job, name))}
     newest = [

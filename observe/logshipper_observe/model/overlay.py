@@ -1,9 +1,8 @@
-"""Tags, notes and stars: what people say of jobs, kept by the reading side, never part of what was
-captured.
+"""Tags, notes and stars: the readers' own marks on jobs, apart from captured data.
 
-One SQLite file of the user's own: next to the local store where that is the user's, else in the
-user's data folder (jobs in Loki, stores of others). Nobody else sees it. The last word counts. It
-is opened again for each question, so that threads and programs may use one at a time.
+They lie in one SQLite file of the user: beside the user's own local store, else in the user's data
+folder (for jobs in Loki and others' stores). Nobody else sees it. The last change counts. Each call
+opens it anew, so threads and programs may share it.
 """
 
 import json
@@ -67,10 +66,12 @@ NO_MARKS = Marks()
 
 
 class Overlay:
-    """The marks of one source's jobs. path: the file, which is made by the first mark; source:
-    distinguishes a store of others from other sources in the same file; tell: reports that the
-    file can't be read, so that jobs are shown without marks. Raises StoreError: always where
-    something is to be written, and without `tell` where it is read."""
+    """The marks of one source's jobs.
+
+    path: the file, created by the first mark; source: tells others' stores apart in the same file;
+    tell: gets the fault of an unreadable file, and jobs appear without marks. Raises StoreError on
+    writes, and on reads without `tell`.
+    """
 
     def __init__(
         self, path: str, *, source: str = OF_STORE, tell: Callable[[str], object] | None = None
@@ -83,15 +84,15 @@ class Overlay:
     def of_local(
         cls, store: "LocalStore", *, tell: Callable[[str], object] | None = None
     ) -> "Overlay":
-        """Next to a store of the user's own; in the user's data folder for one that can't be
-        written."""
+        """Open the marks beside the user's own store; in the user's data folder for a store without
+        write access."""
         if store.is_writable:
             return cls(os.path.join(store.root, FILE), tell=tell)
         return cls(own_file(os.environ), source=f"store:{store.root}", tell=tell)
 
     @classmethod
     def of_loki(cls, *, tell: Callable[[str], object] | None = None) -> "Overlay":
-        """Of jobs in Loki, which their cluster distinguishes."""
+        """Open the marks of jobs in Loki, which the cluster tells apart."""
         return cls(own_file(os.environ), tell=tell)
 
     # ---- reading
@@ -129,8 +130,7 @@ class Overlay:
     # ---- writing
 
     def tag(self, place: JobKey, changes: Collection[MarkChange]) -> Marks:
-        """Makes the changes in their order; returns what there is then. Raises ConfigError for too
-        many tags."""
+        """Make changes in their order; return the result. Raises ConfigError for too many tags."""
 
         def apply(marks: Marks) -> Marks:
             tags = dict(marks.tags)
@@ -148,8 +148,7 @@ class Overlay:
         return self._change(place, apply)
 
     def annotate(self, place: JobKey, text: str) -> Marks:
-        """Puts a note in the place of the last one; "" takes it away. Raises ConfigError where it
-        is too long."""
+        """Replace a note; "" removes it. Raises ConfigError for a too long one."""
         if len(text) > MAX_NOTE_CHARS:
             raise ConfigError(
                 "TEXT",
@@ -225,8 +224,8 @@ def _marks(row: Sequence[Any]) -> Marks:  # Any: columns, as the schema has them
 
 
 def own_file(environment: Mapping[str, str]) -> str:
-    """Of what isn't in a store of the user's own: in the data folder, or without a home on this
-    host."""
+    """Return the file for jobs outside the user's own store: in the data folder, or on this host
+    without a home."""
     data = environment.get("XDG_DATA_HOME") or os.path.join(
         environment.get("HOME") or "/nonexistent", ".local/share"
     )
@@ -236,7 +235,7 @@ def own_file(environment: Mapping[str, str]) -> str:
 
 
 def parse_change(word: str) -> MarkChange:
-    """What `+TAG`, `-TAG`, `KEY=VALUE`, `+KEY=VALUE` or `TAG` ask for. Raises UsageError."""
+    """Parse `+TAG`, `-TAG`, `KEY=VALUE`, `+KEY=VALUE` or `TAG`. Raises UsageError."""
     if word.startswith("-"):
         if "=" in word:
             raise UsageError(

@@ -1,10 +1,9 @@
-"""What a job can be listed, filtered and sorted by: its properties, its tags, the values of its
-metadata. Pure.
+"""Fields for listing, filtering and sorting jobs: properties, tags, values of metadata. Pure.
 
-A bare name is a property, or else a key of the metadata, whose last value counts; `tags.NAME` is a
-tag, `metadata.KEY` always a key (also `metrics.KEY` and `hparams.KEY`). `KEY.min`, `KEY.max`,
-`KEY.last` and `KEY.count` are roll-ups of a key. Where a job has a key of the very name that was
-given, it is that.
+A bare name is a property, or else a key of the metadata with its last value; `tags.NAME` is a tag,
+`metadata.KEY` always a key (also `metrics.KEY` and `hparams.KEY`). `KEY.min`, `KEY.max`, `KEY.last`
+and `KEY.count` are roll-ups of a key. A job's key with exactly the given name precedes these
+meanings.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Missing(Enum):
-    """The value that a job doesn't have."""
+    """A missing value."""
 
     MISSING = "missing"
 
@@ -43,7 +42,7 @@ ROLL_UPS: Final = {
 
 
 class PropertyKind(Enum):
-    """What a property is, and so what it may be compared with."""
+    """Kind of a property, which decides about comparisons."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -129,8 +128,10 @@ _SHORT = {
 
 
 class Field:
-    """A name that a person gave, and how to get a job's value. exists: of a key, whether one of the
-    jobs had it; None where none was looked at."""
+    """A named field, and its values in jobs.
+
+    exists: of a key, whether a job had it; None before the first look.
+    """
 
     __slots__ = ("_key", "_names", "_part", "exists", "get", "kind", "name")
 
@@ -144,12 +145,11 @@ class Field:
 
     @property
     def cheap(self) -> bool:
-        """Whether the job's metadata isn't looked at."""
+        """Whether the field needs no metadata."""
         return self.kind is not PropertyKind.KEY
 
     def raw(self, row: JobRow) -> str | None:
-        """Of a key of the metadata: the JSON text of its last value, or of the roll-up that is
-        asked for."""
+        """Return the JSON text of a key's last value, or of its roll-up."""
         keys = row.keys
         self.exists = self.exists or False
         for name in self._names:
@@ -165,12 +165,12 @@ class Field:
 
 
 def without_alias(name: str) -> str:
-    """Of `hparams.lr` and the like the key."""
+    """Return the key in `hparams.lr` and similar names."""
     return next((name.removeprefix(alias) for alias in _ALIASES if name.startswith(alias)), name)
 
 
 def field_of(name: str) -> Field:
-    """The property, tag or key that a name stands for."""
+    """Return the property, tag or key with this name."""
     listed_property = PROPERTIES.get(_SHORT.get(name, name))
     if listed_property is not None:
         return Field(name, *listed_property)
@@ -197,7 +197,7 @@ def json_value(raw: str) -> Value:
 
 
 def number_of(text: str) -> int | float | None:
-    """The number that a text is in JSON's notation, exact for integers; None where it is none."""
+    """Parse a number in JSON's notation, integers exactly; None for other texts."""
     if not is_number(text):
         return None
     try:

@@ -1,11 +1,11 @@
-"""Why lines that were surely meant as metadata are none, as the capture said it."""
+"""The captures' reasons why apparent metadata lines are no records."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
-_GAP = "nan"  # of a record: it hints at no line that is missing
+_GAP = "nan"  # of a record: no missing line
 
 
 def record_hints(reader: "Reader") -> list[str]:

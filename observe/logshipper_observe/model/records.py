@@ -1,9 +1,7 @@
-"""Metadata records taken apart without changing a digit: every value stays the JSON text that the
-job printed.
+"""Parses metadata records without changing a digit: each value keeps its printed JSON text.
 
-Lines were checked when they were captured: each is one JSON object, of any depth, numbers of any
-length; in the place of a number stands NaN, Infinity or -Infinity where Python's json.dumps wrote
-that.
+The capture has checked the lines: each is one JSON object, of any depth, with numbers of any
+length; NaN, Infinity and -Infinity may replace numbers, as in Python's json.dumps.
 """
 
 import re
@@ -19,12 +17,12 @@ Path = tuple[str, ...]
 FLAT_DEPTH = 4  # keys below that stay JSON in a flat table
 
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-# a key and its value; the value is empty where it is an object or an array
+# a key and its value; the value is empty for objects and arrays
 MEMBER = re.compile(rf"[{{,]\s*({_STRING})\s*:\s*({_STRING}|[^\s,\]}}{{\[\"]+|)\s*", re.DOTALL)
 _NESTING = re.compile(rf"{_STRING}?|[\[\]{{}}]", re.DOTALL)
 _EXPONENT = re.compile("[eE]")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-# one that has no end, too: no quote in it is tried again
+# also without an end, so that no quote in it is tried again
 _STRING_OR_GAP = re.compile(rf"{_STRING}?|NaN|-?Infinity", re.DOTALL)
 
 
@@ -59,7 +57,7 @@ def _nested_end(line: str, begin: int) -> int:
 
 
 def text_of(value: str) -> str:
-    """The string that a JSON string stands for."""
+    """Return the string of a JSON string."""
     return str(scanstring(value, 1)[0])
 
 
@@ -75,16 +73,15 @@ def valid_json(text: str) -> str:
 
 
 def record_fields(line: str) -> str:
-    """The fields of a document that hold a record: `"record":...` as JSON; where that has null for
-    GAPS, `"line":...` with the exact text as well."""
+    """Return the fields of a document with a record: `"record":...` as JSON, and `"line":...` with
+    the exact text if GAPS became null."""
     record = valid_json(line)
     exact = "" if record == line else f',"line":{to_json(line)}'
     return f'"record":{record}{exact}'
 
 
 def display_text(value: str) -> str:
-    """A value for a table: a string as its text, or as JSON where that would be mistaken or can't
-    be printed."""
+    """Return a value for a table: a string as its text, or as JSON if ambiguous or unprintable."""
     if not value.startswith('"'):
         return value
     text = text_of(value)
@@ -97,7 +94,7 @@ def display_text(value: str) -> str:
 
 
 def table_text(value: str) -> str:
-    """As display_text, for a table to read: of a fraction 6 significant digits."""
+    """Return display_text for a table to read, with 6 significant digits of fractions."""
     if not is_number(value) or value.lstrip("-").isdecimal():
         return display_text(value)
     digits = _EXPONENT.split(value)[0].replace(".", "").lstrip("-0")
@@ -105,7 +102,7 @@ def table_text(value: str) -> str:
 
 
 def cell(value: str) -> str:
-    """A value for CSV: a string as its text; one that UTF-8 can't encode as JSON."""
+    """Return a value for CSV: a string as its text, or as JSON if UTF-8 cannot encode it."""
     if not value.startswith('"'):
         return value
     text = text_of(value)
@@ -136,7 +133,7 @@ def _leaves(line: str, above: Path) -> Iterator[tuple[Path, str]]:
 
 
 def at_path(line: str, path: Path) -> str | None:
-    """The JSON text at a path of keys; None where there is nothing."""
+    """Return the JSON text at a path of keys, or None."""
     value: str | None = line
     for key in path:
         if value is None or not value.startswith("{"):

@@ -1,4 +1,4 @@
-"""What tells listed runs of one name apart, as far as it was recorded how they were started. Pure."""
+"""Differences between listed runs of one name, from their recorded starts. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,8 +20,8 @@ Options = Mapping[str, str]  # JSON texts
 
 
 def run_differences(names: Sequence[str], options: Sequence[Options]) -> list[dict[str, str]]:
-    """Of each job those of OPTIONS, as JSON texts, that aren't the same in all jobs of its name
-    whose start is known."""
+    """Return, for each job, those of OPTIONS, as JSON texts, that differ among jobs of its name
+    with a known start."""
     differences = []
     for name, own in zip(names, options, strict=True):
         others = [peer for peer_name, peer in zip(names, options, strict=True) if peer_name == name]
@@ -70,8 +70,8 @@ def _command(options: Options) -> Arguments:
 
 
 def _own_options(command: Arguments, peers: Sequence[Arguments]) -> list[str]:
-    """The options whose values differ, those with most values first; of those that some jobs lack
-    only what few jobs have."""
+    """Return options with different values, those with the most values first; of options that some
+    jobs lack, the rare ones."""
     value_counts = {}
     for name, value in command.values.items():
         texts = [peer.values[name] for peer in peers if name in peer.values]
@@ -92,7 +92,7 @@ def _option(name: str, value: str) -> str:
 
 
 def _own_words(command: Arguments, peers: Sequence[Arguments]) -> list[str]:
-    """Words that most of the jobs don't have."""
+    """Return words that most of the jobs lack."""
     return [
         word
         for word in command.words

@@ -1,4 +1,4 @@
-"""Short names of jobs that are compared: what differs between them, such as `lr=0.3`. Pure."""
+"""Short names of compared jobs: their differences, such as `lr=0.3`. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,8 +20,8 @@ class RunLabels:
         self._options = options
 
     def labels(self) -> list[str]:
-        """The jobs' names where each has its own; else the fewest options that tell the jobs apart,
-        those with few values first; with the id where nothing else does."""
+        """Return the jobs' names if they differ; else the fewest options that tell the jobs apart,
+        those with few values first, or ids."""
         if len(set(self._names)) == len(self._names):
             return list(self._names)
         parts = [[name] if len(set(self._names)) > 1 else [] for name in self._names]
@@ -36,7 +36,7 @@ class RunLabels:
         ]
 
     def _dividing(self) -> list[str]:
-        """Options of which each tells jobs apart that those before it don't."""
+        """Return options of which each tells jobs apart that the earlier ones do not."""
         options = dict.fromkeys(option for values in self._options for option in values)
         columns = {option: [values.get(option) for values in self._options] for option in options}
         candidates = sorted(

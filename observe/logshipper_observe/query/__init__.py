@@ -1,1 +1,1 @@
-"""Which jobs, keys and columns are meant: selectors, conditions, and the store that has them."""
+"""Selection of jobs, keys and columns: selectors, conditions, and the store that has them."""

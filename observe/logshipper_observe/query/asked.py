@@ -1,5 +1,4 @@
-"""Keys as people name them on the command line: exact, or with a hint at what was perhaps meant.
-Pure."""
+"""Keys as people name them on the command line: exact, or with a suggestion. Pure."""
 
 import difflib
 from collections.abc import Container, Iterable, Sequence
@@ -9,7 +8,7 @@ from logshipper_ingest.model.metadata_keys import names_of
 
 
 class UnknownKey(LogshipperError):
-    """A job has no such key. key: as given; suggestions: keys that come near."""
+    """A job has no such key. key: as given; suggestions: similar keys."""
 
     def __init__(self, key: str, suggestions: Sequence[str], keys: Sequence[str]) -> None:
         self.key = key
@@ -24,7 +23,7 @@ class UnknownKey(LogshipperError):
 
 
 def unknown_key(key: str, keys: Iterable[str]) -> UnknownKey:
-    """The error for a key that isn't among these, with those that come near."""
+    """Return the error for an unknown key, with similar ones of `keys`."""
     names = sorted(set(keys))
     lower = {name.lower(): name for name in names}
     suggestions = [
@@ -34,8 +33,7 @@ def unknown_key(key: str, keys: Iterable[str]) -> UnknownKey:
 
 
 def pick_keys(names: Sequence[str], key_paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The paths that names (`a` or `a.b`) stand for, in the order asked, each once. Raises
-    UnknownKey."""
+    """Return the paths of names (`a` or `a.b`), in the given order, each once. Raises UnknownKey."""
     by_name = {name: path for path, name in names_of(key_paths).items()}
     paths: dict[tuple[str, ...], None] = {}
     for name in split_names(names, by_name):

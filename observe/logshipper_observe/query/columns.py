@@ -25,8 +25,8 @@ _FORMAT = re.compile(r"[+ ]?0?[0-9]{0,2}[,_]?(?:\.[0-9]{1,2})?[deEfFgGn%]?", re.
 
 
 class ColumnSpec(NamedTuple):
-    """field: what it shows; title: above it; format: Python's, of numbers, "" for as they are. Of a
-    wildcard the field's name is the pattern: `expand` makes columns of it."""
+    """field: its content; title: above it; format: Python's, for numbers, "" for none. A wildcard's
+    field has the pattern as its name; `expand` makes columns of it."""
 
     field: Field
     title: str
@@ -34,7 +34,7 @@ class ColumnSpec(NamedTuple):
 
 
 def parse_columns(texts: list[str]) -> list[ColumnSpec]:
-    """Of `KEY`, `KEY=Title`, `KEY=Title:.5f` and `KEY:.5f`, joined by commas. Raises UsageError."""
+    """Parse `KEY`, `KEY=Title`, `KEY=Title:.5f` and `KEY:.5f`, joined by commas. Raises UsageError."""
     words = [word.strip() for text in texts for word in _split(text)]
     if not all(words) or not words:
         raise UsageError("--columns", ["a name is missing; it looks like name,loss=Loss:.5f"])
@@ -42,7 +42,7 @@ def parse_columns(texts: list[str]) -> list[ColumnSpec]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas; a format of its own begins with one: `lines=Lines:,` and `:,.2f`."""
+    """Split at commas, except the first of a format: `lines=Lines:,` and `:,.2f`."""
     parts: list[str] = []
     for part in text.split(","):
         if parts and parts[-1].endswith(":"):
@@ -76,9 +76,12 @@ def is_wildcard(field: Field) -> bool:
 
 
 def expand(columns: Sequence[ColumnSpec], rows: Sequence[JobRow]) -> list[ColumnSpec]:
-    """With a column for each key that a wildcard matches, in alphabetical order, each key once:
-    `hparams.*` those that never change within a job, `metrics.*` numbers that do, others of all
-    keys. rows: the jobs that are shown."""
+    """Replace each wildcard by a column for each matching key, in alphabetical order, each key
+    once.
+
+    `hparams.*` matches constant keys, `metrics.*` changing numbers, others all keys. rows: the
+    listed jobs.
+    """
     if not any(is_wildcard(column.field) for column in columns):
         return list(columns)
     changes: dict[str, bool] = {}
@@ -104,7 +107,7 @@ def expand(columns: Sequence[ColumnSpec], rows: Sequence[JobRow]) -> list[Column
         ).match
         for key in sorted(keys_by_alias.get(prefix, changes)):
             field = field_of(key)
-            if field.kind is not PropertyKind.KEY:  # a key that is called as a property is
+            if field.kind is not PropertyKind.KEY:  # a key with the name of a property is
                 field = field_of(METADATA + key)
             if matches(key) and field.name not in names:
                 names.add(field.name)
@@ -117,7 +120,7 @@ def _is_format(spec: str) -> bool:
 
 
 def cell_of(column: ColumnSpec, row: JobRow, *, terminal: bool, exact: bool = False) -> str:
-    """A cell's text; "" for what the job doesn't have. exact: with all digits of a number."""
+    """Return a cell's text; "" for missing values. exact: all digits of a number."""
     value = column.field.get(row)
     if value is MISSING or value is None:
         return "" if value is MISSING else "null"
@@ -142,7 +145,7 @@ def _format(value: int | float, spec: str) -> str:
 
 
 def sort_key(value: Value) -> tuple[int, float, str]:
-    """Numbers before texts, what isn't there last."""
+    """Sort numbers before texts, and missing values last."""
     if value is MISSING or value is None:
         return 2, 0.0, ""
     if isinstance(value, str):

@@ -1,8 +1,8 @@
 """Conditions on jobs as people type them: `loss<0.3`, `tags.dataset=cifar10`, `note:exists:true`.
 Pure.
 
-Numbers compare with numbers and texts with texts; what a job doesn't have matches no `=` and no
-order, and every `!=`.
+Numbers compare with numbers and texts with texts. A missing value matches no `=` and no order, and
+every `!=`.
 """
 
 import argparse
@@ -52,8 +52,7 @@ _FLAGS = {
 
 
 class Condition(NamedTuple):
-    """text: as typed; field: what is looked at; matches: whether a value is one that is asked
-    for."""
+    """text: as typed; field: the tested field; matches: tests a value."""
 
     text: str
     field: Field
@@ -75,7 +74,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def tag_condition(text: str) -> Condition:
-    """Of `WORD`, a job that has the tag, or of `KEY=VALUE`."""
+    """Parse `WORD`, for a job with the tag, or `KEY=VALUE`."""
     name, equals, value = text.partition("=")
     field = field_of(f"tags.{name}")
     return Condition(text, field, _equals(value) if equals else lambda value: value is not MISSING)
@@ -116,7 +115,7 @@ def _regex(text: str, pattern: str) -> Callable[[Value], bool]:
 
 
 def _operand(text: str, kind: PropertyKind, value: str) -> Value:
-    """What a condition compares with, of the kind that the property is."""
+    """Convert the value of a condition to the property's kind."""
     if value in _CONSTANTS:
         return _CONSTANTS[value]
     if kind is PropertyKind.STATE:
@@ -151,7 +150,7 @@ def _operand(text: str, kind: PropertyKind, value: str) -> Value:
 
 
 def time_ns(subject: str, value: str) -> int:
-    """Of `2026-05-01` or `2026-05-01T09:30`. Raises UsageError, which names what it is for."""
+    """Parse `2026-05-01` or `2026-05-01T09:30`. Raises UsageError, which names the subject."""
     try:
         return int(datetime.fromisoformat(value).astimezone().timestamp() * NS)
     except (ValueError, OverflowError, OSError):
@@ -172,7 +171,7 @@ def _same_as(operand: Value, value: str, kind: PropertyKind) -> Callable[[Value]
 
 
 def _equals(value: str) -> Callable[[Value], bool]:
-    """Of a tag: the same text, or the same number."""
+    """Return a test of a tag: the same text, or the same number."""
     number = number_of(value)
 
     def matches(actual: Value) -> bool:

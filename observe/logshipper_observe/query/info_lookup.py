@@ -1,4 +1,4 @@
-"""Which jobs, tasks and iterations the names stand for that `info` and `status` are asked for."""
+"""Finds the jobs, tasks and iterations behind the names for `info` and `status`."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -26,15 +26,17 @@ T = TypeVar("T")
 
 
 class Found(dict[str, T]):
-    """What a lookup has, by the names that were asked for; a job of a range or a pattern by its id.
-    unknown: an error for each name that stands for none."""
+    """Results by the given names; for a job of a range or a pattern, by its id.
+
+    unknown: an error for each name without a job.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.unknown: list[UnknownJob] = []
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return a table for notebooks."""
         titles = ("job", "state", "name", "took", "nodes", "exit code")
         rows = [
             (name, value.status, value.name, value.time, value.total_nodes, value.exit_code)
@@ -54,8 +56,11 @@ def infos(
     *,
     children: bool = True,
 ) -> Found[JobInfo]:
-    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops
-    nothing. children: False where states and sub-totals are enough."""
+    """Look up jobs, tasks' jobs by their common name, ranges and patterns; unknown names stop
+    nothing.
+
+    children: False for states and sub-totals only.
+    """
     lookup = _Lookup(store, now_ns, children=children)
     for name in names:
         try:
@@ -77,14 +82,14 @@ class _Lookup:
         self._store = store
         self._now_ns = now_ns
         self._children = children
-        self._jobs = cache(store.jobs)  # of Loki they are asked for once
+        self._jobs = cache(store.jobs)  # one request to Loki
 
     def of_id(self, job_id: str) -> JobInfo:
         with self._store.open(job_id) as reader:
             return info_of(reader, self._now_ns, children=self._children)
 
     def add_group_or_matches(self, name: str, error: UnknownJob) -> None:
-        """Of a name that isn't one job's: iterations that have it in common, one of an imported
+        """Add a name that is no single job's: iterations with this common name, one of an imported
         job, a range, a pattern."""
         info = self._group(name) or self._child(name)
         if info is not None:
@@ -99,7 +104,8 @@ class _Lookup:
         self.infos.update({job_id: self.of_id(job_id) for job_id in ids})
 
     def with_iterations(self, name: str, info: JobInfo) -> JobInfo:
-        """info: of the job that the name stands for, perhaps only by the beginning of its id."""
+        """Return the info with its iterations. info: of the job with this name, or a beginning of
+        its id."""
         group = self._group(name)
         if group is None:
             return info
@@ -122,7 +128,7 @@ class _Lookup:
             return next((task for task in tasks if task.iteration == number), None)
 
     def _group(self, name: str) -> JobInfo | None:
-        """Of jobs that are called NAME:i, and those that were imported as parts of that job."""
+        """Return the group of jobs called NAME:i, and of imported parts of that job."""
         jobs = self._jobs()
         parents = {job.job_id for job in jobs if job.name == name}
         members = iterations_of(name, jobs)
@@ -145,5 +151,5 @@ class _Lookup:
 
 
 def _is_called(job_id: str, name: str) -> bool:
-    """Whether an imported job, which needn't be here itself, had this name: its id ends with it."""
+    """Return whether an imported job, present or not, had this name: its id ends with it."""
     return f"-{job_id}".endswith(f"-{name}")

@@ -1,8 +1,6 @@
-"""Which jobs of a store are listed, and in what order: shared by `ls`, other commands and the
-library.
+"""Selects and sorts a store's jobs, for `ls`, other commands and the library.
 
-Conditions on properties and tags come first: the metadata of a job that they leave out is never
-read.
+Conditions on properties and tags come first, so that excluded jobs' metadata is never read.
 """
 
 import fnmatch
@@ -28,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs, and in what order."""
+    """A selection of jobs, and their order."""
 
     selectors: Sequence[str] = ()  # as in selectors, empty for all
     states: Sequence[str] = ()  # empty for any
     name: str = ""  # a part of it, or a pattern
     conditions: Sequence[Condition] = ()  # all must hold
     sort: Field | None = None  # None for newest first
-    reverse: bool = False  # the other way round
+    reverse: bool = False  # reversed order
 
     @property
     def is_costly(self) -> bool:
@@ -48,9 +46,9 @@ class JobQuery:
 
 
 class Listing:
-    """The jobs of a store, as they are now.
+    """The jobs of a store, as of now.
 
-    jobs: all of them, newest first; unknown: an error for each selector that stands for none.
+    jobs: all of them, newest first; unknown: an error for each selector without a job.
     """
 
     def __init__(self, store: "JobStore", overlay: Overlay, query: JobQuery) -> None:
@@ -70,8 +68,8 @@ class Listing:
         rows = list(matches)
         sort = self._query.sort
         if sort is not None:
-            # what isn't there stays last, and equal ones newest first, also backwards: Python's
-            # sort is stable
+            # missing values stay last, and equal ones newest first, also in reverse: Python's sort
+            # is stable
             values = {id(row): sort.get(row) for row in rows}
             absent = [row for row in rows if values[id(row)] in (MISSING, None)]
             present = [row for row in rows if values[id(row)] not in (MISSING, None)]
@@ -81,8 +79,7 @@ class Listing:
         yield from reversed(rows)
 
     def states(self) -> Counter[str] | None:
-        """How many of the jobs that the query fits are in each state, where none of them must be
-        looked at for that; else None."""
+        """Count the matching jobs by state, if this needs no job's metadata; else None."""
         query = self._query
         if query.selectors or query.name or query.conditions:
             return None

@@ -1,5 +1,5 @@
-"""Opening the store for a reading command: Loki, or the local one, which first ingests what is
-spooled, so that reading is complete."""
+"""Opens the store for a reading command: Loki, or the local one, which first ingests its spool for
+complete answers."""
 
 import argparse
 import os
@@ -41,7 +41,7 @@ def _at_once(question: Callable[[], str]) -> str:
 
 
 def is_from_loki(args: argparse.Namespace) -> bool:
-    """Whether --from names it, or the site file for those who give neither that nor a store."""
+    """Return whether --from names Loki, or the site file does for users without --from and store."""
     if getattr(args, "source", None) is None:
         if getattr(args, "default_source", None) is None:
             args.default_source = _default_source(args)
@@ -57,13 +57,13 @@ def _default_source(args: argparse.Namespace) -> str:
     try:
         return default_source(os.environ, path=getattr(args, "site", None))
     except ConfigError as error:
-        say(f"{error}; the local store is read")  # a site's broken file hides nobody's own jobs
+        say(f"{error}; the local store is read")  # a site's broken file hides no jobs of the user
         return LOCAL
 
 
 def where_else(args: argparse.Namespace) -> str:
-    """Where jobs are that the local store doesn't have, a sentence; "" where there is no such
-    place, and for those who choose themselves what is read."""
+    """Name the place of jobs outside the local store, in a sentence; "" without one, and for users
+    who choose a store."""
     if (
         args.source is not None
         or args.store is not None
@@ -98,7 +98,7 @@ def _is_socket(path: str) -> bool:
 
 @contextmanager
 def open_store(args: argparse.Namespace) -> Iterator["JobStore | None"]:
-    """The store that is asked for: Loki, or the local one; None where there is no local one yet."""
+    """Open the selected store: Loki, or the local one; None without a local one."""
     if not is_from_loki(args):
         with open_local(args) as local:
             yield local
@@ -109,7 +109,7 @@ def open_store(args: argparse.Namespace) -> Iterator["JobStore | None"]:
 
 @contextmanager
 def open_local(args: argparse.Namespace) -> Iterator["LocalStore | None"]:
-    """The store that --store, or else the environment, names; None where there is none yet."""
+    """Open the store of --store, or of the environment; None without one."""
     _check_options(args)
     store = open_folder(store_folder(args))
     if store is None:
@@ -126,12 +126,12 @@ def store_folder(args: argparse.Namespace) -> str:
 
 
 def store_place(args: argparse.Namespace) -> str:
-    """Where the jobs are read: the store's folder, or Loki's address."""
+    """Return the place of the jobs: the store's folder, or Loki's address."""
     return site_of(args).loki.url if is_from_loki(args) else store_folder(args)
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raises UsageError for options that don't fit the local store."""
+    """Raise UsageError for options that do not fit the local store."""
     loki_options = [name for name in LOKI_OPTIONS if getattr(args, name, None) is not None]
     if loki_options:
         raise UsageError(
@@ -169,7 +169,7 @@ def open_loki(
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None],
 ) -> "LokiStore":
-    """A site's jobs. since_secs: None for the default; watch: shows a person who is waited for;
+    """Open a site's jobs. since_secs: None for the default; watch: names the server during a wait;
     progress, say: see LokiStore."""
     from logshipper_ingest.loki.client import LokiClient
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
@@ -193,7 +193,7 @@ def open_loki(
 
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
-    """What asks a Prometheus. watch: shows a person who is waited for."""
+    """Return a client of Prometheus. watch: names the server during a wait."""
     from logshipper_ingest.loki.finding import SeriesValue
     from logshipper_ingest.metrics.prometheus import PrometheusClient
 
@@ -213,7 +213,7 @@ def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
 
 
 def overlay_of(store: "JobStore", tell: Callable[[str], None] = say) -> "Overlay":
-    """Where the reader's tags and notes of a store's jobs are."""
+    """Return the reader's tags and notes of a store's jobs."""
     from logshipper_ingest.store.local_store import LocalStore
     from logshipper_observe.model.overlay import Overlay
 
@@ -225,8 +225,7 @@ def overlay_of(store: "JobStore", tell: Callable[[str], None] = say) -> "Overlay
 
 
 def open_folder(root: str) -> "LocalStore | None":
-    """A local store; None where there is none yet. Raises StoreError, also where nobody can see
-    whether there is one."""
+    """Open a local store; None without one. Raises StoreError, also if its folder is unreadable."""
     from logshipper.spool.captures import spool_root
     from logshipper_ingest.store.local_store import LocalStore
 
@@ -243,8 +242,7 @@ def open_folder(root: str) -> "LocalStore | None":
 
 
 def ingest(store: "JobStore", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
-    """Has the store ingest what is spooled, of one job or of all; returns what went wrong, a
-    sentence each."""
+    """Let the store ingest the spool of one job or of all; return the faults, a sentence each."""
     bar = Bar("Reading the spool", size)
     try:
         report = store.ingest(deadline_secs=secs, job_id=job_id, progress=bar)
@@ -259,13 +257,13 @@ def ingest(store: "JobStore", *, job_id: str | None = None, secs: float = LIST_S
 
 
 def begin_with(args: argparse.Namespace) -> str:
-    """The command that makes a first job in the store that was asked."""
+    """Return the command for a first job in this store."""
     option = f"--store {args.store} " if args.store else ""
     return f"logshipper run {option}-- COMMAND"
 
 
 def no_jobs_yet(args: argparse.Namespace, name: str) -> UnknownJob:
-    """The error for a job of a local store that isn't there yet."""
+    """Return the error for a job of a local store that does not exist yet."""
     words = (
         f"no job {name!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`"
     )
@@ -280,17 +278,16 @@ def open_job(
     *,
     part: Callable[["JobSummary", int], None] | None = None,
 ) -> Iterator[tuple["JobStore", str]]:
-    """The store and the id of the job that `args.job` names, with what is spooled of it ingested.
-    ask: calls what asks a server; part: gets the job NAME and i where NAME:i is named, which is no
-    job's name, and NAME is.
+    """Open the store, and find the job of `args.job`, with its spool ingested.
 
-    Says on stderr what couldn't be ingested, and for `last` where newer jobs may be. Raises
+    ask: wraps calls of a server; part: gets the job NAME and i for NAME:i, if only NAME is a job's
+    name. Prints on stderr ingestion faults and, for `last`, the place of newer jobs. Raises
     UnknownJob.
     """
     with open_store(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.job)
-        if not is_from_loki(args):  # Loki's list of jobs isn't needed for a known id
+        if not is_from_loki(args):  # a known id needs no list from Loki
             for problem in ingest_for(store, [args.job]):
                 say(problem)
             if args.job == "last":
@@ -305,10 +302,12 @@ def known_jobs(
     *,
     part: Callable[["JobSummary", int], None] | None = None,
 ) -> Iterator[tuple["JobStore", list[str], list[UnknownJob]]]:
-    """The store, the ids of the jobs that names, ranges and wildcards stand for, each once, and an
-    error for each that stands for none; what is spooled of them is ingested. part: as `open_job`
-    has it, of a single name. Says on stderr what couldn't be ingested. Raises UnknownJob where
-    there is no store."""
+    """Open the store, and find the jobs of names, ranges and wildcards, each once, with an error
+    for each unknown one.
+
+    Ingests their spool. part: as in `open_job`, for a single name. Prints ingestion faults on
+    stderr. Raises UnknownJob without a store.
+    """
     with open_store(args) as store:
         if store is None:
             raise no_jobs_yet(args, names[0])
@@ -329,8 +328,11 @@ def known_jobs(
 def chosen_jobs(
     args: argparse.Namespace,
 ) -> Iterator[tuple["JobStore | None", list[str], list[UnknownJob]]]:
-    """As `known_jobs`, for commands on `args.jobs`, or on all where none are named; the store is
-    None where there is none yet. Says on stderr which are unknown, too."""
+    """Find the jobs of `args.jobs`, or all without names, like `known_jobs`; the store is None if
+    there is none.
+
+    Prints unknown names on stderr.
+    """
     with open_store(args) as store:
         if store is None:
             errors = [no_jobs_yet(args, name) for name in args.jobs]
@@ -347,8 +349,7 @@ def chosen_jobs(
 
 
 def ingest_for(store: "JobStore", names: list[str]) -> list[str]:
-    """Ingests what these names may stand for: a known id's own spool; all of it for any other
-    name."""
+    """Ingest the spool of these names: a known id's own, or everything for other names."""
     from logshipper_ingest.store.local_store import LocalStore
 
     if isinstance(store, LocalStore) and all(store.summary(name) is not None for name in names):
@@ -361,8 +362,7 @@ def ingest_for(store: "JobStore", names: list[str]) -> list[str]:
 
 
 def resolve(store: "JobStore", name: str, args: argparse.Namespace) -> str:
-    """The id of the job that a name stands for. Raises UnknownJob, its words with what was perhaps
-    meant."""
+    """Return the id of the job with a name. Raises UnknownJob, with suggestions."""
     try:
         return store.resolve(name)
     except UnknownJob as error:
@@ -376,8 +376,10 @@ def resolve_one(
     args: argparse.Namespace,
     part: Callable[["JobSummary", int], None] | None = None,
 ) -> str:
-    """As `resolve`, for commands on one job: the error says so where the name stands for several.
-    part: see `open_job`."""
+    """Resolve like `resolve`, for commands on one job: the error mentions names of several jobs.
+
+    part: see `open_job`.
+    """
     try:
         return resolve(store, name, args)
     except UnknownJob as error:
@@ -393,13 +395,13 @@ def resolve_one(
 
 
 def unknown_words(error: UnknownJob, elsewhere: str = "") -> str:
-    """For a terminal, with what was perhaps meant, and where else jobs are."""
+    """Return the error for a terminal, with suggestions, and other places of jobs."""
     words = str(error)
     if error.suggestions and "did you mean" not in words.lower():
         words += f"; did you mean {' or '.join(error.suggestions[:3])}?"
     if elsewhere:
         words += f"{'' if words.endswith('?') else ';'} {elsewhere}"
-    return safe(words)  # names of jobs are anybody's words
+    return safe(words)  # names of jobs are untrusted
 
 
 def resolve_several(
@@ -410,7 +412,7 @@ def resolve_several(
 
 
 def check_attempt(attempts: set[int], attempt: int | None) -> None:
-    """Raises StoreError for an attempt that a job doesn't have."""
+    """Raise StoreError for an unknown attempt of a job."""
     if attempt is not None and attempt not in attempts:
         has = ", ".join(str(number) for number in sorted(attempts))
         raise StoreError("--attempt", f"the job has no attempt {attempt}; it has {has or 'none'}")

@@ -22,7 +22,7 @@ _MAX_DIGITS = 18
 
 
 class JobPicks(NamedTuple):
-    """jobs: in the order asked, each once; unknown: an error for each name that stands for none."""
+    """jobs: in the given order, each once; unknown: an error for each unknown name."""
 
     jobs: "list[JobSummary]"
     unknown: list[UnknownJob]
@@ -53,9 +53,11 @@ def pick(
 def resolve_each(
     names: Iterable[str], resolve: Callable[[str], str], jobs: "Callable[[], Sequence[JobSummary]]"
 ) -> tuple[list[str], list[UnknownJob]]:
-    """The ids of the jobs that selectors stand for, each once, in the order asked; and an error for
-    each that stands for none. resolve: a name's job; jobs: all of them, asked for where a name may
-    stand for several."""
+    """Return the ids of the selectors' jobs, each once, in the given order, and an error for each
+    unknown one.
+
+    resolve: returns a name's job; jobs: returns all of them, for names of several.
+    """
     ids: dict[str, None] = {}
     unknown = []
     for name in names:
@@ -77,7 +79,7 @@ def resolve_each(
 def jobs_of(
     name: str, jobs: "Sequence[JobSummary]", *, all_named: bool = False
 ) -> "list[JobSummary]":
-    """Those that one selector stands for, at least one. Raises UnknownJob, with suggestions."""
+    """Return the jobs of one selector, at least one. Raises UnknownJob, with suggestions."""
     exact = [job for job in jobs if name in (job.job_id, job.name)]
     if exact:
         return exact if all_named else [find_job(name, exact)]
@@ -101,8 +103,10 @@ def iterations_of(name: str, jobs: "Iterable[JobSummary]") -> "list[tuple[int, J
 
 
 def parent_of(name: str, jobs: "Iterable[JobSummary]") -> "tuple[JobSummary, int] | None":
-    """Of NAME:i the newest job NAME, which may have a task or an iteration i, and i. jobs: newest
-    first."""
+    """Return, for NAME:i, the newest job NAME, which may have a task or an iteration i, and i.
+
+    jobs: newest first.
+    """
     numbered = _numbered(name)
     if numbered is None:
         return None
@@ -112,8 +116,11 @@ def parent_of(name: str, jobs: "Iterable[JobSummary]") -> "tuple[JobSummary, int
 
 
 def no_single_job(error: UnknownJob, jobs: "Sequence[JobSummary]") -> UnknownJob:
-    """The error for a name that is no job's, in words that fit where it stands for several jobs or
-    for a part of one. jobs: newest first."""
+    """Return the error for a name that is no job's, with words for names of several jobs or of a
+    part.
+
+    jobs: newest first.
+    """
     name = error.name
     parent = parent_of(name, jobs)
     if parent is not None:
