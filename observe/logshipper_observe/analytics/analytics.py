@@ -1,9 +1,9 @@
-"""Throughput, utilization and nodes over time, of jobs' events and allocations: `(X, Y)` for a step
-plot. Pure.
+"""Throughput, utilization and nodes over time, from jobs' events and allocations: `(X, Y)` for a
+step plot. Pure.
 
-Events are `logshipper.StateEvent`s, or whatever has job_id, timestamp, from_state, to_state and
-data, as Balsam's have; states may have any of the names that filters take. A job that gives no sign
-of life counts as running. Times without a zone are UTC.
+Events are `logshipper.StateEvent`s, or objects with job_id, timestamp, from_state, to_state and
+data, as Balsam's. States may have all names that filters accept. Silent jobs count as running.
+Times without a zone are UTC.
 """
 
 import logging
@@ -21,11 +21,11 @@ from logshipper_observe.base.words import RUNNING_STATES, STATE_ALIASES, STATES,
 
 X = TypeVar("X")
 Y = TypeVar("Y")
-_SAME_STATES = (  # by Balsam, one after the other: each of these is one state here
+_SAME_STATES = (  # Balsam's successive states: each line is one state here
     frozenset(("RUN_DONE", "POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED")),
     frozenset(("RUN_ERROR", "FAILED")),
 )
-_MOST_NODES = 10**9  # that are a number of nodes
+_MOST_NODES = 10**9  # a number of nodes
 
 
 class AnyEvent(Protocol):
@@ -41,16 +41,16 @@ class AnyEvent(Protocol):
     def to_state(self) -> Any: ...
     @property
     def data(self) -> Mapping[str, Any]:
-        """`num_nodes`, where it began to run, and `node_packing_count`, the jobs that share a
-        node, 1 where it is absent."""
+        """`num_nodes` at the begin of running, and `node_packing_count`, the jobs per node, 1 if
+        absent."""
         ...
 
 
 class AnyAllocation(Protocol):
-    """Nodes that were somebody's from a time on, and until another one, or still."""
+    """Nodes allocated from a time on, until another one or still."""
 
     @property
-    def num_nodes(self) -> Any: ...  # Any: None where it isn't known
+    def num_nodes(self) -> Any: ...  # Any: None if unknown
     @property
     def start_time(self) -> datetime | None: ...
     @property
@@ -58,9 +58,11 @@ class AnyAllocation(Protocol):
 
 
 class Report(tuple[list[X], list[Y]]):
-    """`(X, Y)`, two lists of the same length: `plt.step(*report, where="post")`. notes: what was
-    left out of it, or taken for granted, a sentence each; they are logged as well, by the logger
-    `logshipper.analytics`."""
+    """`(X, Y)`, two lists of one length: `plt.step(*report, where="post")`.
+
+    notes: omissions and assumptions, a sentence each; the logger `logshipper.analytics` logs them
+    as well.
+    """
 
     notes: list[str]
 
@@ -75,7 +77,7 @@ class Report(tuple[list[X], list[Y]]):
 def throughput_report(
     events: Iterable[AnyEvent], to_state: str = "JOB_FINISHED"
 ) -> Report[datetime, int]:
-    """How many changes to a state there had been: X their times, sorted, Y 1, 2, 3 and so on."""
+    """Count changes to a state over time: X their times, sorted, Y 1, 2, 3 and so on."""
     times = sorted(in_utc(event.timestamp) for event in events if enters(event, to_state))
     return Report(times, list(range(1, len(times) + 1)))
 
@@ -83,11 +85,11 @@ def throughput_report(
 def utilization_report(
     events: Iterable[AnyEvent], node_weighting: bool = True
 ) -> Report[datetime, float]:
-    """The nodes that ran jobs, or without node_weighting the jobs that ran: X the times of starts
-    and ends, Y the sum from then on; at equal times ends come before starts.
+    """Count nodes with running jobs, or without node_weighting the running jobs: X the times of
+    starts and ends, Y the sum from then on.
 
-    A job counts as its nodes, divided by the jobs that share one; as 1 where that isn't known. An
-    end without a start is left out.
+    Ends precede starts at equal times. A job counts as its nodes, divided by the jobs per node; as
+    1 if unknown. An end without a start is omitted.
     """
     starts: dict[object, list[tuple[datetime, Mapping[str, Any]]]] = defaultdict(list)
     ends: dict[object, list[datetime]] = defaultdict(list)
@@ -118,9 +120,11 @@ def utilization_report(
 
 
 def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, int]:
-    """The nodes of allocations: X the times at which they began and ended, Y the sum from then on;
-    at equal times ends come before starts. One that has no end runs; one that has no start yet is
-    left out."""
+    """Count the nodes of allocations: X the times of their begins and ends, Y the sum from then on.
+
+    Ends precede starts at equal times. An allocation without an end runs; one without a start is
+    omitted.
+    """
     changes: list[tuple[datetime, Fraction]] = []
     orphan_count = unknown_count = 0
     for allocation in allocations:
@@ -143,9 +147,11 @@ def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, in
 
 
 def enters(event: AnyEvent, state: str) -> bool:
-    """Whether a job changed to the state. What other systems distinguish and is one state here
-    counts for that name only, where an event has it: as its state, or of an imported job in its
-    data, as `source_from` and `source_to`."""
+    """Return whether a job changed to the state.
+
+    Other systems distinguish states that are one here. Such a name matches only events with this
+    name: as their state, or, for imported jobs, as `source_from` and `source_to` in their data.
+    """
     target = state.strip().upper()
     before, after = _name(event.from_state), _name(event.to_state)
     source_before, source_after = (
@@ -183,16 +189,16 @@ def in_utc(time: datetime) -> datetime:
 
 
 def nodes_of(data: Mapping[str, Any]) -> Fraction | None:  # Any: JSON
-    """What a job weighs; None where its nodes aren't known. Balsam's own number, a float, is
-    divided already."""
+    """Return a job's weight; None if its nodes are unknown. Balsam's own number, a float, is
+    already divided."""
     nodes, packing = positive(data.get("num_nodes")), positive(data.get("node_packing_count"))
     is_share = "source_to" in data and isinstance(data.get("num_nodes"), float)
     return nodes if nodes is None or packing is None or is_share else nodes / packing
 
 
 def positive(value: object) -> Fraction | None:
-    """A number above 0, exact: sums of parts of nodes come out even. None for what is no number of
-    nodes."""
+    """Return an exact number above 0, so that sums of parts of nodes are exact; None for other
+    values."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
@@ -236,10 +242,10 @@ def _pair_ends(
 def _sum_changes(
     changes: list[tuple[datetime, Fraction]], notes: list[str], number: Callable[[float], Y]
 ) -> Report[datetime, Y]:
-    # in integers it is exact, and fast
+    # integers are exact and fast
     whole = math.lcm(*{nodes.denominator for _, nodes in changes})
     ordered = [(time, nodes.numerator * (whole // nodes.denominator)) for time, nodes in changes]
-    ordered.sort()  # what is given back is below 0, and so before what is taken
+    ordered.sort()  # returned nodes are negative, and so precede taken ones
     sums = accumulate(nodes for _, nodes in ordered)
     return Report([time for time, _ in ordered], [number(total / whole) for total in sums], notes)
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from logshipper_observe.api.job_api import Job
 
 NO_ALLOCATION = "no allocation of these jobs is known: the system that ran them told of none"
-_LAST = datetime.max.replace(tzinfo=UTC)  # what waits
+_LAST = datetime.max.replace(tzinfo=UTC)  # of waiting ones
 StoreOpener: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """An allocation: one run of a captured job on its nodes, or what was imported as one."""
+    """An allocation: a run of a captured job on its nodes, or an imported allocation."""
 
     objects: ClassVar["_Objects"]
 
@@ -34,7 +34,7 @@ class BatchJob:
     state: str
     num_nodes: int | None  # None: not known
     start_time: datetime | None  # UTC; None while it waits
-    end_time: datetime | None  # UTC; None while it runs, or where its end isn't known
+    end_time: datetime | None  # UTC; None while it runs, or if unknown
     name: str
     user: str
     project: str  # the account
@@ -48,16 +48,16 @@ class BatchJob:
 
     @staticmethod
     def over(store: Store) -> "AllocationQuery":
-        """Of an open store."""
+        """Return the allocations of an open store."""
         return AllocationQuery(lambda: nullcontext(store), AllocationFilter())
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationFilter:
-    """Which allocations. Empty collections are for any."""
+    """A selection of allocations. Empty collections select all."""
 
     ids: Sequence[str] = ()
-    job_ids: Sequence[str] = ()  # of these jobs, which are allocations, or ran in them
+    job_ids: Sequence[str] = ()  # jobs that are allocations, or ran in them
     tags: Mapping[str, str] = field(default_factory=dict)
     states: Sequence[str] = ()
     project: str = ""
@@ -74,8 +74,7 @@ class AllocationFilter:
 
 
 class AllocationQuery(LazyAnswers[BatchJob]):
-    """Allocations of a store, the one that began last first; read each time that they are gone
-    through."""
+    """Allocations of a store, the newest begin first; read again in each pass."""
 
     _TITLES = ("id", "state", "nodes", "started (UTC)", "ended (UTC)", "user", "queue", "name")
 
@@ -94,9 +93,12 @@ class AllocationQuery(LazyAnswers[BatchJob]):
         project: str | None = None,
         queue: str | None = None,
     ) -> "AllocationQuery":
-        """Only allocations that all of this fits. id, scheduler_id: one or several; job_id: those
-        of these jobs, or that they ran in; filter_tags: all must match, "" for any value; state:
-        one or several, `running` and `finished` among them; project, queue: account, partition."""
+        """Return the allocations that meet all conditions.
+
+        id, scheduler_id: one or several; job_id: those that these jobs are, or ran in; filter_tags:
+        all must match, "" for any value; state: one or several, such as `running` and `finished`;
+        project, queue: account, partition.
+        """
         criteria = self._criteria
         states = [name for text in _several(state) for name in _states(text)]
         return AllocationQuery(

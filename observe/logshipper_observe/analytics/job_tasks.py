@@ -1,5 +1,4 @@
-"""Tasks of a store's jobs, for `task_analytics`: what was captured of them, and what their
-scheduler reported."""
+"""Tasks of a store's jobs, for `task_analytics`: from captures, and from their schedulers' reports."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from logshipper_observe.api.job_api import Job
 
 _WAITING = (QUEUED, REQUEUED)
-_SCHEDULED = "SCHEDULED"  # QCG-PilotJob's, for what was given its cores
+_SCHEDULED = "SCHEDULED"  # QCG-PilotJob's state of tasks with their cores
 
 
 class _Change(NamedTuple):
@@ -31,10 +30,13 @@ class _Change(NamedTuple):
 
 
 def tasks_of(reader: "History") -> Iterator[Task]:
-    """A task for each attempt of a captured job: on the nodes where it was captured, from the first
-    capture's start to the last one's end; when it was launched and over, as its scheduler reported,
-    to the second. A task for each run of an imported job, called as it, or of each of its children,
-    as its own system reports them."""
+    """Yield a task for each attempt of a captured job, or for each run of an imported job or of its
+    children.
+
+    A captured attempt has the nodes of its captures, from the first start to the last end; its
+    scheduler reports launch and end, to the second. Imported tasks have their jobs' names, and
+    their system's reports.
+    """
     if reader.summary.origin:
         yield from _imported_tasks(reader)
     else:
@@ -42,8 +44,10 @@ def tasks_of(reader: "History") -> Iterator[Task]:
 
 
 def tasks_until(reader: "History", until: float) -> Iterator[Task]:
-    """The same, but what runs is over at that time, in seconds since 1970. Of a captured job only
-    its last attempt may run."""
+    """Yield the same tasks, but running ones end at `until`, in seconds since 1970.
+
+    Only the last attempt of a captured job may run.
+    """
     tasks = list(tasks_of(reader))
     if reader.summary.state not in RUNNING_STATES:
         yield from tasks
@@ -64,7 +68,7 @@ def tasks_of_jobs(store: Store, **which: Any) -> Iterator[Task]:  # Any: as Stor
 
 
 def events_of_children(job: "Job") -> Iterator[StateEvent]:
-    """Changes of states of a job's children, each as of a job of its own: their parent doesn't
+    """Yield changes of state of a job's children, each as a separate job; their parent does not
     run."""
     summary = job.summary
     with job._reader() as reader:
@@ -130,8 +134,8 @@ def _imported_tasks(reader: "History") -> Iterator[Task]:
 
 
 def _runs(name: str, changes: Iterable[_Change], details: "Json", host: str) -> Iterator[Task]:
-    """A task from each entry to RUNNING to the exit, or until now; one that never ran where there
-    is none."""
+    """Yield a task from each change to RUNNING to the next end, or until now; without any, a task
+    that never ran."""
     cores: Mapping[str, Sequence[str]] = parse_allocation(str(details.get("allocation") or ""))
     cores = cores or ({host: ()} if host else {})
     secs = details.get("run_secs")

@@ -1,9 +1,9 @@
-"""What tasks cost and how well they filled nodes and cores: launch overheads, run times, gantt,
-gaps, busy shares, efficiency. Pure; times are seconds since 1970, or from wherever all of them
-count.
+"""Cost of tasks, and use of nodes and cores: launch overheads, run times, gantt, gaps, busy shares,
+efficiency.
 
-The terms are QCG-PilotJob's, whose reports have all of this of a task. What a task lacks (it was
-cancelled before it ran, or left out) leaves it out of what needs that, and nothing else.
+Pure; times are seconds since 1970, or since any common origin. The terms are QCG-PilotJob's, whose
+reports have all of these values. A task without a value (cancelled before it ran, or omitted) is
+missing only from results that need it.
 """
 
 import math
@@ -18,27 +18,27 @@ from typing import NamedTuple, TypeAlias
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.analytics.analytics import Report
 
-Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are known
+Core: TypeAlias = tuple[str, str]  # node and core; core "" if only nodes are known
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run of a task; None for what isn't known."""
+    """One run of a task; None for unknown values."""
 
     name: str
     start: float | None = None  # of its program
     end: float | None = None  # of its program
-    # by node; empty for a node whose cores aren't known
+    # by node; empty for a node with unknown cores
     cores: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    scheduled: float | None = None  # when it was given its cores
+    scheduled: float | None = None  # the time when it got its cores
     launched: float | None = None  # when its launcher took it for running
     finished: float | None = None  # when its launcher took it for over
-    run_secs: float | None = None  # of its program, where its launcher reports that by itself
+    run_secs: float | None = None  # of its program, if its launcher reports it
     queued: float | None = None  # when it began to wait
 
     @property
     def run_time(self) -> float | None:
-        """None where it isn't over, or by its clock ended before it began."""
+        """None for a running task, or if its clock went back."""
         secs = self.run_secs
         if secs is None and self.start is not None and self.end is not None:
             secs = self.end - self.start
@@ -46,7 +46,7 @@ class Task:
 
     @property
     def wait(self) -> float | None:
-        """Until it was given its cores, or was taken for running."""
+        """Time until the task got its cores, or was reported as running."""
         until = self.launched if self.scheduled is None else self.scheduled
         secs = None if until is None or self.queued is None else until - self.queued
         return secs if secs is not None and 0 <= secs < math.inf else None
@@ -66,38 +66,38 @@ class Task:
 
 
 class Statistics(NamedTuple):
-    """Of some numbers."""
+    """Statistics of some numbers."""
 
     number: int
     min: float
     max: float
     mean: float
     median: float
-    stdev: float | None  # of a sample; None of a single number
+    stdev: float | None  # of a sample; None for a single number
     pstdev: float  # of a population
 
 
 class Overheads(NamedTuple):
-    """What launching cost, in seconds, each None where it is known of no task."""
+    """Costs of launching, in seconds; None if no task has them."""
 
-    tasks: int  # those whose start and finish are known
-    launch: Statistics | None  # from being given cores to being taken for running
-    start: Statistics | None  # from being taken for running to the program's start
-    finish: Statistics | None  # from the program's end to being taken for over
+    tasks: int  # those with known start and finish
+    launch: Statistics | None  # from the allocation of cores to the report as running
+    start: Statistics | None  # from the report as running to the program's start
+    finish: Statistics | None  # from the program's end to the report of the end
     share: float | None  # start and finish of a task in relation to its run time
 
 
 class Span(NamedTuple):
-    """From when until when a core had a task, or none."""
+    """The time in which a core had a task, or none."""
 
     place: Core
     start: float
     end: float
-    task: str = ""  # "" where it had none
+    task: str = ""  # "" for idle times
 
 
 def statistics_of(numbers: Iterable[float]) -> Statistics | None:
-    """Of those that are finite; None where there are none."""
+    """Return the statistics of the finite numbers; None without any."""
     finite = list(filter(math.isfinite, numbers))
     if not finite:
         return None
@@ -119,8 +119,7 @@ def run_times(tasks: Iterable[Task]) -> Report[str, float]:
 
 
 def queue_waits(tasks: Iterable[Task]) -> Report[str, float]:
-    """X the tasks' names, Y the seconds that each waited in its scheduler's queue, where that is
-    known."""
+    """Return the wait of each task in its scheduler's queue: X the names, Y the known seconds."""
     waits = [(task.name, secs) for task in tasks if (secs := task.wait) is not None]
     return Report([name for name, _ in waits], [secs for _, secs in waits])
 
@@ -165,7 +164,7 @@ def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
 
 
 def gantt(tasks: Iterable[Task]) -> list[Span]:
-    """Which task each core had: in order of nodes, cores and time."""
+    """Return the task of each core, in order of nodes, cores and time."""
     return [
         Span(place, start, end, name)
         for place, spans in _by_core(tasks).items()
@@ -174,7 +173,7 @@ def gantt(tasks: Iterable[Task]) -> list[Span]:
 
 
 def gaps(tasks: Iterable[Task]) -> list[Span]:
-    """When cores that had a task had none: between the first start and the last end of all."""
+    """Return the idle times of used cores, between the first start and the last end of all."""
     cores = _by_core(tasks)
     begin, end = _bounds(cores)
     idle_spans = []
@@ -189,8 +188,8 @@ def gaps(tasks: Iterable[Task]) -> list[Span]:
 
 
 def gantt_report(spans: Iterable[Span]) -> Report[tuple[float, float], str]:
-    """Of `gantt` or `gaps`: X start and end, Y the core: `for x, y in zip(*report): plt.plot(x, (y,
-    y))`."""
+    """Convert `gantt` or `gaps`: X start and end, Y the core: `for x, y in zip(*report):
+    plt.plot(x, (y, y))`."""
     bars = list(spans)
     return Report(
         [(span.start, span.end) for span in bars], [core_name(span.place) for span in bars]
@@ -200,8 +199,11 @@ def gantt_report(spans: Iterable[Span]) -> Report[tuple[float, float], str]:
 def busy_share(
     tasks: Iterable[Task], begin: float | None = None, end: float | None = None
 ) -> Report[str, float]:
-    """X the cores, Y the part of the time in which each had a task: from the first start, or begin,
-    to the last end, or end. Of nothing at all the share is 0."""
+    """Return the part of the time in which each core had a task: X the cores, Y the part.
+
+    The time lasts from the first start, or begin, to the last end, or end; without any time the
+    share is 0.
+    """
     cores = _by_core(tasks)
     first, last = _bounds(cores)
     first, last = first if begin is None else begin, last if end is None else end
@@ -216,16 +218,18 @@ def busy_share(
 
 
 def efficiency(tasks: Iterable[Task]) -> Report[str, float]:
-    """As `busy_share`, without waits that the schedule caused: a core that waits for others which
-    the next task needs, too, isn't idle before the last of these is free; nor is it after its last
-    task."""
+    """Return `busy_share` without waits that the schedule caused.
+
+    A core that waits for the other cores of its next task is idle only after the last of these is
+    free. A core is not idle after its last task.
+    """
     ran = [task for task in tasks if _is_whole(task)]
     cores = _by_core(ran)
     begin, end = _bounds(cores)
     starts = {place: [start for start, _, _ in spans] for place, spans in cores.items()}
 
     def free_at(task: Task) -> float:
-        """When the last of its cores became free."""
+        """Return the time when the last of its cores became free."""
         assert task.start is not None  # noqa: S101  of whole tasks only
         ends = []
         for place in task.places:
@@ -246,13 +250,12 @@ def efficiency(tasks: Iterable[Task]) -> Report[str, float]:
 
 
 def by_node(tasks: Iterable[Task]) -> list[Task]:
-    """The tasks as if only their nodes were known: for any of the above by node."""
+    """Return the tasks with their nodes only, for all functions by node."""
     return [replace(task, cores=dict.fromkeys(task.cores, ())) for task in tasks]
 
 
 def clipped(tasks: Iterable[Task], after: float | None, before: float | None) -> Iterator[Task]:
-    """Tasks that ran between two times, and of each what is between them; those of which no time is
-    known stay."""
+    """Yield tasks between two times, cut to these; tasks without times stay."""
     for task in tasks:
         if not _ran(task) or task.start is None or task.end is None:
             yield task
@@ -268,13 +271,13 @@ def core_name(place: Core) -> str:
 
 
 def left_out_note(tasks: Sequence[Task]) -> list[str]:
-    """How many of the tasks no node or time is known of, a sentence."""
+    """Report the number of tasks without nodes or times, in a sentence."""
     number = sum(not _is_whole(task) for task in tasks)
     return [f"{plural(number, 'run')} left out: it isn't known where or when"] if number else []
 
 
 def _ran(task: Task) -> bool:
-    """Whether it is known from when until when: a clock may have gone back, a number be none."""
+    """Return whether start and end are known numbers in order: a clock may have gone back."""
     return task.start is not None and task.end is not None and 0 <= task.end - task.start < math.inf
 
 
@@ -294,7 +297,7 @@ def _by_core(tasks: Iterable[Task]) -> dict[Core, list[tuple[float, float, str]]
 
 
 def _order(place: Core) -> tuple[str, int, str]:
-    """Of cores such as `7` and `7&8` (hardware threads) by the first number."""
+    """Sort cores such as `7` and `7&8` (hardware threads) by the first number."""
     number = place[1].partition("&")[0]
     return place[0], int(number) if number.isdecimal() else -1, place[1]
 

@@ -1,1 +1,1 @@
-"""The reading commands. Each is imported when it is called."""
+"""The reading commands, imported at their call."""

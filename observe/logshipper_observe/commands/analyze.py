@@ -176,7 +176,7 @@ def _show(args: argparse.Namespace, answer: Analysis, unknown: Sequence[UnknownJ
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises UsageError for options that say nothing of the report."""
+    """Raise UsageError for options that do not concern the report."""
     for form, path in (("png", args.png), ("svg", args.svg), ("csv", args.csv)):
         if path:
             check_ending(f"--{form}", path, form)
@@ -231,7 +231,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
 def _answer(
     args: argparse.Namespace, store: "JobStore | None", ids: list[str], between: Between
 ) -> Analysis:
-    """store: None where there is none yet: of no jobs at all."""
+    """Answer for the jobs. store: None without any, for no jobs at all."""
     tags = dict(text.partition("=")[::2] for text in args.tag or ())
     read = None if store is None else Store(store, overlay_of(store))
     jobs = (
@@ -255,7 +255,7 @@ def _answer(
 
 
 def _events(query: EventQuery, jobs: Sequence[Job]) -> Iterator[StateEvent]:
-    """Of jobs, and of such as have children of these instead."""
+    """Yield events of jobs, or of their children instead."""
     parents = {(job.summary.cluster, job.job_id): job for job in jobs if job.summary.children}
     bar, jobs_read = Bar("Reading jobs", count), set()
     try:
@@ -326,9 +326,12 @@ def _utilization(
 def _within(
     xs: list[datetime], ys: Sequence[float], between: Between
 ) -> tuple[list[datetime], list[float]]:
-    """What is between two times, and at both ends what was so then, as far as anything is known
-    before and after; up to now where something goes on. Without what is below 0: a run that ended
-    at the very time at which it began is so, as ends come first."""
+    """Return the curve between two times, with its values at both ends if known, up to now if it
+    continues.
+
+    Drops negative values: a run that ended at the time of its start gives one, because ends come
+    first.
+    """
     after, before = between
     now = datetime.now(UTC)
     end = min(before or now, now)

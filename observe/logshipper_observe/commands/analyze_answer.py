@@ -34,16 +34,16 @@ class Analysis:
 
     title: str
     unit: str  # of Y
-    # by name X and Y of each curve, or points where scattered
+    # by name X and Y of each curve, or points if scattered
     steps: Mapping[str, tuple[list[datetime], Sequence[float]]]
     notes: list[str]  # a sentence each
     scattered: bool = False
     columns: Sequence[Column] = ()  # of the table
     table: list[list[Cell]] = field(default_factory=list)  # rows of names and cells
-    titles: Sequence[str] = ()  # of CSV, with rows; else it has the points
+    titles: Sequence[str] = ()  # of CSV, with rows; without them it has the points
     rows: list[list[str]] = field(default_factory=list)
-    document: Document = field(default_factory=dict)  # what JSON has besides the rest
-    chart: GanttChart | None = None  # in the place of curves
+    document: Document = field(default_factory=dict)  # more fields of the JSON
+    chart: GanttChart | None = None  # replaces curves
 
 
 def mean_words(xs: Sequence[datetime], ys: Sequence[float]) -> str:
@@ -74,7 +74,7 @@ def print_answer(answer: Analysis) -> None:
 
 
 def _graphs(answer: Analysis) -> list[Graph]:
-    """One graph with all curves, as steps; none where there is nothing to show."""
+    """Return one graph with all curves, as steps; none without data."""
     curves = {name: curve for name, curve in answer.steps.items() if curve[0]}
     if not curves:
         return []

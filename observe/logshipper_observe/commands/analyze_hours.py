@@ -40,7 +40,7 @@ def hours_utilization(
 def hours_throughput(
     ask: "Metrics", cluster: str | None, since_secs: float, between: Between, now: datetime
 ) -> Analysis:
-    """How many had ended at the end of each hour in which some did."""
+    """Count ended jobs at the end of each hour with any."""
     sums = _hours(ask(_query(JOBS, cluster, since_secs)), between, now)
     ended = {hour: round(sums[hour]) for hour in sorted(sums) if sums[hour] >= 1}
     counts = list(accumulate(ended.values()))
@@ -73,7 +73,7 @@ def _hours(
                 tzinfo=UTC
             )
         except ValueError:
-            continue  # somebody else's series
+            continue  # another program's series
         if hour + HOUR <= (now if before is None else min(before, now)) and (
             after is None or hour >= after
         ):

@@ -36,7 +36,7 @@ CORE, NODE = "core", "node"  # of --by
 
 
 def which_jobs(jobs: Iterable[Job]) -> str:
-    """Whose numbers they are: no others are known."""
+    """Name the jobs of the numbers: no others are known."""
     imported = {bool(job.summary.origin) for job in jobs}
     return (
         "captured and imported jobs"
@@ -132,7 +132,8 @@ def _cells(statistics: Statistics) -> list[Cell]:
 def _tasks(
     store: "JobStore | None", jobs: Sequence[Job], until: float | None = None
 ) -> Iterator[Task]:
-    """until: the end of what runs, None for none. store: None where there are no jobs."""
+    """Yield the jobs' tasks. until: the end of running ones, None for none; store: None without
+    jobs."""
     if store is None:
         return
     bar = Bar("Reading jobs", count)

@@ -1,5 +1,5 @@
-"""`logshipper annotate JOB TEXT`: a note of the reader's own, and a star; without any, what there
-is."""
+"""`logshipper annotate JOB TEXT`: sets a note of the reader's own, and a star; without either,
+prints them."""
 
 import argparse
 

@@ -1,12 +1,14 @@
-"""What the shell completes: jobs and keys of the local store. Bounded, and silent whatever goes
-wrong; with `--from loki` nothing, as no network holds up the command line."""
+"""Shell completion: jobs and keys of the local store, bounded, and silent after any fault.
+
+With `--from loki` it offers nothing, so that no network delays the command line.
+"""
 
 import argparse
 
 from logshipper_observe.query.opening import is_from_loki
 
 _JOBS = 200
-_KEYS_OF = 20  # jobs whose keys are columns that are offered
+_KEYS_OF = 20  # jobs whose keys are offered as columns
 _INGEST_SECS = 0.3
 _FACETS = ("auto", "job.host", "job.mode", "job.name", "job.nodes", "job.tasks", "job.user")
 
@@ -20,7 +22,7 @@ def jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> dict[str,
 
 
 def jobs_in_loki(**_: object) -> list[str]:
-    """Where jobs are in Loki only: what can be offered without asking it."""
+    """Offer nothing if only Loki has the jobs."""
     return ["last"]
 
 
@@ -38,7 +40,7 @@ def facets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
 
 
 def columns(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """What jobs are sorted by, but for tags: properties, and keys of the newest jobs; after a
+    """Offer columns for sorting, except tags: properties, and keys of the newest jobs; after a
     comma, the next one."""
     from logshipper_observe.model.properties import PROPERTIES
 

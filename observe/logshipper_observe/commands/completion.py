@@ -1,5 +1,4 @@
-"""`logshipper completion SHELL`: prints what makes the shell complete commands, options, jobs and
-keys."""
+"""`logshipper completion SHELL`: prints a script that completes commands, options, jobs and keys."""
 
 import argparse
 import sys
@@ -90,7 +89,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def completion_script(programs: Sequence[str], shell: str) -> str:
-    """What makes one of SHELLS complete these of PROGRAMS."""
+    """Return the script for one of SHELLS, for these of PROGRAMS."""
     from argcomplete.shell_integration import shellcode
 
     runs = PROGRAMS[0] in programs

@@ -1,4 +1,4 @@
-"""`logshipper events`: changes of jobs' states and what else happened to them, newest first."""
+"""`logshipper events`: changes of jobs' states and other events, newest first."""
 
 import argparse
 import json
@@ -199,8 +199,7 @@ def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery
 
 
 def parse_data(texts: "list[str] | tuple[str, ...]") -> dict[str, Any]:  # Any: JSON
-    """Of `KEY=VALUE` and JSON objects, all of them together. A value that isn't JSON is a text.
-    Raises UsageError."""
+    """Parse `KEY=VALUE` and JSON objects to one object; other values are texts. Raises UsageError."""
     data: dict[str, Any] = {}
     for text in texts:
         if text.lstrip().startswith("{"):
@@ -217,7 +216,7 @@ def parse_data(texts: "list[str] | tuple[str, ...]") -> dict[str, Any]:  # Any: 
     return data
 
 
-def _json(text: str) -> Any:  # Any: JSON; None where it isn't any
+def _json(text: str) -> Any:  # Any: JSON; None for other texts
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -236,7 +235,7 @@ def _follow(
 ) -> None:
     """First the last ones, then each one when it comes, until the jobs have ended, or Ctrl-C."""
     after, before = _moment(args.after, "--after"), _moment(args.before, "--before")
-    events_by_id: dict[str, StateEvent] = {}  # that aren't printed (again)
+    events_by_id: dict[str, StateEvent] = {}  # not printed (again)
     newest_first = iter(query.order_by("-timestamp"))
     last = list(islice(newest_first, None if args.all else args.limit))
     horizon = _horizon(last)
@@ -268,7 +267,7 @@ def _follow(
 
 
 def _horizon(events: list[StateEvent]) -> datetime:
-    """Up to when events are known: a clock that is ahead hides nothing that comes."""
+    """Return the time up to which events are known: a fast clock hides no later events."""
     now = datetime.now(UTC)
     return min(max((event.timestamp for event in events), default=now), now)
 
@@ -318,13 +317,13 @@ def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Doc
 def _row(out: Output, event: StateEvent) -> list[Cell]:
     at = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
     after: Cell = Styled(event.to_state, STATE_STYLES.get(event.to_state, ""))
-    kind = event.kind.replace("_", " ")  # a capture's own word may be of any length
+    kind = event.kind.replace("_", " ")  # untrusted, of any length
     kind_text = kind if len(kind) <= KIND_CHARS else f"{kind[: KIND_CHARS - 1]}…"
     return [at, event.job_id, kind_text, event.from_state, after, _description(event)]
 
 
 def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:
-    """States stand in the sentence: it needs the room."""
+    """Return the row without its states, which the sentence repeats: it needs the room."""
     if not event.to_state:
         return [*row[:3], _description(event)]
     change = f"{event.from_state} -> {event.to_state}" if event.from_state else event.to_state
@@ -333,7 +332,7 @@ def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:
 
 
 def _description(event: StateEvent) -> str:
-    """The job's name, and what there is to say."""
+    """Return the job's name and a sentence."""
     words = words_of_event(event)
     return f"{event.name}: {words}" if words else event.name
 

@@ -49,7 +49,7 @@ _EXIT_FAILED = 1
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A file that is to be written. kind: METADATA or LOGS; job_ids: whose rows it holds."""
+    """A file to write. kind: METADATA or LOGS; job_ids: of its rows."""
 
     path: str
     kind: str
@@ -125,8 +125,8 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _format(args: argparse.Namespace) -> str:
-    """What --format says, else what the file's name ends in, else CSV. Raises UsageError for
-    another ending."""
+    """Return the format by --format, or the file's ending, or CSV. Raises UsageError for an unknown
+    ending."""
     if args.format is not None:
         return str(args.format)
     ending = ending_of(args.output)

@@ -88,7 +88,7 @@ def call(args: argparse.Namespace) -> int:
     bar = Bar("Importing", size)
     source = _source(args, faults)
     with closing(LocalStore(store_folder(args), create=True)) as store:
-        for problem in ingest(store):  # so that no id is taken that a captured job has
+        for problem in ingest(store):  # first, so that no import takes a captured job's id
             say(safe(problem))
         marks = _Marking(overlay_of(store), faults)
         taking = Taking(store, source, faults, again=args.removed, mark=marks.mark, progress=bar)
@@ -131,12 +131,12 @@ def _zone(name: str | None) -> tzinfo | None:
 
 def _follow(taking: Taking, source: ImportSource) -> None:
     while True:
-        is_over = source.is_over()  # looked at first: what was written before is read after
+        is_over = source.is_over()  # checked first: earlier text is read afterwards
         start = time.monotonic()
         taking.run(last=is_over)
         if is_over:
             return
-        # at most half of a CPU: a long console is read again
+        # at most half of a CPU: each pass reads a long console again
         time.sleep(max(POLL_SECS, time.monotonic() - start))
 
 
@@ -161,8 +161,7 @@ def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
 
 
 class _Marking:
-    """Brings tags and notes of imported jobs to the reader's own. What can't be a tag is
-    reported."""
+    """Brings tags and notes of imported jobs to the reader's own, and reports invalid tags."""
 
     def __init__(self, overlay: Overlay, faults: Faults) -> None:
         self._overlay = overlay

@@ -98,8 +98,8 @@ def call(args: argparse.Namespace) -> int:
 
 
 def look_up(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInfo]":
-    """Of `args.jobs`; children: as in `infos`. Reports on stderr which are unknown. Raises UnknownJob
-    where there is no store."""
+    """Look up `args.jobs`; children: as in `infos`. Reports unknown ones on stderr. Raises
+    UnknownJob without a store."""
     from logshipper_observe.query.info_lookup import infos
 
     with open_store(args) as store:
@@ -125,7 +125,7 @@ def look_up(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInf
 def print_document(
     schema: str, args: argparse.Namespace, jobs: list[Document], job_infos: "Found[JobInfo]"
 ) -> None:
-    """jobs: what is printed of those that are known."""
+    """Print a document. jobs: the known jobs."""
     unknown = [{"name": error.name, "reason": str(error)} for error in job_infos.unknown]
     print_json({"schema": schema, "store": store_place(args), "jobs": jobs, "unknown": unknown})
 
@@ -166,7 +166,7 @@ def _utc(moment: "datetime") -> str:
 
 
 def _best(info: "JobInfo", args: argparse.Namespace) -> Document:
-    """The best value of the primary metric, where one is asked for: null for who hasn't got it."""
+    """Return the best value of the requested metric: null for a job without it."""
     return {} if args.primary is None else {"best": info.best(args.primary, maximize=args.maximize)}
 
 
@@ -226,7 +226,7 @@ def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, li
     if args.primary is not None:
         best = info.best(args.primary, maximize=args.maximize)
         yield "Best", ["not known" if best is None else f"{args.primary} {number(best)}"]
-    # what iterations have in common is a name: each one's history is its own
+    # iterations share a name only: each has its own history
     for at, (moment, state) in enumerate(info.history if info.job_id else ()):
         yield "" if at else "History", [f"{local(int(moment.timestamp() * NS))}  {state}"]
 

@@ -1,4 +1,4 @@
-"""Which lines of a job's log are printed: those that there are, or each when it comes."""
+"""Selects the lines of a job's log to print: the present ones, or each as it comes."""
 
 import argparse
 import re
@@ -32,7 +32,7 @@ STREAMS = {
     "stderr": (Stream.STDERR,),
     "both": (Stream.STDOUT, Stream.STDERR),
 }
-PATIENCE_SECS = 600.0  # how long a follower waits for a server that doesn't answer
+PATIENCE_SECS = 600.0  # a follower's wait for a server that does not answer
 _RETRY_SECS = 5.0
 _KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 
@@ -45,7 +45,7 @@ def pattern_of(text: str | None) -> "re.Pattern[str] | None":
 
 
 class LineSelection:
-    """Which lines are asked for, whose are shown, and how far they have been printed."""
+    """The selected lines, nodes, and progress."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.streams = STREAMS[args.stream]
@@ -56,7 +56,7 @@ class LineSelection:
         self.view = NodeView(self.nodes)
         self.summary: JobSummary | None = None
         self._tasks: frozenset[int] = frozenset(args.task or ())
-        self._captures: set[int] = set()  # those of the tasks that are asked for
+        self._captures: set[int] = set()  # of the selected tasks
         self._begun_at = LogPlace.parse(str(self.place)) if args.after else None
         self._tail: int | None = args.tail
         self._after: Position | None = None
@@ -67,8 +67,8 @@ class LineSelection:
         self._tasks = frozenset({task})
 
     def check(self, reader: "Reader") -> None:
-        """Raises StoreError where the job has no such attempt or task; a job that is followed may
-        get one yet."""
+        """Raise StoreError for an unknown attempt or task of a job; a followed job may still get
+        one."""
         check_attempt({capture.attempt for capture in reader.captures}, self.attempt)
         tasks = {capture.task for capture in reader.captures}
         unknown_tasks = sorted(self._tasks - tasks)
@@ -89,7 +89,7 @@ class LineSelection:
             try:
                 lines = iter(deque(lines, maxlen=self._tail))
             except QueryError:
-                self._after = None  # nothing of it is printed yet
+                self._after = None  # nothing printed yet
                 raise
             self._tail = None
         for line in lines:
@@ -103,8 +103,8 @@ class LineSelection:
             self.place.note(line)
 
     def _read(self, reader: "Reader") -> Iterator["LogLine"]:
-        # where nothing is left out the store itself finds the tail; at least one line tells where
-        # to go on from
+        # without omissions the store itself finds the tail; at least one line gives the place to
+        # continue
         filtered = self.pattern is not None or self._tasks or self._begun_at is not None
         tail = None if self._tail is None or filtered else max(self._tail, 1)
         since_ns = 0 if self._begun_at is None else self._begun_at.begin_ns
@@ -130,7 +130,7 @@ class LineSelection:
 
 
 class Follower:
-    """Prints what comes, until the job has ended, or whoever follows it leaves."""
+    """Prints new lines until the job ends, or its follower leaves."""
 
     def __init__(
         self,
@@ -151,12 +151,12 @@ class Follower:
         self._keys = keys
         self._problems: set[str] = set()  # that were reported
         self._unresponsive = False
-        self._state = ""  # that was told last
+        self._state = ""  # last reported
         self._announces_changes = announce
 
     def follow(self, secs: float | None) -> "tuple[JobSummary, bool]":
-        """How the job is at the end, and whether it has ended. secs: for how long, None: until it
-        ends."""
+        """Follow the job; return its last summary, and whether it has ended. secs: time limit, None
+        for no limit."""
         until = None if secs is None else time.monotonic() + secs
         if self._lines.summary is not None:
             self._say_what_is_followed(self._lines.summary)
@@ -170,7 +170,7 @@ class Follower:
                     self._say(problem)
             summary, is_over, status = self._outage.through(self._look)
             if is_over:
-                self._write(self._lines.view.show_all())  # nothing of its log is held back
+                self._write(self._lines.view.show_all())  # its log stays complete
                 self._writer.clear()
                 if self._announces_changes:
                     say_ended(summary)
@@ -209,7 +209,7 @@ class Follower:
                 self._say(change)
 
     def _is_left(self) -> bool:
-        """Does what keys say; whether one of them says to leave."""
+        """Act on pressed keys; return whether one of them leaves."""
         for key in self._keys.pressed():
             if key == LEAVE:
                 self._writer.clear()
@@ -227,7 +227,7 @@ class Follower:
         self._writer.flush()
 
     def _say_what_is_followed(self, job: "JobSummary") -> None:
-        """The job, its state, what of it, and the keys."""
+        """Print the job, its state, the selection, and the keys."""
         if not self._announces_changes:
             return
         streams = " and ".join(stream.name.lower() for stream in self._lines.streams)
@@ -246,13 +246,12 @@ class Follower:
 
 
 def _told_state(job: "JobSummary") -> str:
-    """Silence has words of its own."""
+    """Return the state in words; silence has its own."""
     return "RUNNING" if job.state == "UNRESPONSIVE" else job.state
 
 
 class Outage:
-    """A server that doesn't answer for a while: whoever follows (patient) reports it once,
-    and waits for it."""
+    """A server that does not answer for a while: a patient follower reports it once, and waits."""
 
     def __init__(self, writer: "Writer", poll: "select.poll", *, patient: bool) -> None:
         self.poll = poll
@@ -261,7 +260,7 @@ class Outage:
         self._began: float | None = None
 
     def through(self, ask: Callable[[], Answer]) -> Answer:
-        """What ask returns; called again while the server doesn't answer."""
+        """Return the result of ask; repeats the call while the server does not answer."""
         while True:
             try:
                 answer = ask()
@@ -295,11 +294,11 @@ class Outage:
 def _pause(poll: "select.poll", secs: float) -> None:
     """Waits; a key that is pressed ends it."""
     if any(not event & select.POLLIN for _, event in poll.poll(secs * 1000)):
-        raise BrokenPipeError  # nobody reads any more: not only noticed when the job prints next
+        raise BrokenPipeError  # the reader has gone: found before the job prints next
 
 
 def stdout_poll() -> "select.poll":
-    """Reports only that the other end of stdout is gone."""
+    """Return a poll that reports only the loss of stdout's reader."""
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)

@@ -1,4 +1,4 @@
-"""`logshipper logs JOB`: what a job printed, as its terminal showed it; live while it runs."""
+"""`logshipper logs JOB`: a job's output as on its terminal; live while it runs."""
 
 import argparse
 import shlex
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def place(text: str) -> LogPlace:
-    """Where a log that was followed goes on."""
+    """Parse the place where a followed log continues."""
     try:
         return LogPlace.parse(text)
     except ValueError:
@@ -115,8 +115,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace, *, announce: bool | None = None) -> int:
-    """announce: whether what becomes of the job and its nodes is reported on stderr; None: of a job
-    that runs, where that is a terminal."""
+    """Run the command. announce: whether to report changes of the job and its nodes on stderr;
+    None: for a running job on a terminal."""
     if not args.follow and args.secs is not None:
         raise UsageError("--for", ["ends following: it needs --follow"])
     for option, value in (("--follow", args.follow), ("--after", args.after)):

@@ -145,7 +145,7 @@ def call(args: argparse.Namespace) -> int:
         say(sentence)
     if (
         problems and not jobs and not args.json
-    ):  # they were reported, and nobody knows whether there are jobs
+    ):  # already reported; the existence of jobs is unknown
         return EXIT_UNREAD
     answer.print(jobs, problems, unknown)
     return EXIT_UNKNOWN if unknown else 0

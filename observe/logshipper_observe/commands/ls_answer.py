@@ -1,4 +1,4 @@
-"""What `logshipper ls` prints: a table of jobs, how many there are in each state, or a document."""
+"""The output of `logshipper ls`: a table of jobs, counts by state, or a document."""
 
 import argparse
 from collections import Counter
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "logshipper.ls/1"
 _NAME_MIN = 12  # columns
-_COMPARED_JOBS = 50  # whose start is looked at: each is a file to open
+_COMPARED_JOBS = 50  # jobs with a comparison of their starts: each opens a file
 _DIFFERS_CHARS = 40
-_HINT_JOBS = 20  # whose keys a mistyped one is compared with
+_HINT_JOBS = 20  # jobs whose keys are compared with a mistyped one
 _COLUMNS = (
     Column("id", style="bold"),
     Column("state"),
@@ -60,19 +60,19 @@ _COLUMNS = (
 
 
 class ListAnswer:
-    """What is printed."""
+    """The answer of `ls`."""
 
     def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnSpec]) -> None:
         self.out = Output()
         self.rows: list[JobRow] = []  # the jobs that are shown
         self.cells: list[list[str]] = []  # of --columns, for each row
         self.matching = 0  # jobs in all, shown or not
-        self.more = False  # there may be more, that weren't looked for
+        self.more = False  # there may be more
         self.states: Counter[str] = Counter()  # jobs in each state, with --by-state
         self._args = args
         self._columns = columns
         self._differences: list[dict[str, str]] = []  # of the first rows, JSON texts by option
-        self._unmatched: list[str] = []  # wildcards, where none of them stands for any key
+        self._unmatched: list[str] = []  # wildcards, if all of them match no key
 
     def read(self, rows: Iterable[JobRow]) -> None:
         """While the store is open."""
@@ -90,7 +90,7 @@ class ListAnswer:
         ]
 
     def compare(self, store: "JobStore") -> None:
-        """How the jobs were started, where that tells them apart. While the store is open."""
+        """Compare the jobs' starts, for the column of differences. Needs the open store."""
         rows = self.rows[:_COMPARED_JOBS]
         names = [row.job.name for row in rows]
         several = {name for name in names if names.count(name) > 1}
@@ -98,7 +98,7 @@ class ListAnswer:
         self._differences = run_differences(names, options)
 
     def lacking(self, listing: Listing, query: JobQuery) -> list[str]:
-        """Keys that were asked for and no job has, a sentence each. While the store is open."""
+        """Name the requested keys that no job has, a sentence each. Needs the open store."""
         fields = [column.field for column in self._columns]
         fields += [query.sort] if query.sort else []
         fields += [] if self.matching else [condition.field for condition in query.conditions]
@@ -158,7 +158,8 @@ class ListAnswer:
             self._tell(f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}")
 
     def _tell(self, sentence: str) -> None:
-        """On a terminal below the table; otherwise on stderr, so that a pipe holds jobs only."""
+        """Print a sentence below a terminal's table; else on stderr, so that a pipe holds jobs
+        only."""
         if self.out.terminal:
             self.out.line(Styled(sentence[0].upper() + sentence[1:], "dim"))
         else:
@@ -192,8 +193,7 @@ class ListAnswer:
                 [_COLUMNS[at] for at in indexes], [[row[at] for at in indexes] for row in rows]
             )
             return
-        # on a terminal, room is for what tells something: no column of zeros, and names before
-        # counts
+        # a terminal's room is for telling values: no column of zeros, and names before counts
         has_values = {
             "lost": any(row.job.lost for row in self.rows),
             "tags": any(row[-3] for row in rows),
@@ -264,7 +264,7 @@ def _of_cluster(args: argparse.Namespace) -> str:
 
 
 def _raw(column: ColumnSpec, row: JobRow) -> object:
-    """A column's value for programs, exact; null where there is none."""
+    """Return a column's exact value for programs; null without one."""
     if column.field.kind is PropertyKind.KEY:
         text = column.field.raw(row)
         return None if text is None else Raw(valid_json(text))
@@ -273,7 +273,7 @@ def _raw(column: ColumnSpec, row: JobRow) -> object:
 
 
 def _is_right(column: ColumnSpec, rows: Sequence[JobRow]) -> bool:
-    """Whether a column holds numbers only."""
+    """Return whether a column holds numbers only."""
     values = [value for row in rows if (value := column.field.get(row)) is not MISSING]
     return (
         column.field.kind is not PropertyKind.TIME
@@ -287,7 +287,7 @@ def _start_of(store: "JobStore", row: JobRow) -> dict[str, str]:
         with store.open(row.job.job_id) as reader:
             return context_options(reader)
     except (StoreError, UnknownJob):
-        return {}  # the list is of what the catalogue has
+        return {}  # the list shows the catalogue's data
 
 
 def _row(row: JobRow, terminal: bool, differs: str) -> list[Cell]:

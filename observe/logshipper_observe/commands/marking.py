@@ -1,4 +1,4 @@
-"""What `tag` and `annotate` print: a job's tags, note and star, and on Loki who sees them."""
+"""The output of `tag` and `annotate`: a job's tags, note and star, and for Loki, who sees them."""
 
 import argparse
 from typing import TYPE_CHECKING

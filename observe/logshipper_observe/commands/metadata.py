@@ -212,7 +212,7 @@ class _Selection:
         self.attempt: int | None = args.attempt
         self.limit: int | None = None if args.all else args.limit
         newest = next(reader.records(newest_first=True), None)
-        # what comes later was in no first pass over the records
+        # later records were in no first pass
         self._until_ns = newest.time_ns if newest else 0
         self.paths: list[Path] | None = None
         if args.keys:
@@ -228,7 +228,7 @@ class _Selection:
                 yield record
 
     def oldest_first(self) -> "Iterator[MetadataRecord]":
-        """With a limit: the newest ones, in the order in which they were printed."""
+        """Yield records in order of printing; with a limit, the newest ones."""
         if self.limit is not None:
             yield from reversed(list(self.newest_first(self.limit)))
             return
@@ -295,13 +295,12 @@ def _print_csv(selection: _Selection, *, raw: bool) -> None:
 
 @dataclass(slots=True)
 class _Table:
-    """The columns of a table, in the order in which their keys were seen first, and what is known
-    of each."""
+    """Columns of a table, in the order of their keys' first appearance."""
 
     paths: dict[Path, int]  # to the column's number
     widths: list[int]
     numeric: list[bool]
-    has_origins: bool = False  # some record wasn't printed as JSON
+    has_origins: bool = False  # some record was not printed as JSON
 
     def add(self, values: dict[Path, str]) -> None:
         for path, value in values.items():
@@ -429,17 +428,17 @@ def _say_left_out(out: Output, titles: list[str]) -> None:
 
 
 def _stamps(times_ns: list[int]) -> list[str]:
-    """Local times; without the date where it is the same all over."""
+    """Return local times, without a common date."""
     stamps = [local(time_ns, millis=True) for time_ns in times_ns]
     same_day = len({stamp[:10] for stamp in stamps}) == 1
     return [stamp[11:] for stamp in stamps] if same_day else stamps
 
 
 def _fitting(widths: list[int], room: int, always: int | None) -> list[int]:
-    """The columns that a terminal has room for, in order; at least one. Wide ones are folded before
-    any is left out.
+    """Return the columns that fit a terminal, in order; at least one. Wide ones fold before any is
+    dropped.
 
-    always: the column that is never left out (X).
+    always: a column that is never dropped (X).
     """
     indexes: list[int] = [] if always is None else [always]
     if always is not None:

@@ -1,4 +1,4 @@
-"""`logshipper metadata --try FILE`: what of an output that is there already would be metadata."""
+"""`logshipper metadata --try FILE`: the metadata that an existing output would give."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ _COLUMNS = (Column("line", right=True), Column("origin"), Column("record", flexi
 
 
 def kinds(text: str) -> tuple[str, ...]:
-    """Of `dict,pairs`; JSON lines are metadata in any case."""
+    """Parse `dict,pairs`; JSON lines always count."""
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     unknown = [word for word in words if word not in METADATA_KINDS]
     if unknown or not words:
@@ -45,8 +45,8 @@ def call(
     *,
     as_json: bool,
 ) -> int:
-    """limit: rows of the table, None for as many as there may be. Raises LogshipperError where the
-    file can't be read."""
+    """Print the records. limit: rows of the table, None for no limit. Raises LogshipperError for an
+    unreadable file."""
     own_patterns = [
         MetadataPattern(f"pattern{number}", text) for number, text in enumerate(patterns, 1)
     ]
@@ -61,7 +61,7 @@ def call(
 
 
 def _records(source: Source, trial: LineTrial) -> Iterator[TrialRecord]:
-    """Of the lines that a terminal would have shown: of a bar the last state."""
+    """Yield records of the lines on a terminal; bars count with their last states."""
     renderer = Renderer(BATCH_COLUMNS, BATCH_ROWS)
     while data := source.read():
         for begin in range(0, len(data), STEP_BYTES):

@@ -26,7 +26,7 @@ _SUMMARY = ("last", "min", "max", "mean", "std", "count")
 
 
 def call(store: "JobStore", job_id: str, args: argparse.Namespace) -> None:
-    """Prints what is asked for. Raises UnknownKey."""
+    """Print the requested table. Raises UnknownKey."""
     job = Store(store, overlay_of(store)).job(job_id)
     keys = [args.keys] if args.keys else []
     if not any(key.numbers for key in job.keys()):  # noqa: SIM118  not a dict's
@@ -53,7 +53,7 @@ def _newest(columns: Columns, args: argparse.Namespace) -> Columns:
 
 
 def _only(columns: Columns, keys: Sequence[str], by: str | None) -> Columns:
-    """Without columns of what isn't asked for, or is in none of these rows."""
+    """Return the requested columns with values in these rows."""
     if by:
         return Columns(
             (name, column)

@@ -1,5 +1,5 @@
-"""`logshipper monitor JOB`: its state and its log as it grows, in XT's way: `logs --follow` that
-also reports what becomes of the job where there is no terminal."""
+"""`logshipper monitor JOB`: a job's state and its growing log, as in XT: `logs --follow` that
+reports changes without a terminal, too."""
 
 import argparse
 from typing import TYPE_CHECKING

@@ -20,7 +20,7 @@ JOBS_HELP = (
 def describe(
     parser: argparse.ArgumentParser, description: str, examples: str, exit_codes: str = _EXIT_CODES
 ) -> None:
-    """What the command's --help says besides its options."""
+    """Set the command's --help besides its options."""
     parser.description = description
     parser.epilog = f"{examples.rstrip()}\n\n{exit_codes}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -35,7 +35,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
-    """Where jobs are read: the local store, or a site's Loki."""
+    """Add options for the place of jobs: the local store, or a site's Loki."""
     add_store(parser)
     group = parser.add_argument_group("reading from Loki")
     group.add_argument(
@@ -74,7 +74,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 
 
 def add_job_or_last(parser: argparse.ArgumentParser) -> None:
-    """For commands that change nothing: the newest job, where none is named."""
+    """Add a job argument for commands that change nothing; the newest job by default."""
     completed(
         parser.add_argument("job", metavar="JOB", nargs="?", default=LAST, help=LAST_HELP),
         completers.jobs,
@@ -82,7 +82,7 @@ def add_job_or_last(parser: argparse.ArgumentParser) -> None:
 
 
 def add_jobs_or_last(parser: argparse.ArgumentParser) -> None:
-    """Likewise, for commands that answer on each job under a heading."""
+    """Add such an argument for commands that answer on several jobs under headings."""
     completed(
         parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help=JOBS_HELP),
         completers.jobs,
@@ -124,7 +124,7 @@ def within(text: str, least: int, greatest: int) -> int:
 
 
 def seconds_number(text: str) -> float:
-    """Of `90`, `0.5`, `30m`, `2h`."""
+    """Parse `90`, `0.5`, `30m`, `2h`."""
     try:
         secs = float(text)
     except ValueError:
@@ -147,8 +147,7 @@ def state_names(text: str) -> list[str]:
 
 
 def event_state(text: str) -> str:
-    """By its own name: states of other systems are told apart from those that they stand for
-    here."""
+    """Parse a state by its own name: other systems' states stay apart from those here."""
     if state_of(text) not in STATES:
         words = ", ".join((*STATES, *STATE_ALIASES))
         raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {words}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def weight(text: str) -> float:
-    """Of `--smooth`: from 0 to below 1."""
+    """Parse the weight of `--smooth`: from 0 to below 1."""
     try:
         number = float(text)
     except ValueError:
@@ -115,7 +115,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_curves(parser: argparse.ArgumentParser) -> None:
-    """How curves are treated, put together and laid out; names are those of XT's plot."""
+    """Add options for treating, combining and placing curves, with the names of XT's plot."""
     group = parser.add_argument_group("curves of several runs")
     group_by = group.add_argument(
         "--group-by",

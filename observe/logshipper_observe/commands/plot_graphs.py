@@ -1,4 +1,4 @@
-"""What `logshipper plot` draws: the graphs of one job, or of several."""
+"""The output of `logshipper plot`: the graphs of one job, or of several."""
 
 import argparse
 import sys
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SCHEMA = "logshipper.plot/1"
 TERMINAL_GRAPHS = 4
 PNG_GRAPHS = 12
-HELD_READERS = 100  # jobs whose databases are open at the same time
+HELD_READERS = 100  # jobs with open databases at a time
 
 
 def plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) -> None:
@@ -132,7 +132,7 @@ def plot_several(
 
 
 def _other_axes(plots: list[Graph]) -> list[str]:
-    """Which graphs have another X than the first one, and why."""
+    """List graphs with another X than the first one, and the reason."""
     return [
         f"{graph.title or graph.key}: {rule_words(graph)}"
         for graph in plots
@@ -141,7 +141,7 @@ def _other_axes(plots: list[Graph]) -> list[str]:
 
 
 def _names(store: "JobStore", job_ids: list[str]) -> dict[str, str]:
-    """What jobs are called: their names, and with the id where several share one."""
+    """Return jobs' names, with the id for shared names."""
     names = {}
     for job_id in job_ids:
         with store.open(job_id) as reader:
@@ -153,8 +153,8 @@ def _names(store: "JobStore", job_ids: list[str]) -> dict[str, str]:
 
 
 def _across(layout: tuple[int, int] | None, plots: int) -> int:
-    """How many graphs are side by side; 0: as it fits. Raises LogshipperError where there is no
-    room for all."""
+    """Return the number of graphs side by side; 0 for automatic. Raises LogshipperError if not all
+    of them fit."""
     if layout is None:
         return 0
     rows, columns = layout
@@ -214,7 +214,7 @@ def _series(graph: Graph, points: Points) -> dict[str, object]:
 
 
 def _exact(value: float, integer: bool) -> float | int:
-    """An integer where it was printed as one, and a float holds it to the last digit."""
+    """Return an integer if it was printed as one, and a float holds it exactly."""
     return int(value) if integer and abs(value) < 2**53 and value == int(value) else value
 
 
@@ -223,7 +223,7 @@ def _title(reader: "Reader") -> str:
 
 
 class _Head(NamedTuple):
-    """What stands above graphs. title: of a picture; name, job_id: in the terminal."""
+    """Text above graphs. title: of a picture; name, job_id: in the terminal."""
 
     title: str
     name: str
@@ -267,7 +267,7 @@ def _write_picture(
 
 
 def _own_x_notes(plots: list[Graph]) -> list[str]:
-    """R25's arrow: which graphs have an X of their own, and which one."""
+    """Return R25's arrow: graphs with their own X, and its key."""
     sharing: dict[tuple[str, str], list[str]] = {}
     for graph in plots:
         if graph.own_x:
@@ -280,7 +280,7 @@ def _own_x_notes(plots: list[Graph]) -> list[str]:
 
 
 def _notes(reader: "Reader", plots: list[Graph], left_out: list[str], *, points: int) -> list[str]:
-    """What the graphs don't show, a sentence each. points: that a series is thinned to."""
+    """List the graphs' omissions, a sentence each. points: limit of a series."""
     notes = [*reader.notes(), *_own_x_notes(plots)]
     for graph in plots:
         notes += left_out_of(graph)

@@ -1,8 +1,8 @@
-"""`logshipper render [FILE]`: raw output as a terminal would show it, by the lines that `run` logs
+"""`logshipper render [FILE]`: renders raw output as a terminal would, by the lines that `run` logs
 or by its screen.
 
-A file has no times: it is rendered as if all of it had been printed in one moment. A pipe or
-terminal is read live, by the clock, as `run` reads a command's output.
+A file has no times, so all of it counts as one moment. The command reads a pipe or terminal live,
+as `run` reads a command's output.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from logshipper_observe.base.words import is_further_part, safe_coloured, size
 from logshipper_observe.commands.options import describe, within
 
 _READ_BYTES = 256 << 10
-STEP_BYTES = 256 << 10  # rendered and written at once: what comes out may be many times as much
+STEP_BYTES = 256 << 10  # per step: the output may be many times as large
 _BAR_BYTES = 4_000_000  # a smaller file is done before a bar would be drawn
 _STDIN = "standard input"
 MOMENT = 0.0
@@ -48,15 +48,15 @@ _DIM = "\x1b[2m"
 
 
 class _Sink(Protocol):
-    """What becomes of the bytes. now: seconds of a monotonic clock."""
+    """Receives the bytes. now: seconds of a monotonic clock."""
 
     def feed(self, data: bytes, now: float) -> None: ...
 
     def tick(self, now: float) -> None:
-        """What only time brings."""
+        """Handle time."""
 
     def next_tick(self) -> float | None:
-        """When there is something to do without more bytes; None: never."""
+        """Return the time of the next tick without more bytes; None for never."""
 
     def end(self, now: float) -> None: ...
 
@@ -160,7 +160,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 class Source:
-    """What is read. name: for people; is_file: a regular file; size: bytes that are left of it."""
+    """The input. name: for people; is_file: a regular file; size: its remaining bytes."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
@@ -170,7 +170,7 @@ class Source:
         self.size = status.st_size - os.lseek(fd, 0, os.SEEK_CUR) if self.is_file else 0
 
     def read(self) -> bytes | None:
-        """b"" at the end; None where there is nothing yet."""
+        """Return b"" at the end; None while there is nothing."""
         try:
             return os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
@@ -226,13 +226,13 @@ def _read_file(source: Source, sink: _Sink, bar: Bar | None) -> None:
 
 
 def _follow(source: Source, sink: _Sink) -> None:
-    """Renders what comes, when it comes. Ctrl-C ends it as the end of the input does."""
+    """Render input as it comes. Ctrl-C ends it as the end of the input does."""
     if os.isatty(source.fd) and sys.stderr.isatty():
         say("reading from the terminal; Ctrl-D ends it")
     poll = select.poll()
     poll.register(source.fd, select.POLLIN)
     if sys.stdout.fileno() != source.fd:
-        poll.register(sys.stdout.fileno(), 0)  # reports only that its reader is gone
+        poll.register(sys.stdout.fileno(), 0)  # reports only the loss of its reader
     while True:
         try:
             ready = _wait(poll, sink.next_tick())
@@ -273,7 +273,7 @@ class _Log:
             mask=mask,
         )
         self._out = Output()
-        self._open = False  # a line whose parts go on
+        self._open = False  # a line whose parts continue
 
     def feed(self, data: bytes, now: float) -> None:
         for at in range(0, len(data), STEP_BYTES):
@@ -309,17 +309,17 @@ class _Log:
         self._put(text)
 
     def _put(self, text: bytes) -> None:
-        """The renderer leaves no control characters; others that a terminal had better not get are
-        taken out there."""
+        """Write text; removes control characters that a terminal should not get, though the
+        renderer leaves none."""
         if self._out.terminal:
-            # in what it can show
+            # in characters that it can show
             sys.stdout.write("\n".join(map(safe_coloured, text.decode().split("\n"))))
         else:
             sys.stdout.buffer.write(text)
 
 
 class _Screen:
-    """What the terminal shows at the end."""
+    """The terminal's screen at the end."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self._screen = LastScreen(columns, rows)

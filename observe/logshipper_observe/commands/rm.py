@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _refuse_loki(parser: argparse.ArgumentParser) -> None:
-    """Answers options of reading from Loki with more than that they aren't there."""
+    """Answer options for reading from Loki with an explanation."""
     parse = parser.parse_known_args
 
     def refusing(
@@ -72,7 +72,7 @@ def call(args: argparse.Namespace) -> int:
             say(problem)
         if "last" in args.jobs:
             say_where_else(args)
-        # all are known before any is removed
+        # resolves all of them before the first removal
         ids, unknown = resolve_several(store, args.jobs, args)
         for error in unknown:
             say(str(error))

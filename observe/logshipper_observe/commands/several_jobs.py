@@ -16,7 +16,7 @@ EXIT_NOT_ALL = 1
 
 
 class Headings:
-    """What tells the answers on several jobs apart; nothing where there is one job."""
+    """Headings between the answers on several jobs; none for a single job."""
 
     def __init__(self, job_count: int) -> None:
         self.is_several = job_count > 1
@@ -33,12 +33,12 @@ class Headings:
         out.line(Styled(f"==> {safe(job.name)} {job.job_id} <==", "bold"))
 
     def fields(self, job: "JobSummary") -> "Document":
-        """The same in each document."""
+        """Return the heading as fields of a document."""
         return {"job_id": job.job_id, "name": job.name} if self.is_several else {}
 
 
 def report_unknown(job_ids: Sequence[str], unknown: Sequence[UnknownJob]) -> None:
-    """Report names that stand for no job. Raises the first of them if no other name stands for one."""
+    """Report unknown names; raise the first error if no other name is known."""
     for error in unknown if job_ids else unknown[1:]:
         say(str(error))
     if not job_ids:
@@ -50,8 +50,11 @@ def answer_each(
     unknown: Sequence[UnknownJob],
     answer: Callable[[str, Headings], None],
 ) -> int:
-    """Answers on each job in order; the exit code. Reports names that stand for no job, and of
-    several jobs those that have no answer. Raises the error where there is but one."""
+    """Answer on each job in order; return the exit code.
+
+    Reports unknown names, and jobs without an answer among several. Raises the error of a single
+    job.
+    """
     report_unknown(job_ids, unknown)
     headings = Headings(len(job_ids))
     is_done = not unknown

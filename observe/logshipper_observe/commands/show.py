@@ -1,4 +1,4 @@
-"""`logshipper show JOB`: all that is known of a job."""
+"""`logshipper show JOB`: all data about a job."""
 
 import argparse
 import time
@@ -95,7 +95,7 @@ def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
     with open_job(args) as (store, job_id), store.open(job_id) as reader:
         marks = overlay_of(store).of(reader.summary.key)
-        # first: a running job's counts are at least what they were learnt from
+        # first: a running job's counts include its records read
         keys = reader.keys()
         job = _with_parts(reader.summary, store)
         if args.json:
@@ -202,7 +202,7 @@ class _Page:
         self._print_next()
 
     def _print_failure(self) -> None:
-        """How a job failed, and what it said last."""
+        """Print a job's failure and its last lines."""
         job = self.job
         if job.state not in FAILED_STATES:
             return
@@ -285,7 +285,7 @@ class _Page:
                     )
 
     def _start(self) -> Iterator[tuple[str, list[Cell]]]:
-        """How it was started, where that was recorded."""
+        """Yield the recorded start."""
         options = {
             name: text_of(value) if value.startswith('"') else value
             for name, value in context_options(self.reader).items()
@@ -302,7 +302,7 @@ class _Page:
             yield "Python", [f"{options.get('python.version', '')} {prefix}".strip()]
 
     def _bar(self, text: str, ago: list[Cell], columns: int) -> list[Cell]:
-        """On a terminal in one row, where its bar is what makes it longer."""
+        """Return a bar, on a terminal in one row, by shortening the bar itself."""
         if self.out.terminal:
             text = shortened(text, line_width([text, *ago]) - columns)
         return [text, *ago]
@@ -327,7 +327,7 @@ class _Page:
         streams = {name: ledger[name] for name in ("stdout", "stderr")}
         if not any(account["read"] for account in streams.values()):
             return
-        # on a terminal, columns that are zero all over are left out: what is left still sums up
+        # a terminal shows no columns of zeros: the rest still adds up
         outcomes = [
             name
             for name in OUTCOMES
@@ -431,7 +431,7 @@ class _Page:
                     took,
                 ]
             )
-        # on a terminal, only what tells them apart
+        # a terminal shows only the differences
         indexes = [
             at
             for at in range(len(_CAPTURE_COLUMNS))
@@ -473,7 +473,7 @@ class _Page:
 
 
 def last_lines(reader: "Reader") -> "list[LogLine]":
-    """What the newest attempt printed last on stderr; on stdout, where it printed nothing there."""
+    """Return the newest attempt's last lines on stderr; those on stdout if there are none."""
     attempt = reader.summary.attempts
     for stream in (Stream.STDERR, Stream.STDOUT):
         lines = list(

@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _take_minus_tags(parser: argparse.ArgumentParser) -> None:
-    """`-TAG` isn't an option: with a blank before it, argparse lets it through."""
+    """Accept `-TAG` as an argument: argparse passes it with a blank before it."""
     parse = parser.parse_known_args
 
     def with_tags(

@@ -20,9 +20,9 @@ from logshipper_observe.query.opening import metrics_of, resolve_one
 if TYPE_CHECKING:
     from logshipper_ingest.loki.store import LokiStore
 
-LOOK_SECS = 5.0  # in all, for the range of a job whose id is known
+LOOK_SECS = 5.0  # in all, for the range of a job with a known id
 _TIMEOUT_SECS = 2.0
-_PAD_MS = 60_000  # what came a little late, and the samples around a short job
+_PAD_MS = 60_000  # for late data, and the samples around a short job
 _MS_NS = 1_000_000
 # Slurm's, and those that a node's agent gives: ID.uUID
 _ID = re.compile(r"[0-9]+|[A-Za-z0-9._-]+\.u[0-9]+")
@@ -38,7 +38,7 @@ class _Page(NamedTuple):
 
 
 class _LokiLookup:
-    """Asks Loki in a thread of its own, so that a hung server or name service costs no more than
+    """Asks Loki in a separate thread, so that a hanging server or name service costs at most
     LOOK_SECS."""
 
     def __init__(self, site: Site, args: argparse.Namespace, name: str) -> None:
@@ -49,7 +49,8 @@ class _LokiLookup:
         self._warnings: list[str] = []
 
     def ask(self, secs: float) -> _Page:
-        """Raises QueryError where nobody answers in time, UnknownJob where there is no such job."""
+        """Return the page. Raises QueryError without an answer in time, UnknownJob for an unknown
+        job."""
         thread = threading.Thread(target=self._run, name="asking", daemon=True)
         thread.start()
         thread.join(secs)
@@ -68,7 +69,7 @@ class _LokiLookup:
                 self._site, self._args, self._warnings, by_id=_ID.fullmatch(self._name) is not None
             ) as store:
                 self._outcome = _page_in(store, self._name, self._args)
-        except Exception as error:  # whatever it is: it is raised where somebody waits for it
+        except Exception as error:  # any error: the waiting thread raises it
             self._outcome = error
 
 
@@ -108,8 +109,8 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _check(site: Site, problems: list[str]) -> None:
-    """Raises ConfigError where the site file gives no address, or a wrong one. What it says of Loki
-    doesn't matter."""
+    """Raise ConfigError if the site file gives no address, or a wrong one; its Loki does not
+    matter."""
     if site.grafana.url and not any(problem.startswith("[grafana]") for problem in problems):
         return
     if not site.grafana.url:
@@ -120,8 +121,7 @@ def _check(site: Site, problems: list[str]) -> None:
 
 
 def _own_page(site: Site, args: argparse.Namespace) -> _Page | None:
-    """Of the job that this is part of; None where nothing says when that began (Slurm 22.05 and
-    older)."""
+    """Return the page of the surrounding job; None if its begin is unknown (Slurm 22.05 and older)."""
     job_id, began = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_START_TIME", "")
     if not job_id or not re.fullmatch(r"[0-9]{1,11}", began, re.ASCII):
         return None
@@ -129,8 +129,7 @@ def _own_page(site: Site, args: argparse.Namespace) -> _Page | None:
 
 
 def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) -> _Page:
-    """Raises UnknownJob for a name that isn't one, and whatever stops it where only Loki could
-    tell."""
+    """Return the page of a name. Raises UnknownJob, and all errors of Loki if only Loki knows it."""
     by_id = _ID.fullmatch(name) is not None
     without_range = _Page(name, args.cluster or site.grafana.cluster)
     if problems or not site.loki.url:
@@ -162,8 +161,11 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
 def _open_store(
     site: Site, args: argparse.Namespace, warnings: list[str], *, by_id: bool
 ) -> "LokiStore":
-    """warnings: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address
-    is nearly known."""
+    """Open Loki.
+
+    warnings: gets faults that stop nothing. by_id: a job's script may wait, and the address is
+    nearly known.
+    """
     from logshipper_ingest.loki.client import LokiClient
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
 
@@ -183,8 +185,7 @@ def _open_store(
 
 
 def _page_in(store: "LokiStore", name: str, args: argparse.Namespace) -> _Page:
-    """Of a job that is in Loki. Raises UnknownJob, with suggestions where the name may mean one of
-    several."""
+    """Return the page of a job in Loki. Raises UnknownJob, with suggestions for ambiguous names."""
     if _ID.fullmatch(name):
         # no beginning of another job's id: the job may not be there yet
         clusters = store.clusters_of(name)

@@ -18,7 +18,7 @@ _FORMULA_BEGINS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 def no_formula(text: str) -> str:
-    """A cell that a spreadsheet shows, and doesn't calculate: what jobs print is anybody's words.
+    """Return a cell that spreadsheets show and never calculate, because jobs' output is untrusted.
     Numbers stay."""
     return f"'{text}" if text.startswith(_FORMULA_BEGINS) and not _is_number(text) else text
 
@@ -32,9 +32,11 @@ def _is_number(text: str) -> bool:
 
 
 class CsvRows:
-    """Rows of cells as text, without the LF that is to end them. Cells with a CR or an LF are
-    quoted, in all versions of Python: the csv module's own line end, CR LF, is what makes it do so.
-    raw: cells that a spreadsheet would take for a formula stay as they are."""
+    """Rows of text cells, without their final LF.
+
+    All versions of Python quote cells with a CR or an LF, because the csv module ends lines with CR
+    LF here. raw: keeps cells that a spreadsheet would treat as formulas.
+    """
 
     def __init__(self, delimiter: str = ",", *, raw: bool = False) -> None:
         self._raw = raw
@@ -50,8 +52,8 @@ class CsvRows:
 
 
 def own_titles(titles: Sequence[str], column_titles: Sequence[str]) -> list[str]:
-    """The titles of logshipper's own columns (column_titles), with underscores before them until no
-    key (titles) is called so."""
+    """Return the titles of logshipper's own columns (column_titles), with underscores before them
+    until they differ from all keys (titles)."""
     free_titles = []
     for title in column_titles:
         unused = title
@@ -74,9 +76,11 @@ def records_as_csv(
     *,
     raw: bool = False,
 ) -> Iterator[str]:
-    """Lines of CSV: `_time`, `_attempt` and a column per key, nested ones as `a.b`. records: gives
-    all of them, twice: the columns are known only when every record was read. columns: paths of
-    the keys that get one, None for all. raw: see CsvRows."""
+    """Yield lines of CSV: `_time`, `_attempt` and a column per key, nested ones as `a.b`.
+
+    records: gives all records, twice, because only a full pass shows the columns; columns: paths of
+    keys, None for all; raw: see CsvRows.
+    """
     paths: dict[Path, None] = dict.fromkeys(columns or ())
     if columns is None:
         for record in records():

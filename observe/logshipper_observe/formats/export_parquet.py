@@ -1,9 +1,9 @@
-"""Exported rows as Parquet: a column per key, of the narrowest type that holds all its values
+"""Exports rows as Parquet: a column per key, of the narrowest type that holds all its values
 exactly. Needs pyarrow.
 
-Which columns and types there are is known at the end only, so blocks of rows wait as Arrow streams
-in a file without a name, a stream for each run of blocks with the same columns, and are then
-written, several to a row group. Memory holds a few blocks, whatever a job's length.
+Columns and types are known only at the end. So blocks of rows wait in an unnamed file as Arrow
+streams, one for each run of blocks with the same columns; then they become row groups. Memory holds
+a few blocks, for any length of a job.
 """
 
 import json
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from logshipper_observe.model.records import Path
 
 GROUP_ROWS = 4 * BLOCK_ROWS
-_AT_WORK = 2  # blocks that are taken apart while the next one is read
+_AT_WORK = 2  # blocks being parsed while the next one is read
 _DECIMAL_DIGITS = 76  # of the widest decimals
 _OWN_TYPES = (
     pa.string(),
@@ -180,7 +180,7 @@ class ParquetWriter:
 
 
 def _kind(types: set[Any], largest: int) -> Any | None:  # Any: Arrow's types
-    """The type of a column whose blocks had these types; None where a decimal may hold it."""
+    """Return the type of a column from its blocks' types; None if a decimal may hold it."""
     kind = common_type(types)
     if kind in (None, NUMBER_TEXT):
         return None if types <= {pa.int64(), pa.float64(), NUMBER_TEXT} else pa.string()
@@ -214,7 +214,7 @@ class _Spill:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the spill
         self._writer: Any = None  # Arrow's
         self._paths: list[Path] = []
-        self._streams: list[tuple[int, list[Path]]] = []  # where each begins, and its columns
+        self._streams: list[tuple[int, list[Path]]] = []  # begin and columns of each
         self.kinds: dict[Path, set[Any]] = {}
         self.largest: dict[Path, int] = {}
 
@@ -267,8 +267,7 @@ class _Spill:
                     )
 
     def decimals(self, paths: "Sequence[Path]") -> "dict[Path, Any]":
-        """For each of these columns the decimal type that holds all its values; text where there is
-        none."""
+        """Return for each column the decimal type that holds all its values, or text."""
         whole, fraction = dict.fromkeys(paths, 1), dict.fromkeys(paths, 0)
         is_decimal = dict.fromkeys(paths, True)
         for _, _, columns in self.blocks():

@@ -1,5 +1,4 @@
-"""What rows of an exported job hold besides its text and metadata, and the interface of all that
-write such rows."""
+"""Common columns of an exported job's rows, and the interface of writers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -30,13 +29,13 @@ class ExportedCapture:
     job_id: str
     attempt: int
     step: str
-    task: int  # its number, 0 where there is one only
+    task: int  # its number, 0 for a single task
     host: str
 
 
 class Sources:
-    """The captures of a job, by number. One that came while the job was being read is known by its
-    attempt alone."""
+    """The captures of a job, by number. A capture that appears during the reading has only its
+    attempt."""
 
     def __init__(self, reader: "Reader") -> None:
         self._job_id = reader.summary.job_id
@@ -58,23 +57,22 @@ class RowWriter(Protocol):
     """Writes rows of one or several jobs into one file."""
 
     def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
-        """Writes a job's metadata records. Raises LogshipperError where this format can't hold
-        them."""
+        """Write a job's metadata records. Raises LogshipperError if the format cannot hold them."""
 
     def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
         """Writes lines of a job."""
 
     def finish(self) -> None:
-        """Writes what had to wait until the last row."""
+        """Write the rows that waited for the last one."""
 
     def close(self) -> None:
-        """Lets go of what waited, whether it was written or not."""
+        """Release the waiting rows, written or not."""
 
 
 def record_blocks(
     records: "Iterable[MetadataRecord]", size: int = BLOCK_ROWS
 ) -> "Iterator[list[MetadataRecord]]":
-    """The records, so many at a time; fewer where they are long."""
+    """Yield the records in groups of `size`; fewer if they are long."""
     return _blocks(records, size, attrgetter("line"))
 
 

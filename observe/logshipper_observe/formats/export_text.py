@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine
     from logshipper_ingest.model.stores import Reader
 
-_ROWS = 1024  # that are written at a time
-_ROW_END = b"\xff\n"  # no UTF-8, so that it ends no cell's line
+_ROWS = 1024  # written at a time
+_ROW_END = b"\xff\n"  # invalid UTF-8, so it occurs in no cell
 _COPY_BYTES = 1 << 20
 
 
 class JsonlWriter:
-    """One document a row: those of `logs --json` and `metadata --json`, and which capture of which
-    job it is."""
+    """Writes one document per row: those of `logs --json` and `metadata --json`, with job and
+    capture."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -76,10 +76,10 @@ def _source_document(source: ExportedCapture) -> dict[str, object]:
 
 
 class CsvWriter:
-    """CSV, or with a tab as delimiter TSV.
+    """Writes CSV, or TSV with a tab as delimiter.
 
-    A record may bring a new key, and so a new column: rows of records wait in a file without a name
-    until all columns are known, each with the columns that were known when it was written.
+    A record may bring a new key, and so a new column. Rows of records wait in an unnamed file until
+    all columns are known, each with the columns known at its time.
     """
 
     def __init__(self, file: BinaryIO, delimiter: str = ",", *, raw: bool = False) -> None:
@@ -88,7 +88,9 @@ class CsvWriter:
         self._rows = CsvRows(delimiter, raw=raw)
         self._paths: dict[Path, int] = {}
         self._spill: BinaryIO | None = None
-        self._wider_from: list[tuple[int, int]] = []  # from which row on there are how many columns
+        self._wider_from: list[
+            tuple[int, int]
+        ] = []  # rows from which on the number of columns grows
         self._count = 0  # of records
         self._has_header = False  # with lines
 

@@ -1,10 +1,9 @@
-"""Metadata records as Arrow columns, exact: what a block of JSON lines holds, a column per key.
-Needs pyarrow.
+"""Parses blocks of JSON lines to exact Arrow columns, one per key. Needs pyarrow.
 
-Records of one job look alike, so most lines of a block share a shape: the text before each value.
-Such lines are cut at their commas by Arrow's reader of CSV; each piece must begin with the text
-that the shape has there, and what is left of it is one plain value. Whatever isn't proven to be
-read right that way is taken apart line by line (logshipper_observe/model/records.py).
+Records of one job are alike, so most lines of a block share a shape: the texts before their values.
+Arrow's reader of CSV cuts such lines at their commas. Each piece must begin with the shape's text,
+and its rest must be one plain value. All lines without this proof are parsed one by one
+(logshipper_observe/model/records.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +27,7 @@ EXACT_INTEGER = 1 << 53  # up to here a double is an integer's own value
 _NUMERALS = b"0123456789.eE+-"
 _SAFE_CHARS = 15  # a number has no more digits than that, then: any double gives them back
 _NO_END = (1 << 31) - 1
-_MIN_ALIKE = 32  # lines of one shape that are worth a pass of their own
+_MIN_ALIKE = 32  # lines of one shape that repay a separate pass
 _MAX_SHAPES = 8
 _KINDS = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
 
@@ -50,10 +49,12 @@ class ColumnMaker:
     _last: _Shape | None = field(default=None)
 
     def columns(self, text: str, rows: int) -> Columns:
-        """Columns as long as the block, in the order in which their keys come first: int64,
-        double (which has NaN and infinities) and bool where these hold every value exactly,
-        NUMBER_TEXT of other numbers, else the values' text; null where a record has no such key, or
-        null. text: so many lines, with an LF between them."""
+        """Return columns as long as the block, in the order of their keys' first appearance.
+
+        text: `rows` lines, with an LF between them. Types are int64, double (with NaN and
+        infinities) and bool if these hold every value exactly, NUMBER_TEXT for other numbers, else
+        the values' text; null for missing keys, and null.
+        """
         block = f"{text}\n".encode("utf-8", "surrogatepass")
         if self._last is not None:
             columns = _of_shape(block, rows, self._last)
@@ -64,8 +65,7 @@ class ColumnMaker:
         return _one_by_one(lines) if columns is None else columns
 
     def _of_shapes(self, block: bytes, lines: Sequence[str]) -> Columns | None:
-        """Each shape by itself, the rest line by line; None where their values don't go
-        together."""
+        """Parse each shape separately, and the rest line by line; None if their types conflict."""
         groups: dict[bytes, list[int]] = {}
         for at, skeleton in enumerate(block.translate(None, _NUMERALS).split(b"\n")[:-1]):
             groups.setdefault(skeleton, []).append(at)
@@ -163,8 +163,7 @@ def _split_at_commas(block: bytes, columns: int) -> Sequence[Array] | None:
 
 
 def _plain(texts: Array, first: Any) -> Array | None:  # Any: Arrow's types
-    """Values of their JSON text, all of one kind, or null; None of any other. first: the kind that
-    is tried first."""
+    """Convert JSON texts of one kind, or null; None for other texts. first: the kind to try first."""
     nulls = pc.equal(texts, "null")
     if pc.any(nulls).as_py():
         texts = pc.if_else(nulls, None, texts)
@@ -193,13 +192,13 @@ def _as_kind(texts: Array, kind: Any) -> Array | None:
 
 
 def _all_exact(texts: Array, doubles: Array) -> bool:
-    """Whether each double gives back the digits of its text."""
+    """Return whether each double reproduces the digits of its text."""
     long = pc.greater(pc.binary_length(texts), _SAFE_CHARS)
     unsure, shortest = pc.filter(texts, long), pc.cast(pc.filter(doubles, long), pa.string())
-    differ = pc.not_equal(unsure, shortest)  # in how they are written, at least
+    differ = pc.not_equal(unsure, shortest)  # in notation, at least
     unsure, shortest = pc.filter(unsure, differ), pc.filter(shortest, differ)
     unsure = pc.filter(unsure, pc.not_equal(_digits(unsure), _digits(shortest)))
-    # a double has NaN and infinities, but a number that is too large isn't one of them
+    # doubles have NaN and infinities, but a too large number is none of them
     not_finite = pc.filter(texts, pc.invert(pc.is_finite(doubles)))
     gaps = pc.all(pc.is_in(not_finite, pa.array(GAPS)), skip_nulls=True, min_count=0).as_py()
     return bool(gaps) and all(is_exact(text) for text in pc.unique(unsure).to_pylist())
@@ -212,8 +211,8 @@ def _digits(numbers: Array) -> Array:
 
 
 def is_exact(number: str) -> bool:
-    """Whether a double gives back the digits of a JSON number, written with as many, or with as few
-    as tell it."""
+    """Return whether a double reproduces the digits of a JSON number, written with as many, or as
+    few as identify it."""
     value = float(number)
     digits = Decimal(number)
     if not digits:
@@ -257,7 +256,7 @@ def _column(texts: Sequence[str | None]) -> Array:
 
 
 def _merge(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:
-    """One block of several groups of its lines; None where their types don't go together."""
+    """Join groups of a block's lines; None if their types conflict."""
     if len(parts) == 1:
         return parts[0][1]
     order = pc.sort_indices(pa.array([at for members, _ in parts for at in members], pa.int32()))

@@ -1,7 +1,6 @@
-"""What becomes of runs' curves before they are drawn: smoothed, and several put together. Pure.
+"""Treats runs' curves before drawing: smooths them, and combines several. Pure.
 
-Deviations are those of a sample (divided by n - 1), as pandas and XT have them; of a single value
-there is none.
+Deviations are those of a sample (divided by n - 1), as in pandas and XT; a single value has none.
 """
 
 import math
@@ -27,10 +26,10 @@ class Trace(Points):
     __slots__ = ("behind", "counts", "errors", "group", "high", "key", "low", "runs")
 
     def __init__(self, label: str, key: str, group: str, runs: int = 1) -> None:
-        # what was made of the same points goes with them
+        # results for the same points stay with them
         super().__init__(label, limit=sys.maxsize)
         self.key = key  # its Y
-        self.group = group  # what its colour stands for
+        self.group = group  # meaning of its colour
         self.runs = runs  # how many it was made of
         self.errors: Values | None = None  # half the height of its error bars; NaN: no bar
         self.counts: list[int] = []  # runs at each point, of an aggregate
@@ -41,20 +40,20 @@ class Trace(Points):
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """What is done to curves; named as the options are."""
+    """Treatment of curves, named as the options."""
 
-    smooth: float = 0.0  # the weight of what was before, 0 to 1
+    smooth: float = 0.0  # weight of earlier values, 0 to 1
     aggregate: str = NONE
     error_bars: str = NONE
     shade: str = NONE
-    debias: bool = False  # of smoothing, see MovingMean
+    debias: bool = False  # see MovingMean
 
 
 UNTREATED = Treatment()
 
 
 def smoothed(values: Sequence[float], mean: MovingMean) -> Values:
-    """The means; NaN stays, and what follows goes on from what was before it."""
+    """Return the moving means; NaN stays, and later values continue from those before it."""
     return array("d", (value if math.isnan(value) else mean.add(value) for value in values))
 
 

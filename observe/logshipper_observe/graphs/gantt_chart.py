@@ -1,4 +1,4 @@
-"""Which run each node or core had when, as a chart: rows of characters, or a picture."""
+"""A chart of each node's or core's runs over time: rows of characters, or a picture."""
 
 import math
 from collections.abc import Sequence
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_ROWS = 200  # of characters
-MAX_PICTURE_ROWS = (
-    500  # beyond that nobody can read it, and a picture is too large for its own format
-)
+MAX_PICTURE_ROWS = 500  # more are unreadable, and exceed the picture's format
 _LEAST_CELLS = 20  # of a row's course
 _SHADES = (
     "\N{MIDDLE DOT}",
@@ -33,8 +31,8 @@ _ASCII_SHADES = (".", "-", "+", "x", "#")
 
 @dataclass(frozen=True, slots=True)
 class GanttChart:
-    """spans: which run each place had; gaps: when it had none; both in order of places and time.
-    busy: by place, the part of the time in which it had one."""
+    """spans: the run of each place; gaps: idle times; both in order of places and times. busy: by
+    place, the busy part of the time."""
 
     spans: Sequence[Span]
     gaps: Sequence[Span]
@@ -75,7 +73,7 @@ class GanttChart:
         )
 
     def write(self, path: str, title: str, subtitle: str, *, form: str) -> None:
-        """As a picture: bars in a row for each place, gaps grey. form: png or svg. Raises
+        """Write a picture: bars in a row for each place, gaps grey. form: png or svg. Raises
         LogshipperError."""
         places = [core_name(place) for place, _ in _by_place(self.spans)]
         if len(places) > MAX_PICTURE_ROWS:
@@ -151,8 +149,7 @@ def _by_place(spans: Sequence[Span]) -> list[tuple[Core, list[Span]]]:
 def _course(
     spans: Sequence[Span], begin: float, end: float, cells: int, shades: Sequence[str]
 ) -> str:
-    """A character for each part of the time: how much of it was busy. What is short is
-    visible, too."""
+    """Return a character for each part of the time, by its busy share; short runs stay visible."""
     whole = (end - begin) or 1.0
     busy = [0.0] * cells
     for span in spans:

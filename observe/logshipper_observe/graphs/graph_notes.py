@@ -1,5 +1,4 @@
-"""Sentences next to a graph: which X, by which rule, and what it doesn't show.
-Pure."""
+"""Sentences beside a graph: its X, the rule, and omissions. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ def rule_words(graph: Graph) -> str:
 
 
 def left_out_of(graph: Graph) -> Iterator[str]:
-    """What of its key the graph can't show, a sentence each."""
+    """Yield the omissions of a graph, a sentence each."""
     yield from gap_notes(graph)
     if graph.without_x:
         yield f"{graph.key}: {plural(graph.without_x, 'number')} left out, without {graph.x.key} in its record"
@@ -46,7 +45,7 @@ def key_notes(keys: "Iterable[KeyStats]") -> Iterator[str]:
 
 
 def gap_notes(graph: Graph) -> Iterator[str]:
-    """Where each series is NaN or infinite: `loss is NaN from step 812 on`."""
+    """Yield the places where a series is NaN or infinite: `loss is NaN from step 812 on`."""
     for points in graph.series:
         if points.gaps:
             of = f" of {points.label}" if points.label else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-PNG_POINTS = 4_000  # of a series: more than the picture has pixels across
+PNG_POINTS = 4_000  # of a series: more than the picture's pixels across
 _DOTS_UP_TO = 60  # points that are marked on their line
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#64748b")
 _GAP_COLOUR = "#dc2626"
@@ -28,7 +28,7 @@ _MIN_LINE_LETTERS, _MAX_LINE_LETTERS = 8, 400
 _MAX_TITLE_LINES = 8
 _POINTS_PER_INCH = 72
 _TITLE_SIZE, _NOTE_SIZE = 13, 9.5  # points
-_LEFT = 0.012  # where titles begin, of the width
+_LEFT = 0.012  # left end of titles, as a part of the width
 _HEAD_INCHES = 0.55  # of a title and a note of one line each
 _MARGIN_INCHES = 1.0  # a graph's Y labels, beside its title
 _STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
@@ -40,7 +40,7 @@ _STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
     "font.size": 10,
     "grid.color": "#e2e8f0",
     "text.color": "#0f172a",
-    "text.usetex": False,  # keys are no TeX, whatever the user's matplotlibrc says
+    "text.usetex": False,  # keys are no TeX, regardless of the user's matplotlibrc
     "xtick.color": "#64748b",
     "ytick.color": "#64748b",
 }
@@ -76,9 +76,11 @@ def write_figure(
     subtitle: str,
     draw: "Callable[[Figure], None]",
 ) -> None:
-    """Writes what `draw` draws, with a title above it, into a file; path `-` is standard output.
+    """Write the picture of `draw`, with a title above it, into a file; path `-` is standard output.
+
     form: png or svg; inches: width and height, which grows with the title's lines. Raises
-    LogshipperError."""
+    LogshipperError.
+    """
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -105,8 +107,8 @@ def write_figure(
 def wrapped(
     figure: "Figure", text: str, inches: float, points: float, weight: str = "normal"
 ) -> str:
-    """The text in lines that fit, broken between words, or within one that is too long; what is
-    beyond _MAX_TITLE_LINES ends in an ellipsis. points: the letters' height."""
+    """Wrap a text, between words or within too long ones; an ellipsis replaces lines beyond
+    _MAX_TITLE_LINES. points: the letters' height."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.font_manager import FontProperties
 
@@ -148,7 +150,7 @@ def _head(figure: "Figure", title: str, subtitle: str, head_inches: float) -> No
 
 
 def _draw(figure: "Figure", axes: "Axes", graph: Graph, inches: float) -> None:
-    """inches: how wide its title may be."""
+    """Draw a graph. inches: width of its title."""
     from matplotlib.ticker import MaxNLocator
 
     unit, x_label = 1.0, graph.x.key or ""
@@ -219,7 +221,7 @@ def _draw(figure: "Figure", axes: "Axes", graph: Graph, inches: float) -> None:
 
 def _draw_gaps(axes: "Axes", points: Points, unit: float) -> None:
     """NaN and infinities: a band over the records that have them, crosses at the bottom."""
-    if not points.gaps:  # an empty curve that isn't clipped would ruin the figure's layout
+    if not points.gaps:  # an empty curve without clipping would ruin the figure's layout
         return
     for _, gap in points.gaps:
         axes.axvspan(
@@ -233,7 +235,7 @@ def _draw_gaps(axes: "Axes", points: Points, unit: float) -> None:
 
 
 def _draw_around(axes: "Axes", trace: Trace, colour: str, unit: float) -> None:
-    """A trace's band and error bars, and what it was made of."""
+    """Draw a trace's band and error bars, and its source curves."""
     xs = [x / unit for x in trace.xs]
     if trace.low is not None and trace.high is not None:
         axes.fill_between(

@@ -26,7 +26,7 @@ _SGR = {
     "gray": "90",
     "white": "37",
 }
-_MARKERS = "*+xo#@%&"  # without colours, what distinguishes series
+_MARKERS = "*+xo#@%&"  # tell series apart without colours
 _ASCII_FRAME = str.maketrans("─│┌┐└┘┤├┬┴┼", "-|+++++++++")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -63,7 +63,7 @@ def _block(graph: Graph, width: int, height: int, out: Output) -> list[str]:
 
 
 def _title(graph: Graph, width: int, out: Output) -> str:
-    """The key, and in a few numbers what the eye can't read from dots."""
+    """Return the key, and a few numbers that dots cannot show."""
     title = _shorten(safe(graph.title or graph.key), width)
     facts = ""
     drawn = [points for points in graph.series if points.total]

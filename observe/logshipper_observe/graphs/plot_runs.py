@@ -1,5 +1,4 @@
-"""Graphs of several jobs: which X they share, which runs belong together, and what stands in which
-graph."""
+"""Graphs of several jobs: their shared X, groups of runs, and the content of each graph."""
 
 import math
 import string
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 RUN, GROUP, COL = "run", "group", "col"
 NODE, JOB, EXPERIMENT = "node", "job", "experiment"
-PLACES = (RUN, NODE, JOB)  # groups that a job's options say nothing of
+PLACES = (RUN, NODE, JOB)  # groups independent of a job's options
 BREAKS = (RUN, GROUP, COL)
 XT_KEYS = ("epoch", "step", "iter", "epochs", "steps", "iters", "index")
 BY_INDEX = XChoice(None, 0, "index: the number of each value, from 0")
@@ -47,22 +46,22 @@ MAX_TRACES = 64
 MAX_RUNS = 1024
 AUTO = "auto"
 MAX_AUTO_FACETS = 3
-_NO_FACETS = ("job.name", "command", "git.", "cores", "first.")  # of nearly every job another
+_NO_FACETS = ("job.name", "command", "git.", "cores", "first.")  # differ in nearly every job
 
 
 @dataclass(frozen=True, slots=True)
 class PlotQuery:
-    """Which graphs of several jobs."""
+    """A request for graphs of several jobs."""
 
     request: GraphRequest
     x_rule: str = ""  # "xt" or ""
     group_by: str = RUN  # one of PLACES, or EXPERIMENT, a tag or another option
-    break_on: Sequence[str] = (COL,)  # of BREAKS, what gets graphs of its own
+    break_on: Sequence[str] = (COL,)  # of BREAKS: values that get separate graphs
     treatment: Treatment = UNTREATED
     title: str = ""  # with $run, $group, $col and $facet; "" for the usual one
     max_traces: int = MAX_TRACES
     max_runs: int = MAX_RUNS
-    # options whose values get graphs of their own, AUTO for those that differ
+    # options whose values get separate graphs, AUTO for those that differ
     facets: Sequence[str] = ()
 
 
@@ -82,8 +81,7 @@ class _Run:
 
 @dataclass(slots=True)
 class GraphSet:
-    """Graphs, and what they don't show, a sentence each. left_out: keys that there was no room
-    for."""
+    """Graphs, and their omissions, a sentence each. left_out: keys beyond the limit."""
 
     graphs: list[Graph] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -98,16 +96,16 @@ class Runs:
         self._max_graphs = max_graphs
         self._runs: dict[str, list[_Run]] = {}
         self._labels: set[str] = set()
-        self.drawn_names: dict[str, None] = {}  # of jobs with a run that is drawn
+        self.drawn_names: dict[str, None] = {}  # of jobs with a drawn run
         self._left_out: dict[str, None] = {}
         self._without: list[str] = []
         self._beyond = 0
-        self._is_grouped = query.group_by == EXPERIMENT  # some run has what groups are made by
+        self._is_grouped = query.group_by == EXPERIMENT  # some run has the option of the groups
         self.notes: list[str] = []
-        self.seen_keys: dict[str, None] = {}  # with numbers, of all jobs that were looked at
+        self.seen_keys: dict[str, None] = {}  # with numbers, of all jobs read
 
     def leave_out(self, name: str, keys: "Mapping[str, KeyStats]") -> bool:
-        """Whether a job has none of what is asked for; which is noted."""
+        """Return whether a job has none of the requested keys, and note it."""
         request = self._query.request
         x = _key_asked(request)
         self.seen_keys |= dict.fromkeys(keys)
@@ -129,8 +127,11 @@ class Runs:
         facet: str = "",
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """A job's runs. name: what distinguishes it from the others; axes: of all jobs; facet: see
-        `facets_of`; options: as `options_of` has them, where groups ask for them."""
+        """Add a job's runs.
+
+        name: tells it from the others; axes: of all jobs; facet: see `facets_of`; options: as in
+        `options_of`, for groups.
+        """
         y_keys = axes.drawn(numeric_keys(reader))
         if not self._query.request.y:
             self._left_out |= dict.fromkeys(y_keys[self._max_graphs :])
@@ -149,7 +150,7 @@ class Runs:
         facet: str,
         options: Mapping[str, str],
     ) -> None:
-        """As `add`, graphs over this X that were read before."""
+        """Add graphs that were read before, over this X; otherwise as `add`."""
         by = self._query.group_by
         captures = captures_by_label(reader)
         for graph in job_graphs:
@@ -193,7 +194,7 @@ class Runs:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether some run, where there are any, has what groups are made by."""
+        """Whether any run has the option of the groups."""
         return self._is_grouped or not self._runs
 
     def _note(self, graph: Graph, name: str) -> None:
@@ -216,8 +217,8 @@ class Runs:
             )
 
     def gather(self, constants: Sequence[str] = ()) -> GraphSet:
-        """Raises LogshipperError where there is nothing to draw. constants: keys that have one
-        value in each job."""
+        """Return the graphs. Raises LogshipperError without any. constants: keys with one value in
+        each job."""
         if not self.is_grouped:
             raise LogshipperError(
                 f"--group-by: no job has the tag or option {self._query.group_by!r}; `logshipper diff` "
@@ -325,15 +326,17 @@ def _present(names: Sequence[str], keys: "Mapping[str, KeyStats]") -> list[str]:
 
 
 def _key_asked(request: GraphRequest) -> str | None:
-    """The key that was asked for as X."""
+    """Return the requested key for X."""
     is_key = isinstance(request.x, str) and request.x != TIME
     return str(request.x).removeprefix(KEY_PREFIX) if is_key else None
 
 
 class CommonAxes:
-    """Which keys of several jobs are drawn, each over an X that the jobs that have it share. keys:
-    of each job; choices: each one's own X; seen_keys: those of other jobs, too. Raises
-    UnknownKey."""
+    """The drawn keys of several jobs, each over an X that the jobs with the key share.
+
+    keys: of each job; choices: each one's own X; seen_keys: includes those of other jobs. Raises
+    UnknownKey.
+    """
 
     def __init__(
         self,
@@ -363,7 +366,7 @@ class CommonAxes:
         ]
 
     def drawn(self, keys: "Mapping[str, KeyStats]") -> list[str]:
-        """Those of a job's keys that are asked for, or by themselves have a graph."""
+        """Return the requested keys of a job, or those with graphs by default."""
         asked = _present(self._request.y, keys)
         return list(dict.fromkeys(asked)) or [key for key in self._default if key in keys]
 
@@ -375,9 +378,11 @@ class CommonAxes:
         return names
 
     def x_of(self, key: str) -> XChoice:
-        """The X of a key's graph: what was asked for, or the first that one of the jobs with the
-        key chooses and all of these have; the record's number where that is the key itself, time
-        where there is none, BY_INDEX with XT's rule."""
+        """Return the X of a key's graph.
+
+        It is the requested one, or the first choice of a job with the key that all of these have.
+        The record's number replaces the key itself, time a missing X; BY_INDEX with XT's rule.
+        """
         if key not in self._x_by_key:
             self._x_by_key[key] = self._shared_x(key)
         return self._x_by_key[key]
@@ -415,7 +420,8 @@ def _own_number(key: str) -> XChoice:
 
 
 def _option_group(name: str, points: Points, options: Mapping[str, str]) -> str:
-    """By a tag of the measurements, a tag of the job, or another of its options; "" without it."""
+    """Return the group by a tag of the measurements, a tag of the job, or another of its options;
+    "" without it."""
     tag = points.tags.get(name.removeprefix(TAGS))
     if tag is not None:
         value = tag
@@ -429,16 +435,19 @@ def _option_group(name: str, points: Points, options: Mapping[str, str]) -> str:
 
 
 def _family(job: "JobSummary") -> str:
-    """What jobs are called that are parts of one, such as iterations; else the job's name."""
+    """Return the common name of jobs that are parts of one, such as iterations; else the job's
+    name."""
     head, colon, number = job.name.rpartition(":")
     is_iteration = colon and number.isascii() and number.isdigit()
     return job.parent or (head if is_iteration else job.name)
 
 
 def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:
-    """What distinguishes each job's graphs: `lr=0.1, tags.set=a`. facets: names of options, or
-    AUTO; options: JSON texts of each job, as `options_of` has them. Raises LogshipperError for an
-    option that no job has, and where none differs."""
+    """Return the distinctive options of each job's graphs: `lr=0.1, tags.set=a`.
+
+    facets: names of options, or AUTO; options: JSON texts of each job, as in `options_of`. Raises
+    LogshipperError for an unknown option, and if none differs.
+    """
     option_names = {name for job_options in options for name in job_options}
     names: dict[str, None] = {}
     for name in facets:
@@ -476,5 +485,5 @@ def differing_options(options: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def is_plain(query: PlotQuery) -> bool:
-    """Whether nothing is asked for but X and Y: one job's graphs are drawn as they are, then."""
+    """Return whether the request sets only X and Y: one job's graphs are drawn unchanged then."""
     return query == PlotQuery(query.request, max_traces=query.max_traces, max_runs=query.max_runs)

@@ -1,8 +1,9 @@
-"""The points of one series, thinned evenly while they come: of each so many neighbours the lowest
-and the highest stay, so that no spike is lost and the beginning is shown as finely as the end.
+"""The points of one series, thinned evenly while they arrive: of each group of neighbours the
+lowest and the highest stay.
 
-A series has gaps where a value is NaN or infinite, and begins another curve where its X falls back
-(`begins_again`): there the pen is lifted. Pure; memory is bounded.
+So no spike is lost, and the begin is as fine as the end. A series has gaps where a value is NaN or
+infinite, and begins another curve where its X falls back (`begins_again`): the pen lifts there.
+Pure; memory is bounded.
 """
 
 import math
@@ -14,16 +15,16 @@ from typing import TypeAlias
 
 from logshipper_observe.graphs.smoothing import MovingMean
 
-MAX_POINTS = 1 << 16  # that a series keeps
+MAX_POINTS = 1 << 16  # kept by a series
 MAX_GAPS = 64  # runs of gaps that a series knows of
-MAX_CURVES = 16  # that a series is split into; of more the pen is lifted only
+MAX_CURVES = 16  # of a series; further ones only lift the pen
 
 Floats: TypeAlias = "array[float]"
 
 
 @dataclass(slots=True)
 class Gap:
-    """Neighbouring records whose value is no number."""
+    """Neighbouring records without a finite value."""
 
     value: float  # nan, inf or -inf
     first_x: float
@@ -33,11 +34,11 @@ class Gap:
 
 
 class Points:
-    """One series. total: how many points were added; xs, ys: those that are kept, in the order in
-    which they were printed; breaks: places in xs before which the pen is lifted.
+    """One series.
 
-    limit: how many are kept (16 or more), the two ends aside; inside: the lowest and highest X that
-    count.
+    total: number of added points; xs, ys: the kept ones, in the order of printing; breaks: places
+    in xs before which the pen lifts. limit: number of kept points (16 or more) besides the two
+    ends; inside: the lowest and highest X that count.
     """
 
     __slots__ = (
@@ -73,15 +74,15 @@ class Points:
     ) -> None:
         self.label = label
         self.origin = label  # its label without its tags and the number of its curve
-        self.tags: Mapping[str, str] = {}  # of the measurements that it is made of
-        # which of its series' curves it is, from 0; None where it isn't parted
+        self.tags: Mapping[str, str] = {}  # of its measurements
+        # index among its series' curves, from 0; None for a whole series
         self.curve_number: int | None = None
         self.begins_again = False  # whether another curve begins where X falls
         self.gaps: list[tuple[int, Gap]] = []  # each with the number of its curve, from 0
         self.more_gaps = 0  # records past MAX_GAPS runs
         self._inside = inside
         self.total = 0
-        self._totals = [0]  # of each curve; of those past MAX_CURVES in the last one
+        self._totals = [0]  # of each curve; those past MAX_CURVES count in the last one
         self._limit = limit
         self._every = 1  # points of which two are kept
         self._first = (0.0, 0.0)
@@ -106,7 +107,7 @@ class Points:
 
     @property
     def last(self) -> float:
-        """The last value: NaN or infinite where a gap is. Of a series with points."""
+        """The last value: NaN or infinite in a gap. Needs a point."""
         gap = self.gaps[-1][1] if self.gaps else None
         return gap.value if gap and gap.is_last else self.ys[-1]
 
@@ -133,7 +134,7 @@ class Points:
         self._append(x, y)
 
     def add_gap(self, x: float, value: float) -> None:
-        """A record whose value is NaN or infinite."""
+        """Add a record whose value is NaN or infinite."""
         if self.begins_again:
             self._move(x)
         if not self._inside[0] <= x <= self._inside[1]:
@@ -182,8 +183,7 @@ class Points:
             self._settle()
 
     def hold(self, xs: Floats, ys: Floats, total: int) -> None:
-        """These rows, all of them, in the place of its own. total: how many points they stand
-        for."""
+        """Replace the rows. total: number of points that they stand for."""
         self.total = total
         self._every = 1
         self._thin_xs, self._thin_ys = array("d"), array("d")
@@ -191,8 +191,7 @@ class Points:
         self._is_broken = math.isnan(sum(ys))
 
     def _settle(self) -> None:
-        """Thins the newest points as the others are; all of them further where they are too
-        many."""
+        """Thin the newest points like the others, and all of them further if they are too many."""
         xs, ys = lowest_and_highest(self._xs, self._ys, self._every)
         self._thin_xs += xs
         self._thin_ys += ys
@@ -202,8 +201,8 @@ class Points:
             self._every = max(4, 2 * self._every)
 
     def rows(self) -> tuple[Floats, Floats]:
-        """All that are kept, the first and the last point among them; Y is NaN where the pen is
-        lifted, and so is X where a curve ends."""
+        """Return all kept points, with the first and the last; Y is NaN where the pen lifts, and X,
+        too, where a curve ends."""
         if self._every == 1:
             return self._thin_xs + self._xs, self._thin_ys + self._ys
         newest_xs, newest_ys = lowest_and_highest(self._xs, self._ys, self._every)
@@ -222,8 +221,8 @@ class Points:
         return xs, ys
 
     def thinned(self, points: int) -> "Points":
-        """At most so many points (but at least 4), lowest and highest, first and last among
-        them."""
+        """Return at most so many points (but at least 4), including lowest, highest, first and
+        last."""
         thin = Points(self.label)
         thin.origin = self.origin
         xs, ys = self.rows()
@@ -239,8 +238,8 @@ class Points:
         return thin
 
     def curves(self, most: int) -> "list[Points]":
-        """One series for each of its curves, called `curve 1` and so on; itself where it has one
-        only, or more than so many."""
+        """Return one series per curve, called `curve 1` and so on; itself for one curve, or more
+        than so many."""
         count = self._curve + 1
         if not 1 < count <= min(most, MAX_CURVES):
             return [self]
@@ -282,7 +281,7 @@ class SmoothedPoints(Points):
 
 
 def gap_places(points: Points, each: int = 16) -> Iterator[float]:
-    """Where a series' gaps are marked: both ends of each run, and some X between."""
+    """Yield X for marks of a series' gaps: both ends of each run, and some between."""
     for _, gap in points.gaps:
         steps = min(gap.count, each) - 1
         yield gap.first_x
@@ -292,9 +291,11 @@ def gap_places(points: Points, each: int = 16) -> Iterator[float]:
 
 
 def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floats]:
-    """Of each `every` neighbours two points: the lowest and the highest, or where all are alike the
-    outer ones; and one row that is no point, where there is any. Ends of curves all stay, unless
-    these are many."""
+    """Return two points of each `every` neighbours: the lowest and the highest, or the outer ones
+    if all are equal; and one row without a point, if any.
+
+    Ends of curves all stay, unless they are many.
+    """
     if every <= 2:
         return xs[:], ys[:]
     is_broken = math.isnan(sum(ys))
@@ -310,8 +311,8 @@ def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floa
 
 
 def extreme_places(ys: Floats, points: int) -> Sequence[int]:
-    """Places of at most so many values (but at least 4), of numbers only: the first and the last,
-    between them the lowest and the highest of so many neighbours each."""
+    """Return places of at most so many values (but at least 4), of numbers only: the first, the
+    last, and the extremes of equal groups between."""
     limit = max(points, 4)
     if len(ys) <= limit:
         return range(len(ys))

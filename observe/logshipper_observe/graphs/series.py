@@ -1,6 +1,8 @@
-"""The points of a job's graphs: which X, which Y, one series per attempt, step and task, per set of a
-measurement's tags, and per curve where X falls back. Memory is bounded
-(logshipper_observe/graphs/points.py)."""
+"""The points of a job's graphs: X, Y, and one series per attempt, step and task, per set of a
+measurement's tags, and per curve where X falls back.
+
+Memory is bounded (logshipper_observe/graphs/points.py).
+"""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -42,16 +44,14 @@ class Graph:
 
     key: str
     x: XChoice
-    own_x: bool = (
-        False  # its Y never stands in a record with the others' X, and has an X of its own
-    )
-    instead_of: str = ""  # the others' X, where it has its own
+    own_x: bool = False  # its Y never shares a record with the others' X, and has its own X
+    instead_of: str = ""  # the others' X, for a graph with its own
     integer: bool = False
     x_integer: bool = False
     series: list[Points] = field(default_factory=list)
-    without_x: int = 0  # numbers that can't be shown: their record has no X
-    beyond: int = 0  # numbers that can't be shown: no float holds them
-    gaps: int = 0  # records in whose place there is a gap: NaN or an infinity
+    without_x: int = 0  # hidden numbers: their record has no X
+    beyond: int = 0  # hidden numbers: beyond floats
+    gaps: int = 0  # records in gaps: NaN or an infinity
     more_series: int = 0  # earlier ones, left out
     title: str = ""
 
@@ -62,7 +62,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
-    """Which graphs of a job."""
+    """A request for graphs of a job."""
 
     x: str | XChoice | None = None  # None for the job's own choice
     y: Sequence[str] = ()  # empty for every numeric key that changes but X
@@ -76,7 +76,7 @@ def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
 
 
 def graphs(reader: "Reader", request: GraphRequest, limit: int) -> tuple[list[Graph], list[str]]:
-    """At most so many graphs, and the keys that are left out. Raises UnknownKey."""
+    """Return at most so many graphs, and the omitted keys. Raises UnknownKey."""
     planned_graphs, left_out = planned(reader, request, limit)
     _fill(reader, planned_graphs, request)
     own_x_graphs = {
@@ -88,13 +88,13 @@ def graphs(reader: "Reader", request: GraphRequest, limit: int) -> tuple[list[Gr
 
 
 def planned(reader: "Reader", request: GraphRequest, limit: int) -> tuple[list[Graph], list[str]]:
-    """As `graphs`, without any points yet."""
+    """Return the graphs of `graphs` without points."""
     keys = numeric_keys(reader)
     choice = _x_choice(reader, request, keys)
     y_keys = [_resolve_key(name, keys) for name in split_names(request.y, keys)]
     y_keys = list(dict.fromkeys(y_keys)) or _default_y(reader, keys, choice)
     if request.y:
-        limit = max(limit, len(y_keys))  # asked for by name: none is left out
+        limit = max(limit, len(y_keys))  # requested by name: all are shown
     shown_keys, left_out = y_keys[:limit], y_keys[limit:]
     drawn = [
         _graph(key, over_number(key, keys) if key == choice.key else choice, keys)
@@ -115,18 +115,18 @@ def over_number(key: str, keys: "dict[str, KeyStats]") -> XChoice:
 
 
 def is_constant(key: "KeyStats") -> bool:
-    """Whether a key has had one value, and no other: configuration, of which a graph would be a dot
-    or a flat line."""
+    """Return whether a key has had only one value: configuration, whose graph would be a dot or a
+    flat line."""
     return key.min == key.max and key.count == key.numbers
 
 
 def is_clock(key: "KeyStats") -> bool:
-    """Whether a key is the time in the records."""
+    """Return whether a key is the time in the records."""
     return key.path == CLOCK and key.integer and (key.min or 0) >= LEAST_CLOCK_NS
 
 
 def is_drawn(key: "KeyStats") -> bool:
-    """Whether a key has a graph unasked: it changes, and isn't the time."""
+    """Return whether a key has a graph by default: it changes, and is not the time."""
     return not (is_clock(key) or is_constant(key))
 
 
@@ -149,8 +149,8 @@ def _resolve_key(name: str, keys: "dict[str, KeyStats]") -> str:
 
 
 def _default_y(reader: "Reader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
-    """Every numeric key that changes but X in alphabetical order; last come those that are X of
-    others (whose records lack the chosen X). X itself where it is the only one."""
+    """Return every changing numeric key but X in alphabetical order, with the X of others (whose
+    records lack the chosen X) last; X itself if it is the only one."""
     changing = sorted(name for name, key in keys.items() if is_drawn(key))
     names = [name for name in changing if name != choice.key]
     others_x = {reader.x_for(name).key for name in names} if choice.key is not None else set()
@@ -163,12 +163,12 @@ def _graph(key: str, choice: XChoice, keys: "dict[str, KeyStats]") -> Graph:
 
 
 def lacks_x(graph: Graph) -> bool:
-    """Whether its key never stood in a record with its X."""
+    """Return whether the graph's key never shares a record with its X."""
     return not graph.total and graph.without_x > 0
 
 
 def with_own_x(reader: "Reader", graph: Graph) -> Graph:
-    """The graph of the same key over an X of its own, without any points yet."""
+    """Return the graph of the same key over its own X, without points."""
     own_graph = _graph(graph.key, reader.x_for(graph.key), numeric_keys(reader))
     own_graph.own_x = True
     own_graph.instead_of = TIME if graph.x.key is None else graph.x.key
@@ -182,12 +182,12 @@ def _fill(reader: "Reader", graphs: list[Graph], request: GraphRequest) -> None:
     filling.show()
 
 
-# whose records a series is made of: a capture's place, and the measurements' tags in order
+# the origin of a series: a capture's place, and the measurements' tags in order
 _Origin: TypeAlias = tuple[Source, tuple[tuple[str, str], ...]]
 
 
 def tags_of(line: str) -> tuple[tuple[str, str], ...]:
-    """What a measurement has of tags (docs/user-guide.md, measurements that are sent)."""
+    """Return a measurement's tags (docs/user-guide.md, measurements that are sent)."""
     try:
         tags = orjson.loads(line).get("tags")
     except orjson.JSONDecodeError:  # NaN: no measurement holds it
@@ -198,7 +198,7 @@ def tags_of(line: str) -> tuple[tuple[str, str], ...]:
 
 
 def beginning_ns(reader: "Reader") -> int:
-    """When the time of a job's graphs begins, in ns since 1970."""
+    """Return the begin of the time axis of a job's graphs, in ns since 1970."""
     return min(
         (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
     )
@@ -275,8 +275,8 @@ class Filling:
                     points.add(x, y)
 
     def _open_series(self, at: int, source: "_Origin") -> Points | None:
-        """A new series of a graph, in place of its first one where there are many; None where it is
-        left out itself."""
+        """Open a new series of a graph, in place of its first one if there are many; None if it is
+        omitted."""
         series = self._series[at]
         if len(series) >= self._most_series:
             first = min(series)
@@ -292,7 +292,7 @@ class Filling:
         return points
 
     def show(self) -> None:
-        """Gives the graphs what was added so far."""
+        """Update the graphs with the points so far."""
         labels = _labels(
             sorted(
                 {
@@ -319,8 +319,8 @@ class Filling:
 
 
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
-    """The numbers of a record at these paths, infinite where no float is large enough; _NoNumber
-    where none was printed."""
+    """Return the numbers of a record at these paths, infinite beyond floats; _NoNumber for missing
+    ones."""
     try:
         record = orjson.loads(line)  # integers of more than 64 bits become floats, as graphs need
     except orjson.JSONDecodeError:  # NaN, or a number that no float holds
@@ -346,7 +346,7 @@ def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
 
 
 def _labels(sources: list[Source]) -> dict[Source, str]:
-    """Names of series: only what distinguishes them."""
+    """Return names of series with their differences only."""
     if len(sources) < 2:
         return dict.fromkeys(sources, "")
     differs = [len({source[at] for source in sources}) > 1 for at in range(len(Source._fields))]

@@ -1,11 +1,13 @@
-"""Moving means of a series: what `plot --smooth` and the page's graphs draw. Pure."""
+"""Moving means of a series, for `plot --smooth` and the page's graphs. Pure."""
 
 
 class MovingMean:
-    """Exponentially weighted, by the number of values, whatever their distance in X. Seeded: s =
-    weight * previous + (1 - weight) * value, beginning with the first value. Debiased: the sum of
-    weight^k * value over that of weight^k, k values ago, so the first value counts no more than
-    others. weight: of what was before, 0 to below 1."""
+    """Exponentially weighted mean over the number of values, regardless of X.
+
+    Seeded: s = weight * previous + (1 - weight) * value, beginning with the first value. Debiased:
+    the sum of weight^k * value over that of weight^k, k values ago, so the first value counts no
+    more than others. weight: of earlier values, 0 to below 1.
+    """
 
     __slots__ = ("_debias", "_last", "_sum", "_weight")
 

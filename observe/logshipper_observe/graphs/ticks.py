@@ -15,8 +15,8 @@ def axis_range(low: float, high: float) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, limit: int, *, integer: bool = False) -> list[float]:
-    """Multiples of 1, 2, 2.5 or 5 times a power of ten from low to high: as many as the limit
-    allows (2 or more), both ends where no two of them lie between."""
+    """Return multiples of 1, 2, 2.5 or 5 times a power of ten from low to high: as many as the
+    limit allows (2 or more), or both ends if fewer than two lie between."""
     power = 10.0 ** math.floor(math.log10((high - low) / max(limit, 2)))
     for factor in (1, 2, 2.5, 5, 10, 20, 25, 50):
         step = factor * power
