@@ -191,7 +191,7 @@ def open_reader(path: str, version: int) -> sqlite3.Connection:
     if not os.path.exists(path):
         raise StoreError(path, "is missing")
     if not os.access(path, os.R_OK):
-        raise StoreError(path, "can't be read: look at its permissions and its folder's")
+        raise StoreError(path, "cannot be read: check its permissions and its folder's")
     with store_errors(path):
         connection = _connect_reader(path)
         try:

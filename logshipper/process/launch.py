@@ -106,7 +106,7 @@ def _fix(name: str, error: int) -> str:
         elif error == errno.ENOENT and "/" not in name and os.path.isfile(name):
             return f" (the one in this folder is `./{name}`; a script may need its interpreter, as in `python {name}`)"
         elif error == errno.ENOENT and " " in name.strip():
-            return " (no quotes around CMD and its arguments: each is a word of its own)"
+            return " (no quotes around CMD and its arguments: each is a separate word)"
     except ValueError:  # a null character in the name
         pass
     return ""

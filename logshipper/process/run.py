@@ -241,9 +241,7 @@ class RelayProcess(Owner):
             note_end(self._counters, job.wait_status, job.ended_ns)
             fault_point("relay_end_noted")
         if job.lost:
-            self._say(
-                "the process that held CMD's terminal was killed: CMD's exit code isn't known"
-            )
+            self._say("the process that held CMD's terminal was killed: CMD's exit code is unknown")
         self._ended_at = time.monotonic()
         self._relay.begin_drain()
         while not (self._relay.is_drained() or self._impatient):

@@ -70,7 +70,7 @@ def _entry(
         faults.remark(
             path,
             line.number,
-            "is cut short: being written, or truncated; it is taken when it is whole",
+            "is incomplete: still growing, or truncated; the import takes it once it is complete",
         )
 
 

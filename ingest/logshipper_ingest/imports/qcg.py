@@ -194,7 +194,7 @@ class QcgSource:
         ]
         state = _state_of(value)
         if not changes or changes[-1].to != state:
-            raise BadValue(f"its history doesn't end with its state {state}")
+            raise BadValue(f"its history does not end with its state {state}")
         return changes
 
 

@@ -82,7 +82,8 @@ class SourceFile:
             self.close()
             is_link = self._flags & os.O_NOFOLLOW and os.path.islink(self.path)
             raise Unreadable(
-                self.path, "is a link, which isn't followed" if is_link else os_words(error)
+                self.path,
+                "is a link, which the import does not follow" if is_link else os_words(error),
             ) from None
         if not stat.S_ISREG(status.st_mode):
             self.close()

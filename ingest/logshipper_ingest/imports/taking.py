@@ -137,7 +137,7 @@ class Taking:
             self._faults.leave_out_file(error.path, error.words)
             return
         if imported.log_differs:
-            words = "its log isn't the one that was imported before: it is left out (`--as NAME` imports it as another)"
+            words = "its log differs from the imported one, and is left out (`--as NAME` imports it as another)"
             self._faults.remark(imported.job_id, 0, words)
         if imported.was_removed:
             self._removed_jobs.add(imported.job_id)

@@ -142,7 +142,7 @@ class XtSource:
         for name in CONSOLES:
             console = os.path.join(os.path.dirname(path), name)
             if os.path.islink(console):
-                self._faults.leave_out_file(console, "is a link, which isn't followed")
+                self._faults.leave_out_file(console, "is a link, which the import does not follow")
             elif os.path.isfile(console):
                 size = os.path.getsize(console)
                 if size != self._consoles.get(console):
@@ -219,7 +219,7 @@ class XtSource:
         state = _state_of(name, data)
         if state:
             if not is_known(ORIGIN, state):
-                raise BadValue(f"{state!r} is no status that is known of XT 1.0")
+                raise BadValue(f"{state!r} is no status of XT 1.0")
             job.changes.append(
                 ImportedChange(
                     time_ns, state, data=None if name in ("created", "ended") else data or None

@@ -267,7 +267,7 @@ class LokiClient(ServerClient):
     ) -> Any:  # Any: JSON, checked by each caller
         answer = self._server.get_json(f"/loki/api/v1/{path}", params, _CATEGORIZED)
         if not isinstance(answer, dict) or answer.get("status") != "success":
-            raise QueryError(self.name, 200, "this isn't how Loki answers: is url right?")
+            raise QueryError(self.name, 200, "this is no answer of Loki: check url")
         return answer.get("data")
 
     def _strings(self, path: str, params: Mapping[str, str]) -> list[str]:
@@ -288,7 +288,7 @@ class LokiClient(ServerClient):
                 return [Result({}, [], [sample_of(results)])]
             return [_series(result) for result in results]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise QueryError(self.name, 200, "this isn't how Loki answers: is url right?") from None
+            raise QueryError(self.name, 200, "this is no answer of Loki: check url") from None
 
 
 class _PageSize:

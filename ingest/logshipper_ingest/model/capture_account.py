@@ -177,11 +177,11 @@ class CaptureAccount(CaptureFacts):
             self.state = "FAILED"
             self.reason = (
                 "its capture died without an end record: killed, or out of memory;"
-                " how the job ended isn't known"
+                " the job's end is unknown"
             )
         else:
             self.state = "FAILED"
-            self.reason = "its capture ended without an end record: how the job ended isn't known"
+            self.reason = "its capture ended without an end record: the job's end is unknown"
 
     def add_lines_lost(self, rows: Rows) -> None:
         """Add the event about lines that died with the capture."""

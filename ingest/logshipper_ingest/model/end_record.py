@@ -110,16 +110,16 @@ def parse_end(content: bytes, written_secs: int) -> EndRecord:
     except UnicodeDecodeError:
         raise BadRecord("isn't UTF-8 text") from None
     if lines[0] != _HEAD:
-        raise BadRecord("doesn't begin as a record does")
+        raise BadRecord("does not begin like a record")
     names = tuple(line.partition("=")[0] for line in lines[1:-2])
     if lines[-2:] != [".", ""] or names not in (_FIELDS, (*_FIELDS, *_FURTHER)):
-        raise BadRecord("hasn't the lines that a record has")
+        raise BadRecord("lacks lines of a record")
     fields = dict(zip(names, (line.partition("=")[2] for line in lines[1:-2]), strict=True))
     if fields["by"] not in _BY:
-        raise BadRecord("doesn't say who wrote it")
+        raise BadRecord("does not name its writer")
     state = "REQUEUED" if fields["state"] == "PENDING" else fields["state"]
     if state not in (*SLURM_STATES, ""):
-        raise BadRecord(f"{state[:40]!r} is no state of a job that is over")
+        raise BadRecord(f"{state[:40]!r} is no state of an ended job")
     exit_code, signal = _status(fields["exit"], state)
     if signal == _OOM_SIGNAL:
         state, signal = state or _OUT_OF_MEMORY, _KILL

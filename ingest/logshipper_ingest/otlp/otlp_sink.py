@@ -79,5 +79,5 @@ class OtlpSink:
         if error.status == 415:
             return "it takes no protobuf, or no gzip, which OTLP asks of it; everything waits"
         if error.status in self.split_statuses:
-            return "it refuses whatever it is sent; everything waits"
+            return "it refuses everything; all data waits"
         return "everything waits in the spool, and is tried again"

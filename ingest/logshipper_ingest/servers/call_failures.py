@@ -16,13 +16,13 @@ _LEAST_SECRET_CHARS = 4  # shorter ones are in half of all words
 _HIDDEN = b"[hidden]"
 _PLACE = re.compile(r" \(_ssl\.c:\d+\)")
 _OWN_CERTIFICATE = (
-    "the server doesn't take our certificate, or wants one: look at cert_file and key_file"
+    "the server refuses our certificate, or requires one: check cert_file and key_file"
 )
 _FIXES = (  # the first that matches
     (r"alert .*(certificate|unknown ca|handshake failure|access denied|decrypt)", _OWN_CERTIFICATE),
     (r"(hostname|ip address) mismatch", "url must name the server as its certificate does"),
-    (r"certificate has expired", "the server's has to be renewed, if this node's clock is right"),
-    (r"certificate is not yet valid", "is this node's clock right?"),
+    (r"certificate has expired", "renew the server's certificate, or correct this node's clock"),
+    (r"certificate is not yet valid", "check this node's clock"),
     (r"self.signed|unable to (get|verify)", "ca_file must hold the certificate of the CA that signed the server's"),
     (r"wrong version number|record layer failure|packet length too long|http request", "is no TLS spoken there? "
      "Then url begins with http://"),
@@ -40,7 +40,7 @@ def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str,
 
     exceptions = requests.exceptions
     if isinstance(error, (exceptions.InvalidProxyURL, exceptions.InvalidURL)) and proxies:
-        return "https_proxy, http_proxy or all_proxy in the environment isn't a proxy's address"  # may hold a password
+        return "https_proxy, http_proxy or all_proxy in the environment is no proxy's address"  # may hold a password
     if isinstance(error, exceptions.ConnectTimeout):
         words = f"no connection within {access.timeout_secs:g} s"
     elif isinstance(error, exceptions.Timeout):

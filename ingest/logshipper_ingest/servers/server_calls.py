@@ -163,7 +163,9 @@ class Server:
             ValueError,
         ) as error:  # requests' own are OSErrors; ValueErrors are odd addresses
             if time.monotonic() >= deadline:
-                raise NoAnswer(f"no whole answer within {secs:g} s: it comes too slowly") from None
+                raise NoAnswer(
+                    f"no complete answer within {secs:g} s: the server answers too slowly"
+                ) from None
             raise NoAnswer(
                 words_of(error, self.access, self._settings.get("proxies") or {})
             ) from None
@@ -324,7 +326,7 @@ class ServerClient:
         if answer.status == 400 and (
             is_page(answer.body) or self._not_about_pushes.match(answer.body)
         ):
-            words = f"HTTP 400, not for what was sent: {words}"
+            words = f"HTTP 400, but not about the content: {words}"
             raise RetryablePushError(self.name, 0, words, answer.retry_after_secs)
         error_type = RetryablePushError if self._is_later(answer.status) else RejectedPushError
         raise error_type(self.name, answer.status, words, answer.retry_after_secs)
@@ -401,12 +403,12 @@ def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
         if any(
             isinstance(token, yaml.AliasToken) for token in yaml.scan(body)
         ):  # a few aliases can expand to gigabytes
-            raise QueryError(name, 200, "the configuration has YAML aliases, which aren't taken")
+            raise QueryError(name, 200, "the configuration has YAML aliases, which are not allowed")
         config = yaml.safe_load(body)
     except (yaml.YAMLError, ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):
-        raise QueryError(name, 200, "the configuration isn't YAML: is url right?")
+        raise QueryError(name, 200, "the configuration is no YAML: check url")
     return config
 
 

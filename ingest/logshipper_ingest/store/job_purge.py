@@ -71,7 +71,7 @@ def _purge_summary(
 def not_purged(place: JobPlace, pattern: LinePattern) -> list[str]:
     """List remaining places that may match, a sentence each."""
     problems = [
-        f"{path}: was moved aside as damaged, and isn't looked into: remove it"
+        f"{path}: was moved aside as damaged, and not searched: remove it"
         for path in moved_aside(place)
     ]
     if pattern.has(place.job_id):

@@ -119,9 +119,9 @@ class LocalStore:
                 )
             self._claim(self.root, OWN_NAMES)
         if not os.path.isdir(self.root):
-            raise StoreError(self.root, "isn't a folder, so it can't be a store")
+            raise StoreError(self.root, "is no folder, so it cannot be a store")
         if not os.access(self.root, os.R_OK | os.X_OK):
-            raise StoreError(self.root, "can't be read: look at its permissions")
+            raise StoreError(self.root, "cannot be read: check its permissions")
         is_store = any(
             os.path.exists(path) for path in (self._catalogue_path, self._jobs, self.spool)
         )
@@ -260,7 +260,7 @@ class LocalStore:
             with self._locked(deadline) as is_locked:
                 if not is_locked:
                     problems.append(
-                        f"{self.root}: another program is ingesting; what is shown may be older"
+                        f"{self.root}: another program is ingesting; the answer may be older"
                     )
                     return IngestOutcome(False, problems)
                 self._follow_catalogue()
@@ -325,7 +325,7 @@ class LocalStore:
         from logshipper_ingest.store.job_imports import JobImports
 
         if not self.is_writable:
-            raise StoreError(self.root, "can't be written, so nothing can be imported")
+            raise StoreError(self.root, "cannot be written, so import is impossible")
         with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
             if not is_locked:
                 raise StoreError(self.root, "another program is ingesting: try again")
@@ -348,7 +348,7 @@ class LocalStore:
         from logshipper_ingest.store.allocations import put_allocations
 
         if not self.is_writable:
-            raise StoreError(self.root, "can't be written, so nothing can be imported")
+            raise StoreError(self.root, "cannot be written, so import is impossible")
         put_allocations(self.root, allocations, wal=self.uses_wal)
 
     def allocations(self) -> "list[Allocation]":
@@ -513,7 +513,7 @@ class LocalStore:
         if summary is None and not os.path.exists(path):
             raise UnknownJob(job_id, f"no job has the id {job_id!r}")
         if not self.is_writable:
-            raise StoreError(self.root, "can't be written, so nothing can be removed")
+            raise StoreError(self.root, "cannot be written, so removal is impossible")
         if summary is not None and summary.state == "RUNNING" and not summary.origin:
             raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
         with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
@@ -551,7 +551,7 @@ class LocalStore:
 
         self._path_of(job_id)
         if not self.is_writable:
-            raise StoreError(self.root, "can't be written, so nothing can be purged")
+            raise StoreError(self.root, "cannot be written, so `purge` is impossible")
         with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
             if not is_locked:
                 raise StoreError(self.root, "another program is ingesting: try again")

@@ -176,10 +176,10 @@ class TelegrafRouter:
                     if isinstance(error, OSError)
                     else str(error)
                 )
-                self.trouble = f"no measurements are taken: {words}"
+                self.trouble = f"the agent takes no measurements: {words}"
             except Exception as error:  # a fault must not end it for good
                 self.trouble = (
-                    f"no measurements are taken, by a fault of logshipper's own: {error!r}"
+                    f"the agent takes no measurements, because of an internal error: {error!r}"
                 )
             if self.trouble:
                 self._trouble.log(f"{self.trouble}; tried again")

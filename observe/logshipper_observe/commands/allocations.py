@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"),
         completers.jobs,
     )
-    parser.add_argument("--history", action="store_true", help="also those that are over")
+    parser.add_argument("--history", action="store_true", help="include ended ones")
     state = parser.add_argument(
         "--state", type=state_names, metavar="STATE", help="only these, joined by commas"
     )

@@ -99,7 +99,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--to-state",
         type=event_state,
         metavar="STATE",
-        help="throughput: count changes to this state (default: JOB_FINISHED, that is COMPLETED)",
+        help="throughput: count changes to this state (default: JOB_FINISHED, equal to COMPLETED)",
     )
     from_state = parser.add_argument(
         "--from-state",
@@ -137,8 +137,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
     )
-    form.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
-    form.add_argument("--csv", metavar="FILE", help="likewise, the points as CSV")
+    form.add_argument("--svg", metavar="FILE", help="the same as SVG")
+    form.add_argument("--csv", metavar="FILE", help="the points as CSV")
     add_raw_cells(parser)
     add_json(form, "for programs: the points as JSON, described in docs/analytics.md")
     add_source(parser)

@@ -104,9 +104,7 @@ def write_picture(args: argparse.Namespace, answer: Analysis) -> None:
     if not graphs and answer.chart is None:
         raise LogshipperError(f"{answer.title}: nothing to draw")
     if path == "-" and sys.stdout.isatty():
-        raise LogshipperError(
-            f"--{form}: a picture isn't written to a terminal; give a file's name"
-        )
+        raise LogshipperError(f"--{form}: a terminal cannot show a picture; give a file's name")
     caption = "; ".join(answer.notes)
     if answer.chart is not None:
         answer.chart.write(path, answer.title, caption, form=form)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HOUR = timedelta(hours=1)
 NODE_SECS, JOBS = "logshipper_agent_slurm_hour_node_seconds", "logshipper_agent_slurm_hour_jobs"
-_STILL_RUNS = "jobs count when they are over: what still runs is missing in the last hours"
-_NOTHING = "nobody told Prometheus of jobs that Slurm ended: docs/agent.md, How Slurm ended a job"
+_STILL_RUNS = "jobs count at their end: running ones are missing in the last hours"
+_NOTHING = "Prometheus knows no ends from Slurm: see docs/agent.md, How Slurm ended a job"
 
 
 def hours_utilization(

@@ -21,12 +21,12 @@ class CommandRow(NamedTuple):
 
 COMMANDS = {
     "ls": CommandRow("ls", "list jobs: filtered, sorted, with columns of one's own"),
-    "show": CommandRow("show", "show all that is known of a job"),
+    "show": CommandRow("show", "show all data about a job"),
     "info": CommandRow(
         "info", "tell jobs' nodes, cores, folder, run time, history, and their tasks"
     ),
     "status": CommandRow("status", "print jobs' states, a line each"),
-    "logs": CommandRow("logs", "print what a job printed"),
+    "logs": CommandRow("logs", "print a job's output"),
     "monitor": CommandRow("monitor", "watch a job: its state and its log as it grows"),
     "metadata": CommandRow("metadata", "print a job's metadata: table, JSON lines or CSV"),
     "export": CommandRow(

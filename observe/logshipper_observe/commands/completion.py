@@ -9,12 +9,12 @@ from logshipper_observe.commands.options import describe
 PROGRAMS = ("logshipper", "logshipper-agent", "logshipper-grafana")
 SHELLS = ("bash", "zsh", "fish")
 HOW_TO = """\
-put this line into the file that your shell reads when it starts:
+put this line into your shell's start file:
   bash  ~/.bashrc                    eval "$(logshipper completion bash)"
   zsh   ~/.zshrc, after compinit     eval "$(logshipper completion zsh)"
   fish  ~/.config/fish/config.fish   logshipper completion fish | source
 
-Behind `logshipper run --` the shell completes the command that is run.
+Behind `logshipper run --` the shell completes the command to run.
 """
 # The command behind `logshipper run ... --` is the shell's to complete.
 _COMMAND_BEHIND_RUN = {

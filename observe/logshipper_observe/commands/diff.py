@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     for name in ("a", "b"):
         completed(parser.add_argument(name, metavar=name.upper(), help=JOB_HELP), completers.jobs)
-    parser.add_argument("--changed", action="store_true", help="only what differs")
+    parser.add_argument("--changed", action="store_true", help="differences only")
     add_json(parser)
     add_source(parser)
 

@@ -97,10 +97,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--scheduler-id",
         action="append",
         metavar="ID",
-        help="of jobs that are, or ran in, this job of the scheduler",
+        help="of this job of the scheduler, and of jobs inside it",
     )
     parser.add_argument(
-        "--batch-job-id", action="append", metavar="ID", help="likewise, of Balsam's batch jobs"
+        "--batch-job-id", action="append", metavar="ID", help="the same for Balsam's batch jobs"
     )
     for option, words in (("--from-state", "from"), ("--to-state", "to")):
         action = parser.add_argument(
@@ -118,7 +118,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--data",
         action="append",
         metavar="KEY=VALUE|JSON",
-        help="what the event's data has; again for more",
+        help="content of the event's data; repeat for more",
     )
     parser.add_argument(
         "--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30"
@@ -140,7 +140,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--follow",
         action="store_true",
-        help="oldest first, then each when it comes; until the JOBs end, or Ctrl-C",
+        help="oldest first, then each new one, until the JOBs end, or Ctrl-C",
     )
     add_json(parser)
     add_source(parser)

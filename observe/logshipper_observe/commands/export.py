@@ -94,7 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="default: ./, that is JOB/metadata.csv and so on",
     )
     add_raw_cells(parser)
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    parser.add_argument("--force", action="store_true", help="replace existing files")
     add_json(parser)
     add_source(parser)
 

@@ -50,11 +50,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "          jobs as JSON, JSON lines or CSV\n"
         "  xt      runs' folders and logs: run.log, all_runs.jsonl",
         "examples:\n"
-        "  logshipper import qcg .                     all runs that are here\n"
+        "  logshipper import qcg .                     all runs in this folder\n"
         "  logshipper import qcg .qcgpjm-service-n1.8303 --follow     while it runs\n"
         "  logshipper import balsam site/data events.json jobs.jsonl batchjobs.csv\n"
         "  logshipper import xt runs/\n"
-        "  logshipper import qcg copy/ --as sweep1     a copy of a run that was imported as sweep1",
+        "  logshipper import qcg copy/ --as sweep1     a copy of a run, as sweep1",
         "exit codes: 0 done, 1 something couldn't be read (stderr says what; all else is imported),\n"
         "2 wrong usage, 130 Ctrl-C",
     )

@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--after",
         type=place,
         metavar="PLACE",
-        help="only what comes behind it; following says its PLACE",
+        help="only lines after PLACE, which `--follow` prints",
     )
     parser.add_argument(
         "--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas"

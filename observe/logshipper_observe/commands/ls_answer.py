@@ -151,9 +151,7 @@ class ListAnswer:
             self._tell(f"no job matches, of {plural(jobs, 'job')} in all")
         elif is_from_loki(args):
             place = f"{_of_cluster(args)} in {store_place(args)}"
-            self._tell(
-                f"no jobs{place} in the time that is looked at; --since 30d looks further back"
-            )
+            self._tell(f"no jobs{place} in this time range; --since 30d looks further back")
         else:
             self._tell(f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}")
 

@@ -17,7 +17,7 @@ SCHEMA = "logshipper.marks/1"
 
 def print_marks(args: argparse.Namespace, reader: "Reader", marks: Marks, *, changed: bool) -> None:
     if changed and is_from_loki(args):
-        say("kept for you alone, on this side: nothing in Loki is changed, and others don't see it")
+        say("kept for you alone: Loki stays unchanged, and others do not see it")
     if args.json:
         document = {
             "schema": SCHEMA,

@@ -131,7 +131,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--try",
         dest="trial",
         metavar="FILE",
-        help="no job: what of this output would be metadata, and the line for ~/.logoptin; `-` is standard input",
+        help="no job: show the metadata in this output, and the line for ~/.logoptin; `-` is standard input",
     )
     trial.add_argument(
         "--kinds",

@@ -106,7 +106,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
     )
-    form.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
+    form.add_argument("--svg", metavar="FILE", help="the same as SVG")
     add_json(form, "for programs: the points as JSON, described in docs/reading.md")
     parser.add_argument(
         "--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt"
@@ -159,7 +159,7 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         type=breaks,
         default=("col",),
         metavar="run|group|col",
-        help="what gets a graph of its own, several joined by commas (default: col, each key)",
+        help="values with separate graphs, several joined by commas (default: col, each key)",
     )
     facet = group.add_argument(
         "--facet",
@@ -235,5 +235,5 @@ def _check(args: argparse.Namespace) -> None:
     if args.shade == RAW and args.aggregate == NONE and not args.smooth:
         raise UsageError(
             "--shade raw",
-            ["shows what was smoothed or put together: it needs --smooth or --aggregate"],
+            ["shows the source of smoothed or combined curves: it needs --smooth or --aggregate"],
         )

@@ -255,9 +255,7 @@ def _write_picture(
 
     path, form = (args.png, "png") if args.png else (args.svg, "svg")
     if path == "-" and sys.stdout.isatty():
-        raise LogshipperError(
-            f"--{form}: a picture isn't written to a terminal; give a file's name"
-        )
+        raise LogshipperError(f"--{form}: a terminal cannot show a picture; give a file's name")
     common = next((graph for graph in plots if not graph.own_x), plots[0])
     write_png(path, plots, head.title, rule_words(common), form=form, across=across)
     report = say if path == "-" else Output().line

@@ -38,7 +38,7 @@ MOMENT = 0.0
 _FIXES = (
     (
         FileNotFoundError,
-        "is the name right? `logshipper logs JOB` prints what a job of the store has logged",
+        "check the name; `logshipper logs JOB` prints the log of a stored job",
     ),
     (IsADirectoryError, "name a file in it"),
     (PermissionError, "ask its owner, or pipe it in: `sudo cat FILE | logshipper render`"),
@@ -91,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper render --colors keep slurm-4711.out | less -R\n"
         "  tail -f slurm-4711.out | logshipper render\n"
         "  logshipper render --columns 80 --rows 24 typescript > session.txt\n"
-        "  logshipper render --screen 80x25 typescript     what was on the screen at the end",
+        "  logshipper render --screen 80x25 typescript     the last screen",
     )
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="`-`, and the default, is standard input"
@@ -112,7 +112,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--stream-type",
         choices=("pty", "pipe"),
         default="pty",
-        help="what FILE's bytes were printed to; both are rendered alike (default: pty)",
+        help="device of FILE's bytes; both are rendered alike (default: pty)",
     )
     parser.add_argument(
         "--no-collapse", action="store_true", help="print all repeated and blank lines"
@@ -130,7 +130,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--screen",
         type=screen_size,
         metavar="COLUMNSxROWS",
-        help="print what a terminal of that size shows at the end",
+        help="print the last screen of a terminal of that size",
     )
     parser.set_defaults(refuse=parser.error)
 

@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="don't ask (needed where there is no terminal)"
+        "-y", "--yes", action="store_true", help="do not ask (required without a terminal)"
     )
     add_store(parser)
     parser.set_defaults(source=None)

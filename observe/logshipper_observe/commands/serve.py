@@ -30,7 +30,7 @@ def add_port(parser: argparse.ArgumentParser) -> None:
         type=port_number,
         default=0,
         metavar="N",
-        help="of 127.0.0.1, where the page is, with the same link for a week (default: a free one)",
+        help="of the page on 127.0.0.1, with the same link for a week (default: a free one)",
     )
 
 

@@ -115,7 +115,7 @@ def _check(site: Site, problems: list[str]) -> None:
         return
     if not site.grafana.url:
         place = f"of {site.path}" if site.path else f"of {user_file(os.environ)} or {SYSTEM_PATH}"
-        advice = 'nothing says where Grafana is: write `url = "https://grafana.example.org"` into the table [grafana]'
+        advice = 'no address of Grafana: write `url = "https://grafana.example.org"` into the table [grafana]'
         problems = [*problems, f"{advice} {place}"]
     raise ConfigError(site.path or "grafana", problems)
 

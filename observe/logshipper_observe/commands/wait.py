@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="at most so long: seconds, or such as 30m, 2h",
     )
     parser.add_argument(
-        "--check", action="store_true", help="exit code 4 where one that ended isn't COMPLETED"
+        "--check", action="store_true", help="exit code 4 if an ended job is not COMPLETED"
     )
     add_json(parser)
     add_source(parser)

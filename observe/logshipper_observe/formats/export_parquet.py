@@ -46,7 +46,7 @@ try:
     )
 except ImportError:
     raise LogshipperError(
-        "Parquet needs pyarrow, which isn't installed: pip install pyarrow"
+        "Parquet needs pyarrow, which is not installed: pip install pyarrow"
     ) from None
 
 if TYPE_CHECKING:

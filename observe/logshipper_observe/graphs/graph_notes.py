@@ -27,7 +27,7 @@ def left_out_of(graph: Graph) -> Iterator[str]:
     if graph.without_x:
         yield f"{graph.key}: {plural(graph.without_x, 'number')} left out, without {graph.x.key} in its record"
     if graph.beyond:
-        yield f"{graph.key}: {plural(graph.beyond, 'number')} left out, beyond what a graph can show"
+        yield f"{graph.key}: {plural(graph.beyond, 'number')} left out, beyond the range of a graph"
     if graph.more_series:
         yield f"{graph.key}: {plural(graph.more_series, 'earlier series')} left out"
 

@@ -87,7 +87,7 @@ def write_figure(
         from matplotlib.figure import Figure
     except ImportError:
         raise LogshipperError(
-            "a picture needs matplotlib, which isn't installed: pip install matplotlib"
+            "a picture needs matplotlib, which is not installed: pip install matplotlib"
         ) from None
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():

@@ -457,7 +457,7 @@ def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> li
             names[plain] = None
         else:
             raise LogshipperError(
-                f"--facet: no job has the option {name!r}; `logshipper diff` shows what there are"
+                f"--facet: no job has the option {name!r}; `logshipper diff` lists them"
             )
     if not names:
         raise LogshipperError(

@@ -108,7 +108,7 @@ def over_number(key: str, keys: "dict[str, KeyStats]") -> XChoice:
     if len(keys) == 1:
         reason = f"{key} is the only key with numbers"
     elif not any(is_drawn(peer) for name, peer in keys.items() if name != key):
-        reason = f"{key} is the only key whose numbers change"
+        reason = f"{key} is the only key with changing numbers"
     else:
         reason = f"{key} itself is the X of the others"
     return XChoice(None, 0, f"record number: {reason}", by_number=True)

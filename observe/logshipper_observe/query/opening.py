@@ -250,9 +250,7 @@ def ingest(store: "JobStore", *, job_id: str | None = None, secs: float = LIST_S
         bar.clear()
     problems = list(report.problems)
     if not report.complete and not problems:
-        problems.append(
-            "not everything that is spooled could be read in the time there was: ask again for more"
-        )
+        problems.append("the spool was not read completely in time: repeat the command for more")
     return problems
 
 

@@ -185,7 +185,7 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
             gateway.refusal = 403, {}, f"you aren't {BASIC} with {PASSWORD}".encode()
             says("HTTP 403: you aren't [hidden] with [hidden]; look at")
             gateway.refusal = 400, {"Content-Type": "text/html"}, PAGE
-            says("HTTP 400, not for what was sent: 400 No required SSL certificate was sent")
+            says("HTTP 400, but not about the content: 400 No required SSL certificate was sent")
             Path(password).unlink()
             gateway.refusal = 401, {}, b"no"
             message = f"password_file: {password}: can't be read: no such file or directory"

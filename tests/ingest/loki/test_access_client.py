@@ -262,7 +262,7 @@ def test_a_proxy_that_refuses_is_named_without_its_password(
     )
     for odd in (f"http://ann:x/{PROXY_PASSWORD}@127.0.0.1:1", f"http:/ann:{PROXY_PASSWORD}@"):
         assert (
-            "https_proxy, http_proxy or all_proxy in the environment isn't a proxy's address"
+            "https_proxy, http_proxy or all_proxy in the environment is no proxy's address"
             in words(odd)
         )
     assert "https_proxy and all_proxy must be http://" in words(

@@ -162,7 +162,7 @@ def test_time_out(server: FaultyServer) -> None:
     error = push_error(LokiClient(ServerAccess(url=server.url, timeout_secs=0.2)))
     assert (type(error), error.status) == (RetryablePushError, 0)
     # on a busy machine its whole time may be over by then
-    whole_time = "no whole answer within 0.4 s: it comes too slowly"
+    whole_time = "no complete answer within 0.4 s: the server answers too slowly"
     assert error.excerpt in ("no answer within 0.2 s", whole_time)
 
 

@@ -172,7 +172,7 @@ def test_a_head_that_drips_holds_no_push_and_no_sigterm(
             wait_until(lambda: proxy.faults > 2, "pushes are given up and tried again")
             wait_until(lambda: agent.status()["loki"]["trouble"], "status tells of it")
             words = agent.status()["loki"]["trouble"]["words"]
-            assert words == "no whole answer within 2 s: it comes too slowly"
+            assert words == "no complete answer within 2 s: the server answers too slowly"
             assert agent.stop() == 0
         proxy.fixed()
         with agent, LokiClient(loki.url) as client:

@@ -538,7 +538,7 @@ while True: signal.sigtimedwait([], 0.1)
     os.kill(monitor, signal.SIGKILL)
     job.expect("hung up")
     job.expect(
-        "logshipper: the process that held CMD's terminal was killed: CMD's exit code isn't known"
+        "logshipper: the process that held CMD's terminal was killed: CMD's exit code is unknown"
     )
     assert ended(job) == 125
 

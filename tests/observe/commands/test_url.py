@@ -183,7 +183,7 @@ def test_what_is_wrong_about_loki_does_not_matter(url: Url) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "FILE: nothing says where Grafana is: write `url = \"https://grafana.example.org\"` into the table [gra"),
+        ("", "FILE: no address of Grafana: write `url = \"https://grafana.example.org\"` into the table [gra"),
         ('[graphana]\nurl = "x"', "FILE: [graphana]: there is no such table; did you mean grafana?; nothing"),
         ('[grafana]\nurl = "grafana:3000"', "FILE: [grafana] url: must be an address without `?`, `#` and credentials"),
         ('[grafana]\nurl = "https://a:b@example.org"', "FILE: [grafana] url: must be an address"),

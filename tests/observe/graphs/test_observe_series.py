@@ -145,7 +145,7 @@ def test_too_many_keys_are_left_out_by_name_but_not_those_asked_for() -> None:
         ([{"loss": 0.5}, {"loss": 0.4}, {"loss": 0.6}], "loss is the only key with numbers"),
         (
             [{"seed": 7, "loss": 0.5}, {"loss": 0.4}, {"loss": 0.6}],
-            "loss is the only key whose numbers change",
+            "loss is the only key with changing numbers",
         ),
     ],
 )
