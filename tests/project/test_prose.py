@@ -16,7 +16,13 @@ PAGES = (
     "docs/architecture.md",
     "docs/masks.md",
 )
-PACKAGES: tuple[str, ...] = ()
+PACKAGES: tuple[str, ...] = (
+    "ingest/logshipper_ingest/admin",
+    "ingest/logshipper_ingest/agent",
+    "ingest/logshipper_ingest/checks",
+    "ingest/logshipper_ingest/config",
+    "ingest/logshipper_ingest/slurm",
+)
 _FEW_SENTENCES = 50  # of fewer, one may be of each kind
 
 
