@@ -1,22 +1,17 @@
-"""Starts a store's agent, detached from the caller. Imported by the sidecar of every job: light
-imports only.
-
-Run as a module, it is the new process: `python -m logshipper_ingest.agent_start --store DIR`.
-"""
+"""Start of a store's agent, detached from the caller. Every job's sidecar imports this module, so
+its imports stay light."""
 
 import fcntl
-import gc
 import os
 import sys
 
 import logshipper
 
 LOCK_FILE = "agent.lock"  # in the store: held by the agent at work on it
-_UNCOLLECTED = 50_000  # objects: more than its imports make
 
 
 def running_agent(root: str) -> int | None:
-    """The process id of the agent at work on the store, None where there is none."""
+    """Return the process id of the store's running agent, or None."""
     try:
         fd = os.open(os.path.join(root, LOCK_FILE), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -33,8 +28,8 @@ def running_agent(root: str) -> int | None:
 
 
 def start(root: str) -> None:
-    """Starts the agent of a store, where none is at work, detached from the caller: no child of
-    it, none of its descriptors. Returns at once; what goes wrong stands in agent.log."""
+    """Start the store's agent if none runs. It is no child of the caller and has none of its
+    descriptors. Return at once; the agent writes its errors to agent.log."""
     if running_agent(root) is not None:
         return
     child = os.fork()
@@ -42,15 +37,14 @@ def start(root: str) -> None:
         try:
             os.setsid()
             if os.fork() == 0:
-                # now: whoever waits for the end of the caller's output doesn't wait for Python's
-                # start
+                # Close before Python starts: readers of the caller's output need not wait for it.
                 let_go(None)
                 # -P: the caller's folder may have modules of these names
                 arguments = [
                     sys.executable,
                     "-P",
                     "-m",
-                    "logshipper_ingest.agent_start",
+                    "logshipper_ingest.agent",
                     "--store",
                     os.path.abspath(root),
                 ]
@@ -61,7 +55,7 @@ def start(root: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """With our packages found even where they aren't installed."""
+    """Return an environment in which our packages can be imported even if not installed."""
     folders = [
         os.path.dirname(os.path.dirname(os.path.abspath(file)))
         for file in (__file__, logshipper.__file__)
@@ -74,7 +68,7 @@ def _environment() -> dict[str, str]:
 
 
 def let_go(out: int | None) -> None:
-    """Closes all descriptors; standard output and error go to out, or nowhere."""
+    """Close all descriptors. Standard output and error go to `out`, or nowhere."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.dup2(null if out is None else out, 1)
@@ -85,13 +79,3 @@ def let_go(out: int | None) -> None:
                 os.close(fd)
             except OSError:
                 pass  # the listing's own, closed by now
-
-
-if __name__ == "__main__":
-    from logshipper.search_path import put_installed_first
-
-    put_installed_first()
-    gc.set_threshold(_UNCOLLECTED)
-    from logshipper_ingest.agent.user_agent import main
-
-    sys.exit(main())

@@ -13,7 +13,7 @@ from logshipper.spool.segment import Stream
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.config.tenants import BY_USER, NOBODYS, USER, tenant_of
 from logshipper_ingest.shipping.entries import StreamKey
-from logshipper_ingest.slurm.states import uid_of
+from logshipper_ingest.slurm.run_search import uid_of
 from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.gateway.conftest import ANN, Job, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import question

@@ -135,7 +135,6 @@ ENTRIES = {
     "logshipper/batch_output.py",
     "logshipper_grafana/__main__.py",
     "logshipper_ingest/__main__.py",
-    "logshipper_ingest/agent_start.py",
     "logshipper_ingest/cli.py",
 }
 

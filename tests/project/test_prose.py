@@ -32,6 +32,13 @@ PACKAGES = (
     "ingest/logshipper_ingest/spool",
     "ingest/logshipper_ingest/state",
 )
+PACKAGES: tuple[str, ...] = (
+    "ingest/logshipper_ingest/admin",
+    "ingest/logshipper_ingest/agent",
+    "ingest/logshipper_ingest/checks",
+    "ingest/logshipper_ingest/config",
+    "ingest/logshipper_ingest/slurm",
+)
 _FEW_SENTENCES = 50  # of fewer, one may be of each kind
 
 

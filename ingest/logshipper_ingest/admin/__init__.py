@@ -1,1 +1,1 @@
-"""What admins call now and then: replay, purge, fsck, drain."""
+"""Commands for occasional use by admins: replay, purge, fsck, drain."""

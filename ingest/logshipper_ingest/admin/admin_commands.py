@@ -1,5 +1,5 @@
-"""The command lines of what admins call now and then: what each takes, and where it goes on. Light:
-what they import takes a while, and is imported when one is called."""
+"""Command lines of the admins' commands. It imports the commands late, because their imports
+take time."""
 
 import argparse
 import os
@@ -94,7 +94,7 @@ examples:
 
 
 def add_commands(add: Add) -> None:
-    """add: makes a command's parser of its name, summary, description and examples."""
+    """Add the commands. add: creates a parser from name, summary, description and examples."""
     replay = add(
         "replay",
         "send what Loki refused once more",
@@ -228,7 +228,7 @@ def add_commands(add: Add) -> None:
 
 
 def _add_place(command: argparse.ArgumentParser) -> None:
-    """A node's, or a user's own."""
+    """Add the options for a node or a user's own store."""
     which = command.add_mutually_exclusive_group()
     which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
     which.add_argument(
@@ -238,12 +238,12 @@ def _add_place(command: argparse.ArgumentParser) -> None:
 
 
 def _set_completer(action: argparse.Action, completer: object) -> None:
-    """argcomplete looks for this attribute."""
+    """Set the attribute that argcomplete reads."""
     action.completer = completer  # type: ignore[attr-defined]  # its own protocol
 
 
 def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Ids of jobs that the node's agent remembers; silent whatever goes wrong."""
+    """Return ids of jobs from the node agent's checkpoints; ignore all errors."""
     from logshipper_ingest.state.sink_states import read_states
 
     try:
@@ -252,7 +252,7 @@ def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str
             checkpoint.identity.job_id for sink in states for checkpoint in sink.state.checkpoints
         }
     except Exception:
-        return []  # a traceback would land in the midst of the admin's command line
+        return []  # a traceback would disturb the admin's command line
     return sorted(job_id for job_id in job_ids if job_id.startswith(prefix))
 
 
@@ -263,7 +263,7 @@ def _reasons(prefix: str, **_: object) -> list[str]:
 
 
 def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Likewise, of the Lokis of its configuration."""
+    """Return the configured sinks; ignore all errors."""
     try:
         config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
     except Exception:
@@ -272,7 +272,7 @@ def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
 
 
 def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Likewise, of those that it has no more."""
+    """Return sinks that the configuration no longer has; ignore all errors."""
     from logshipper_ingest.state.sink_states import removed_sinks
 
     try:
@@ -283,8 +283,8 @@ def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) ->
 
 
 def config_of_root(store: str | None) -> str:
-    """Who asks as root, and names no store, means the node's agent; "" where its configuration
-    isn't in its place."""
+    """Return the node agent's configuration for root without a named store, or "" if the file is
+    missing."""
     if os.geteuid() != 0 or store or os.environ.get("LOGSHIPPER_STORE"):
         return ""
     if os.path.lexists(agent_config.DEFAULT_PATH):

@@ -1,5 +1,5 @@
-"""`logshipper-agent drain`: waits until the agent has shipped all captures that are over, before a
-node is taken down; says what is left, and why."""
+"""`logshipper-agent drain`: waits until the agent has shipped all finished captures, before a
+node goes down. Prints the rest with reasons."""
 
 import json
 import os
@@ -23,17 +23,17 @@ from logshipper_ingest.state.sink_states import SinkCheckpoints, least_positions
 SCHEMA = "logshipper-agent.drain/1"
 EXIT_LEFT = 3
 _POLL_SECS = 0.5
-_TELL_SECS = 10.0  # between two lines, where no bar can be drawn
+_TELL_SECS = 10.0  # between two lines, without a progress bar
 _RATE_LOOKS = 20
-_SHOWN = 10  # captures that are named
+_SHOWN = 10  # captures named in the output
 
 
 class Look(NamedTuple):
-    """What is in the spool."""
+    """Content of the spool."""
 
-    backlog: list[CaptureStatus]  # captures that are over, and not shipped
+    backlog: list[CaptureStatus]  # finished, unshipped captures
     running: list[CaptureStatus]  # all others
-    unreadable: list[str]  # directories that the agent can't take
+    unreadable: list[str]  # directories that the agent can't ship
     states: list[SinkCheckpoints]
 
     @property
@@ -42,7 +42,7 @@ class Look(NamedTuple):
 
 
 def look(config: AgentConfig) -> Look:
-    """Raises StoreError."""
+    """Inspect the spool. Raises StoreError."""
     states = read_states(config)
     spool = config.agent.spool_dir
     names = _names(spool)
@@ -56,7 +56,7 @@ def look(config: AgentConfig) -> Look:
             for capture in captures
             if capture["life"] is not Life.DEAD and not capture["unused"]
         ],
-        unreadable=sorted(unreadable & _names(spool)),  # and not those that have gone meanwhile
+        unreadable=sorted(unreadable & _names(spool)),  # without those removed meanwhile
         states=states,
     )
 
@@ -72,7 +72,7 @@ def _names(spool: str) -> set[str]:
 
 
 def call(config: AgentConfig, timeout_secs: float, *, as_json: bool) -> int:
-    """Returns the exit code: 0, or EXIT_LEFT. Raises StoreError."""
+    """Drain and return the exit code: 0 or EXIT_LEFT. Raises StoreError."""
     last_look, reason = _wait(config, timeout_secs)
     document = _document(config, last_look, reason)
     if as_json:
@@ -83,7 +83,7 @@ def call(config: AgentConfig, timeout_secs: float, *, as_json: bool) -> int:
 
 
 def _wait(config: AgentConfig, timeout_secs: float) -> tuple[Look, str]:
-    """The last look, and why something is left."""
+    """Return the last look, and the reason for a remainder."""
     deadline = time.monotonic() + timeout_secs
     progress = _Progress()
     try:
@@ -115,7 +115,7 @@ def _reason(last_look: Look, timeout_secs: float) -> str:
 
 
 class _Progress:
-    """Bytes left, the rate of the last seconds, and how long it may take."""
+    """Remaining bytes, the recent rate, and the expected time."""
 
     def __init__(self) -> None:
         self._bar = Bar("Shipping", shown_size)

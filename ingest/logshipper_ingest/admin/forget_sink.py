@@ -1,5 +1,5 @@
-"""`logshipper-agent forget`: removes what is remembered of a Loki that was removed from the
-configuration, and what it refused only with --discard-quarantine."""
+"""`logshipper-agent forget`: removes the checkpoints of a sink that is no longer in the
+configuration. Removes its quarantine only with --discard-quarantine."""
 
 import os
 import shutil
@@ -22,7 +22,8 @@ EXIT_LEFT = 3
 
 
 def call(config: AgentConfig, sink_name: str, *, discard_quarantine: bool) -> int:
-    """sink_name: as in messages. Returns the exit code. Raises ConfigError, StoreError."""
+    """Forget a sink and return the exit code. sink_name: as in messages. Raises ConfigError,
+    StoreError."""
     name = "" if sink_name == FIRST_SINK else sink_name
     if name in {sink.name for sink in config.sinks}:
         raise ConfigError(
@@ -65,7 +66,9 @@ def _forget(folder: str, *, is_first: bool) -> None:
     for suffix in SUFFIXES:
         if os.path.lexists(os.path.join(folder, f"{ENDS_FILE}{suffix}")):
             os.unlink(os.path.join(folder, f"{ENDS_FILE}{suffix}"))
-    checkpoints = Checkpoints(os.path.join(folder, STATE_FILE))  # the learner's, too: these stay
+    checkpoints = Checkpoints(
+        os.path.join(folder, STATE_FILE)
+    )  # shared with the learner, whose part stays
     try:
         checkpoints.forget_sink()
     finally:

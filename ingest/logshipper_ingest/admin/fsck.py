@@ -1,9 +1,9 @@
-"""`logshipper-agent fsck`: looks through all that the agent keeps on a node's disk, or a user's
-store; says what is wrong, where, what it means for the lines, and what becomes of it.
+"""`logshipper-agent fsck`: examines all files of the agent on a node, or a user's store. Reports
+each fault with its place, its effect on the lines, and the next step.
 
---repair fixes what the agent can't get past by itself, and throws nothing away: what it takes out
-is kept next to it. It changes databases only where it gets the agent's lock, so not while the agent
-runs; the quarantine by its own locks.
+--repair fixes obstacles for the agent and discards nothing: it moves damaged parts aside. It
+changes databases only with the agent's lock, so never next to a running agent. The quarantine
+has its own locks.
 """
 
 import os
@@ -41,7 +41,7 @@ _ENDS_LOST = (
 
 
 class Fsck:
-    """One course. Raises StoreError where folders can't be opened at all."""
+    """One examination. Raises StoreError for unreadable folders."""
 
     def __init__(self, *, repair: bool) -> None:
         self._repair = repair
@@ -57,12 +57,12 @@ class Fsck:
             self._left_out += 1
 
     def node(self, config: AgentConfig) -> Examination:
-        """Of a node."""
+        """Examine a node."""
         state_dir = config.agent.state_dir
         lock = take_lock(state_dir) if self._repair and os.path.isdir(state_dir) else None
         try:
             stopped = lock is not None
-            # where a sink was removed from the configuration, its files are looked at all the same
+            # examine the files of removed sinks as well
             sinks = {state_dir: None, **{sink.folder: None for sink in config.sinks}}
             sinks |= {
                 os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)
@@ -78,7 +78,7 @@ class Fsck:
         return self._examination(sizes)
 
     def store(self, root: str) -> Examination:
-        """Of a user's own."""
+        """Examine a user's own store."""
         if not os.path.isdir(root):
             raise StoreError(root, "there is no store here")
         remade = (
@@ -120,7 +120,7 @@ class Fsck:
     # ---- databases
 
     def _check_state(self, folder: str, *, fixable: bool) -> dict[str, SpoolPosition]:
-        """What the agent remembers of a sink; how far that has each capture."""
+        """Check a sink's checkpoints; return the position of each capture."""
         positions = self._positions(os.path.join(folder, checkpoints.STATE_FILE), fixable=fixable)
         ends = os.path.join(folder, slurm_waiting.FILE)
         self._check_database(ends, slurm_waiting.VERSION, _ENDS_LOST, fixable=fixable)
@@ -141,7 +141,7 @@ class Fsck:
     def _check_database(
         self, path: str, version: int, lost: tuple[str, str], *, fixable: bool
     ) -> bool:
-        """Whether it is there, and whole."""
+        """Whether a database exists and is intact."""
         if not os.path.lexists(path):
             return False
         try:
@@ -174,7 +174,9 @@ class Fsck:
     def _move_aside(self, path: str) -> bool:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         try:
-            for suffix in reversed(SUFFIXES):  # the file itself last: none is left without its log
+            for suffix in reversed(
+                SUFFIXES
+            ):  # the file itself last, so that it never lacks its log
                 if os.path.lexists(path + suffix):
                     os.rename(path + suffix, f"{path}.damaged-{stamp}{suffix}")
         except OSError as error:
@@ -243,7 +245,7 @@ class Fsck:
 
 
 def _append(path: str, raw: bytes) -> None:
-    """On the disk, before it goes elsewhere. Raises OSError."""
+    """Append and sync, before the lines leave their old place. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         rest = raw if raw.endswith(b"\n") else raw + b"\n"
@@ -255,6 +257,6 @@ def _append(path: str, raw: bytes) -> None:
 
 
 def call(examine: Callable[[Fsck], Examination], *, repair: bool, as_json: bool) -> int:
-    """Returns the exit code. Raises StoreError."""
+    """Examine and return the exit code. Raises StoreError."""
     sys.stdout.flush()
     return show(examine(Fsck(repair=repair)), as_json=as_json)

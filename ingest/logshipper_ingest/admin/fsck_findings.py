@@ -1,4 +1,4 @@
-"""What `logshipper-agent fsck` finds, and how it is shown."""
+"""Findings of `logshipper-agent fsck` and their output."""
 
 import json
 import sys
@@ -10,40 +10,40 @@ from logshipper_ingest.console.text_table import plural
 
 SCHEMA = "logshipper-agent.fsck/1"
 EXIT_WRONG = 3
-MAX_FINDINGS = 10_000  # that are kept: a hostile job may make any number
+MAX_FINDINGS = 10_000  # stored ones: a hostile job may cause any number
 
 Level = Literal["note", "wrong"]
 
 
 class Fault(NamedTuple):
-    """Something that isn't as it should be in a spool, a database or the quarantine."""
+    """A fault in a spool, a database or the quarantine."""
 
-    level: Level  # note: nothing is lost by it; or wrong
+    level: Level  # note: without loss; or wrong
     path: str
-    offset: int  # in bytes, -1 for the whole of it
-    what: str  # what is so
-    means: str  # for the lines
-    does: str  # what the agent, or --repair, does about it
+    offset: int  # in bytes, -1 for the whole file
+    what: str  # the fault
+    means: str  # effect on the lines
+    does: str  # next step of the agent or of --repair
     fixed: bool = False  # by this call
 
 
 class Examination(NamedTuple):
-    """What was read, and the faults in it."""
+    """The examined amounts and their faults."""
 
     captures: int
     segment_bytes: int
     lines: int
     entries: int  # of the quarantine
     faults: list[Fault]
-    left_out: int  # how many more faults there are
+    left_out: int  # number of further faults
 
 
 def show(examination: Examination, *, as_json: bool) -> int:
-    """Prints it; returns the exit code."""
+    """Print the examination and return the exit code."""
     faults = examination.faults
     wrong = sum(fault.level == "wrong" and not fault.fixed for fault in faults)
     if as_json:
-        names = {"fixed": "mended"}  # as the document has had it from its first version
+        names = {"fixed": "mended"}  # key of the document since its first version
         fault_documents = [
             {names.get(name, name): value for name, value in fault._asdict().items()}
             for fault in faults

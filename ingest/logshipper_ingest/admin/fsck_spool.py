@@ -1,5 +1,5 @@
-"""Looks through a spool as the agent would read it, and changes no segment: what is damaged there
-is skipped by whoever reads, and may hold lines that somebody can still make out."""
+"""Examination of a spool, as the agent reads it. It changes no segment: readers skip damaged
+parts, and people may still decipher lines there."""
 
 import os
 import stat
@@ -30,7 +30,7 @@ _LOST = "what stood there is lost, and counted as lost when the capture is over"
 
 
 class Sizes(NamedTuple):
-    """How many captures were read; bytes and lines of their segments."""
+    """Number of captures; bytes and lines of their segments."""
 
     captures: int = 0
     bytes: int = 0
@@ -38,9 +38,8 @@ class Sizes(NamedTuple):
 
 
 class SpoolCheck:
-    """One spool. node: whether jobs' users own `segments/`; positions: how far each capture is
-    shipped, by its folder; report: called with each fault; bar: called with bytes read, and in
-    all."""
+    """Examination of one spool. node: jobs' users own `segments/`; positions: shipped position
+    of each capture, by folder; report: receives each fault; bar: receives read and total bytes."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class SpoolCheck:
         self._lines = 0
 
     def run(self) -> Sizes:
-        """Raises StoreError where there is a spool that can't be opened."""
+        """Examine the spool. Raises StoreError if it can't be opened."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -115,7 +114,7 @@ class SpoolCheck:
         )  # fmt: skip
 
     def _check_names(self, fd: int) -> None:
-        """What isn't a capture's directory."""
+        """Report names that are no capture's directory."""
         with os.scandir(fd) as entries:
             odd = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
             odd = [name for name in odd if not name.startswith(".")][:_MAX_ODD]
@@ -168,7 +167,7 @@ class SpoolCheck:
         try:
             os.rmdir(name, dir_fd=fd)
         except FileNotFoundError:
-            pass  # the agent was quicker
+            pass  # the agent removed it meanwhile
 
     # ---- a capture
 
@@ -207,10 +206,10 @@ class SpoolCheck:
     def _check_position(
         self, folder: CaptureFolder, position: SpoolPosition, numbers: list[int]
     ) -> None:
-        """Whether the checkpoint fits what is there."""
+        """Check that the checkpoint matches the segments."""
         following = [number for number in numbers if number >= position.segment]
         if position.segment and numbers and not following:
-            return  # shipped; they go with the capture
+            return  # shipped; removed with the capture
         first = following[0] if following else 0
         path = os.path.join(folder.path, "segments", segment_name(position.segment))
         if position.segment and first > position.segment:

@@ -1,6 +1,5 @@
-"""`logshipper-agent purge` as it is called: a secret that a job has printed, or all of a job, is
-taken out of every place where it lies. On a node: spool, quarantine, Loki. Of a user's own: spool
-and store."""
+"""`logshipper-agent purge`: removes a printed secret, or a whole job, from all its places. On a
+node: spool, quarantine, Loki. For a user: spool and store."""
 
 import argparse
 import json
@@ -34,7 +33,7 @@ _LOOKS = 12
 
 
 def call_store(options: argparse.Namespace, root: str) -> int:
-    """In a user's own store. Raises LogshipperError."""
+    """Purge a user's own store. Raises LogshipperError."""
     pattern = _read_pattern(options)
     report = PurgeReport(options.job, options.dry_run)
     with LocalStore(root) as store:
@@ -60,7 +59,7 @@ def call_store(options: argparse.Namespace, root: str) -> int:
 
 
 def _still_in_store(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
-    """Looks once more, everywhere."""
+    """Search all places again."""
     hits = store.purge(job_id, pattern, dry_run=True)
     sentences = [
         f"{plural(hits.lines, 'line')} of {', '.join(hits.files)} still have it: call this again"
@@ -69,7 +68,7 @@ def _still_in_store(store: LocalStore, job_id: str, pattern: LinePattern) -> lis
 
 
 def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
-    """On a node. Raises LogshipperError."""
+    """Purge a node. Raises LogshipperError."""
     pattern = _read_pattern(options)
     certificate = _own_certificate(options)
     purge = NodePurge(config, options.job, pattern)
@@ -101,7 +100,7 @@ def _delete(
     report: PurgeReport,
     wait_secs: float,
 ) -> None:
-    """One Loki's refusal keeps nobody from asking the others."""
+    """Delete in each Loki, even if one refuses."""
     pending_purges: dict[LokiPlace, LokiPurge] = {}
     for place, loki in purges.items():
         try:
@@ -113,7 +112,7 @@ def _delete(
             report.left.append(str(error))
     report.lines["loki"] = sum(spans[place].lines for place in pending_purges)
     if not pending_purges:
-        del report.lines["loki"]  # none of these
+        del report.lines["loki"]  # none remain
         return
     try:
         _wait_until_gone(pending_purges, spans, report, wait_secs)
@@ -128,7 +127,8 @@ def _read_pattern(options: argparse.Namespace) -> LinePattern:
 
 
 def _own_certificate(options: argparse.Namespace) -> Certificate | None:
-    """In the place of the agent's, which may only push where a gateway stands before Loki."""
+    """Return the admin's certificate. It replaces the agent's, which a gateway before Loki may
+    limit to pushes."""
     if not options.cert:
         if options.key:
             raise ConfigError("--key", ["needs --cert"])
@@ -148,7 +148,7 @@ def _own_certificate(options: argparse.Namespace) -> Certificate | None:
 
 
 def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern) -> int | None:
-    """None where it may go on; else the exit code."""
+    """Return None to continue, else the exit code."""
     if options.dry_run:
         return _print_report(report, as_json=options.json)
     if options.yes:
@@ -175,7 +175,7 @@ def _wait_until_gone(
     report: PurgeReport,
     wait_secs: float,
 ) -> None:
-    """Until Loki shows none of it any more, whichever of several behind its address answers."""
+    """Wait until no Loki behind the address shows the lines."""
     deadline = time.monotonic() + wait_secs
     bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
     looks_without = 0
@@ -207,7 +207,7 @@ def _wait_until_gone(
 
 
 def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
-    """InfluxDB takes out series, not single lines of them, and its writers mayn't."""
+    """Explain the limits: InfluxDB deletes series, not single lines, and writers lack the right."""
     where = f"WHERE cluster='{config.agent.cluster}' AND job_id='{job_id}'"
     return [
         f"{sink.label} isn't purged: metadata of the job may be there; an admin of it calls `DROP SERIES FROM "
@@ -218,7 +218,7 @@ def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
 
 
 def _by_otlp(config: AgentConfig, job_id: str) -> list[str]:
-    """OTLP has no way to take anything back."""
+    """Explain the limits: OTLP has no request for deletion."""
     return [
         f"{sink.label} isn't purged: what was sent to {sink.url} may be there; an admin of it removes what has"
         f" the resource attribute logshipper.job.id={job_id}"

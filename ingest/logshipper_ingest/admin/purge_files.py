@@ -1,5 +1,6 @@
-"""Takes a job's lines out of the files of a node's state_dir: the quarantine, what `fsck` took out
-of it as unreadable, and measurements of senders that nobody knows. Also while the agent runs."""
+"""Removal of a job's lines from the files of a node's state_dir, also next to a running agent.
+The files are the quarantine, its unreadable part from `fsck`, and measurements of unknown
+senders."""
 
 import os
 import re
@@ -17,7 +18,7 @@ _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class StateFiles:
-    """sink_dirs: state_dir itself, and those of its sinks. Raises StoreError."""
+    """The files. sink_dirs: state_dir and those of its sinks. Raises StoreError."""
 
     def __init__(
         self, state_dir: str, sink_dirs: Sequence[str], job_id: str, pattern: LinePattern
@@ -27,14 +28,14 @@ class StateFiles:
         ]
         self._unreadable = [os.path.join(sink_dir, UNREADABLE) for sink_dir in sink_dirs]
         kept_apart = os.path.join(state_dir, unidentified.FOLDER, unidentified.FILE)
-        # the first becomes the second one, so it is gone through first
+        # the first is renamed to the second, so it comes first
         self._unidentified = [kept_apart, f"{kept_apart}.1"]
         self._job_id = job_id.encode()
         self._pattern = pattern
 
     def purge(self, *, dry_run: bool) -> dict[str, int]:
-        """How many lines there were, by place; but for the quarantine, only where there were any.
-        dry_run: only counts. The caller holds the rewriter's lock."""
+        """Purge, and return the number of lines by place. Places other than the quarantine
+        appear only with lines. dry_run: only count. The caller holds the rewriter's lock."""
         counts = {
             "quarantine": sum(
                 self._purge_quarantine(folder, dry_run=dry_run) for folder in self._quarantines
@@ -74,7 +75,7 @@ class StateFiles:
         return self._pattern is EVERY_LINE or any(map(self._pattern.has, texts))
 
     def _is_torn_meant(self, raw: bytes) -> bool:
-        """Of a line that is no entry nobody knows whose it is, unless it says so."""
+        """Whether a damaged line belongs to the job, as far as it names one."""
         match = _JOB_ID.search(raw)
         is_ours = match is not None and match[1] == self._job_id
         if self._pattern is EVERY_LINE:
@@ -85,13 +86,13 @@ class StateFiles:
         return masked(raw) if self._is_torn_meant(raw) else raw
 
     def _mask_unknown(self, raw: bytes) -> bytes:
-        """Whose they are nobody knows: with a pattern all that have it, and of all of a job
-        none."""
+        """Mask lines of unknown jobs: all lines with the pattern, none without one."""
         return raw if self._pattern is EVERY_LINE else masked_json(raw, self._pattern)
 
 
 def _mask_lines(path: str, mask: Callable[[bytes], bytes], *, dry_run: bool) -> int:
-    """Overwrites lines in place: others append to the file, or rename it, meanwhile. How many."""
+    """Overwrite lines in place, since others may append to the file or rename it. Return their
+    number."""
     try:
         fd = os.open(path, _OPEN_FLAGS | (os.O_RDONLY if dry_run else os.O_RDWR))
     except FileNotFoundError:
@@ -115,7 +116,7 @@ def _mask_lines(path: str, mask: Callable[[bytes], bytes], *, dry_run: bool) -> 
 
 
 def _lines(fd: int) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each, without its LF."""
+    """Yield offset and bytes of each line, without its LF."""
     with open(fd, "rb", closefd=False) as file:
         offset = 0
         while line := file.readline(quarantine_files.MAX_ENTRY_BYTES):

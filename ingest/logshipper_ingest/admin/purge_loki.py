@@ -1,12 +1,12 @@
-"""Takes a job's lines out of Loki by its delete API, and looks whether they are gone from its
-answers.
+"""Removal of a job's lines from Loki by its delete API, with a check of its answers.
 
-Loki knows a line as it stands there: in colours, and with the escapes of JSON. So lines that can
-have another form are read, and for each piece that has the pattern in another form a request names
-that piece. Loki hides what a request names as soon as its parts have heard of it (they ask every 5
-minutes), and takes it out of its chunks when the request is `delete_request_cancel_period` old.
-Behind one address there may be several Lokis, each of which hears of it at another time. Empty
-lines stay.
+Loki matches lines in their stored form: with colours, and with JSON's escapes. So the purge reads
+lines that may have another form. A request names each piece that contains the pattern in such a
+form.
+
+Loki hides named lines when its parts receive the request: they poll every 5 minutes. It removes
+them from its chunks when the request is `delete_request_cancel_period` old. Several Lokis behind
+one address receive it at different times. Empty lines stay.
 """
 
 import re
@@ -23,11 +23,11 @@ from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
 from logshipper_ingest.spool.text_forms import MAY_DIFFER, spans
 
-MAX_REACH_SECS = 29 * 86_400.0  # Loki's longest question is 30 days
+MAX_REACH_SECS = 29 * 86_400.0  # Loki's longest query is 30 days
 MAX_REQUESTS = 100  # of a job in one tenant
-MAX_QUERY_CHARS = 3000  # of the pieces in a request: gateways take addresses of 8 KiB or so
-_BEFORE_NS = 3600 * 10**9  # lines of a capture are no older than that before it began
-_AHEAD_NS = 600 * 10**9  # Loki takes lines that are so far ahead of its clock
+MAX_QUERY_CHARS = 3000  # of the pieces in a request: gateways limit addresses to some 8 KiB
+_BEFORE_NS = 3600 * 10**9  # a capture's oldest line is at most this much before its begin
+_AHEAD_NS = 600 * 10**9  # Loki accepts lines this far ahead of its clock
 _SECOND_NS = 10**9
 _OF_ALL_ENTRIES = ("step", "user", "host")  # labels and structured metadata with words of others
 _TOO_MANY = ", in too many forms, or too long ones, for delete requests: purge the whole job, without --grep"
@@ -42,7 +42,7 @@ _OFF = (
 
 
 class DeletingClient(Protocol):
-    """The part of `logshipper_ingest.loki.client.LokiClient` that is needed here."""
+    """The part of `logshipper_ingest.loki.client.LokiClient` that purging needs."""
 
     @property
     def answer_date_ns(self) -> int | None: ...
@@ -55,10 +55,10 @@ class DeletingClient(Protocol):
 class PurgeSpan(NamedTuple):
     """A job in Loki."""
 
-    begin_ns: int  # no line of it is older
-    hosts: list[str]  # that captured it
-    lines: int  # that have the pattern
-    queries: list[str]  # that find these lines
+    begin_ns: int  # the oldest possible line
+    hosts: list[str]  # hosts of its captures
+    lines: int  # with the pattern
+    queries: list[str]  # for these lines
 
 
 class LokiPurge:
@@ -77,7 +77,7 @@ class LokiPurge:
         self.query = self._job + pattern.logql
 
     def look(self, reach_secs: float) -> PurgeSpan:
-        """reach_secs: how long ago the job began, at most."""
+        """Find the job. reach_secs: the longest time since its begin."""
         try:
             return self._look(reach_secs)
         except QueryError as error:
@@ -102,12 +102,12 @@ class LokiPurge:
         return PurgeSpan(begin_ns, sorted(hosts - {""}), lines, self._queries(forms))
 
     def count_anew(self, begin_ns: int, queries: Sequence[str]) -> int:
-        """As `count`, by a new connection, so that another Loki behind the address may answer."""
+        """Count by a new connection: another Loki behind the address may answer."""
         self._client.close()
         return self.count(begin_ns, queries)
 
     def count(self, begin_ns: int, queries: Sequence[str]) -> int:
-        """Lines that Loki shows now."""
+        """Return the number of lines that Loki shows now."""
         end_ns = time.time_ns() + _AHEAD_NS
         secs = (end_ns - begin_ns) // _SECOND_NS + 1
         counts = (f"sum(count_over_time({query} [{secs}s]))" for query in queries)
@@ -118,7 +118,7 @@ class LokiPurge:
         )
 
     def still_there(self, begin_ns: int) -> list[str]:
-        """What is left, a sentence each; looked for once more, in every form."""
+        """Search all forms again; return a sentence for each remainder."""
         if self._pattern is EVERY_LINE:
             return []
         forms = self._look_for_forms(begin_ns)
@@ -148,9 +148,9 @@ class LokiPurge:
         ]
 
     def delete(self, begin_ns: int, queries: Sequence[str]) -> list[str]:
-        """Up to now, by Loki's clock; returns the requests' ids."""
+        """Request deletion up to now, by Loki's clock; return the requests' ids."""
         date_ns = self._client.answer_date_ns or time.time_ns()
-        time.sleep(1.1)  # a request names whole seconds that have passed, by Loki's clock
+        time.sleep(1.1)  # a request names full past seconds, by Loki's clock
         try:
             return [self._client.delete(query, begin_ns, date_ns + _SECOND_NS) for query in queries]
         except QueryError as error:
@@ -169,7 +169,7 @@ class LokiPurge:
         return forms
 
     def _queries(self, forms: "_Forms") -> list[str]:
-        """What finds all of them."""
+        """Return queries for all these lines."""
         filters = (logql.quoted(pattern) for pattern in forms.filters())
         return [
             self.query,
@@ -178,8 +178,8 @@ class LokiPurge:
 
 
 class _Forms:
-    """Pieces of lines that have a pattern in another form. lines: how many have it;
-    unnameable_lines: of them, those that have no piece which a request can name."""
+    """Pieces of lines with a pattern in another form. lines: number of such lines;
+    unnameable_lines: those without a piece that a request can name."""
 
     def __init__(self, pattern: LinePattern) -> None:
         self.lines = 0
@@ -208,14 +208,14 @@ class _Forms:
         self._chars += chars
 
     def _pieces_of(self, line: str) -> list[str]:
-        """The whole line where a piece alone doesn't say that the pattern is found."""
+        """Return the pieces, or the whole line if no piece alone contains the pattern."""
         if self._pattern.is_anchored:
             return [line]
         pieces = (piece[:MAX_QUERY_CHARS] for piece in spans(line, self._pattern.python))
         return [piece for piece in pieces if self._pattern.has(piece)]
 
     def filters(self) -> list[str]:
-        """Regular expressions that find the pieces."""
+        """Return regular expressions for the pieces."""
         groups: list[list[str]] = []
         room = 0
         for piece, chars in self._pieces.items():

@@ -1,8 +1,8 @@
-"""Takes a job's lines out of a node's spool and quarantine.
+"""Removal of a job's lines from a node's spool and quarantine.
 
-While the agent runs, it ships what is spooled of captures that are over, and this waits for that:
-then they are Loki's. While it doesn't run, its lock is taken, and segments are overwritten in
-place, those of running captures, too.
+A running agent first ships finished captures, and the purge waits until they are in Loki.
+Without an agent, the purge takes its lock and overwrites segments in place, even of running
+captures.
 """
 
 import os
@@ -21,7 +21,7 @@ from logshipper_ingest.config.sink_config import SINKS_FOLDER
 from logshipper_ingest.config.tenants import NOBODYS, tenant_of
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.loki.client import LokiClient
-from logshipper_ingest.slurm.states import uid_of
+from logshipper_ingest.slurm.run_search import uid_of
 from logshipper_ingest.spool.capture_folder import (
     CaptureFolder,
     Identity,
@@ -41,26 +41,26 @@ _SPOOL_POLL_SECS = 0.2
 
 @dataclass
 class PurgeReport:
-    """What was found (`dry_run`), or purged, and where; its fields are keys of `--json`."""
+    """Lines by place, purged or counted (`dry_run`). Its fields are keys of `--json`."""
 
     job_id: str
     dry_run: bool
     lines: dict[str, int] = field(default_factory=dict)  # by place
     # of Loki, by tenant, behind its Loki's name and `/` where that isn't the first
     requests: dict[str, str] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)  # what couldn't be reached, a sentence each
-    shown: int = -1  # lines that Loki still shows, -1 where nobody has looked
+    left: list[str] = field(default_factory=list)  # a sentence for each unreachable place
+    shown: int = -1  # lines that Loki still shows, -1 without a check
 
 
 class Certificate(NamedTuple):
-    """PEM files."""
+    """Names of PEM files."""
 
     cert_file: str
     key_file: str
 
 
 class LokiPlace(NamedTuple):
-    """Where a job may be in a Loki. sink: "" for the first one; tenant: "" for the configuration's
+    """A place of a job in a Loki. sink: "" for the first one; tenant: "" for the configuration's
     own."""
 
     sink: str
@@ -68,7 +68,7 @@ class LokiPlace(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For people and JSON; the tenant alone in the first Loki."""
+        """Text for people and JSON: only the tenant for the first Loki."""
         return f"{self.sink}/{self.tenant}".rstrip("/") if self.sink else self.tenant
 
 
@@ -81,7 +81,7 @@ class NodePurge:
         self._pattern = pattern
         state_dir = config.agent.state_dir
         sink_dirs = [os.path.join(state_dir, SINKS_FOLDER, name) for name in folders(state_dir)]
-        # of a sink that was removed from the configuration, too
+        # of sinks removed from the configuration as well
         self._sink_dirs = [state_dir, *sink_dirs]
         self._files = StateFiles(state_dir, self._sink_dirs, job_id, pattern)
 
@@ -105,8 +105,8 @@ class NodePurge:
         return [os.path.join(sink_dir, STATE_FILE) for sink_dir in self._sink_dirs]
 
     def lokis(self, user: str, certificate: "Certificate | None") -> dict[LokiPlace, LokiClient]:
-        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know;
-        certificate: in the place of the configuration's."""
+        """Return clients for each tenant of each Loki. user: the job's user if the node does not
+        know it; certificate: replaces the configuration's."""
         return {
             LokiPlace("" if sink.is_first else sink.label, tenant): client
             for sink in self._config.lokis
@@ -116,7 +116,7 @@ class NodePurge:
     def _tenants(
         self, loki: LokiSection, user: str, certificate: "Certificate | None"
     ) -> dict[str, LokiClient]:
-        """By tenant, "" for the configuration's own."""
+        """Return the tenants, "" for the configuration's own."""
         access = replace(loki.access, **certificate._asdict()) if certificate else loki.access
         if not loki.tenant_by:
             return {"": LokiClient(access)}
@@ -145,8 +145,8 @@ class NodePurge:
     # ---- the spool
 
     def purge(self, report: PurgeReport, wait_secs: float) -> None:
-        """In all its files; then looks once more, in each. While the agent runs: waits until it has
-        shipped what is over. While it doesn't: takes its place."""
+        """Purge all files, then search each again. Wait for a running agent to ship finished
+        captures, or hold its lock."""
         lock = take_lock(self._config.agent.state_dir)
         if lock is None:
             self._wait_shipped(wait_secs)
@@ -160,7 +160,7 @@ class NodePurge:
         report.left += self._still_there(is_running=lock is None)
 
     def _purge_captures(self) -> None:
-        """The caller holds the agent's lock."""
+        """Purge the captures. The caller holds the agent's lock."""
         if self._pattern is EVERY_LINE:
             self._remove()
         else:
@@ -202,7 +202,7 @@ class NodePurge:
         bar.clear()
 
     def _in_place(self) -> list[str]:
-        """What is still in the spool, and isn't ours to change."""
+        """Return the rest in the spool that we may not change."""
         remains: list[str] = []
         for folder, _ in self._folders():
             hits = purge_capture(folder, self._pattern, dry_run=True)
@@ -225,7 +225,7 @@ class NodePurge:
                 raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
 
     def _folders(self) -> Iterator[tuple[CaptureFolder, Identity]]:
-        """The job's captures in the spool, each open until the next one is asked for."""
+        """Yield the job's captures in the spool, each open until the next."""
         spool = self._config.agent.spool_dir
         spool_fd = open_spool(spool)
         if spool_fd is None:
@@ -252,7 +252,7 @@ def _open_capture(
     try:
         folder = CaptureFolder(spool_fd, spool, name, owner, node=True)
     except (OSError, LogshipperError):
-        yield None  # the agent doesn't take it either
+        yield None  # the agent ignores it as well
         return
     with folder:
         yield folder

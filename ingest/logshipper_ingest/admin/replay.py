@@ -1,11 +1,12 @@
-"""`logshipper-agent replay`: brings what lies in the quarantine to Loki, once the cause is gone.
+"""`logshipper-agent replay`: sends the quarantine to Loki after the cause is fixed.
 
-Entries go file by file, in each in order of time, as they were refused: same time, line and
-metadata. They have streams of their own, `replay="q"` and the hour of the week: so the rate of a
-stream is this process' alone, also next to a running agent; none is too far behind another; and
-what is sent again after a kill goes to the same stream, where Loki shows exact repeats once. Loki
-is asked first which entries it has already: an agent that was killed between the quarantine and its
-checkpoint may have brought them there since. An entry leaves its file when Loki has it, not before.
+Entries keep their time, line and metadata. Files follow each other, with entries by time. Entries
+get their own streams: `replay="q"` and the hour of the week. So only this process uses the rate of
+a stream, even next to a running agent, and no entry is too far behind another. After a kill, the
+same entries go to the same stream, where Loki merges exact repeats.
+
+The replay first queries the entries that Loki already has: an agent killed before its checkpoint
+may have sent them. An entry leaves its file only when Loki has it.
 """
 
 import os
@@ -34,24 +35,24 @@ from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.quarantine_files import QuarantineEntry, QuarantineLine
 
-WINDOW_ENTRIES = 2000  # that are read, asked for and sent at a time
+WINDOW_ENTRIES = 2000  # entries per step
 PATIENCE_SECS = 60.0
-_DENSE_NS = 1_000_000  # between neighbours: entries so near to each other are asked for at once, whatever is between
+_DENSE_NS = 1_000_000  # largest gap in a group that is queried without a line filter
 _DENSE_ENTRIES = 500
-_SPARSE_NS = 15 * 60 * 10**9  # else so many within such a time, by how they begin
+_SPARSE_NS = 15 * 60 * 10**9  # longest time of a group, queried by its lines' beginnings
 _SPARSE_ENTRIES = 50
 _BEGIN_CHARS = 60
 _PAUSE_SECS = 0.5
 
 
 class ReplayClient(Protocol):
-    """The part of `logshipper_ingest.loki.client.LokiClient` that knows what Loki has."""
+    """The part of `logshipper_ingest.loki.client.LokiClient` for queries."""
 
     def entries(self, logql: str, begin_ns: int, end_ns: int) -> Iterator[Entry]: ...
 
 
 class ReplaySelection(NamedTuple):
-    """Which entries are meant: "" and 0 for all. since_ns: refused at that time or later."""
+    """Selected entries: "" and 0 for all. since_ns: refused at that time or later."""
 
     job_id: str = ""
     reason: str = ""
@@ -67,14 +68,14 @@ class ReplaySelection(NamedTuple):
 
 @dataclass
 class ReplayResult:
-    """What became of the selected entries."""
+    """Results for the selected entries."""
 
     total: int = 0
     delivered: int = 0
-    in_loki: int = 0  # already, before the replay
+    in_loki: int = 0  # already there before the replay
     refusals: Counter[str] = field(default_factory=Counter)  # by reason
-    words: dict[str, str] = field(default_factory=dict)  # Loki's newest, by reason
-    stop_reason: str = ""  # "" where nothing stopped it
+    words: dict[str, str] = field(default_factory=dict)  # Loki's newest message, by reason
+    stop_reason: str = ""  # "" if not stopped
 
     @property
     def untried(self) -> int:
@@ -87,9 +88,9 @@ class _Place(NamedTuple):
 
 
 class Replayer:
-    """One course through the quarantine of one sink. push, ask: make a client, for a
-    tenant ("" for the configuration's own); ask None: nobody is asked. stop: ends it early, nothing
-    lost; bar: called with entries done, and in all."""
+    """One pass through the quarantine of one sink. push, ask: create a client for a tenant (""
+    for the configuration's own); ask None: no queries. stop: ends the pass early without loss;
+    bar: receives finished and total entries."""
 
     def __init__(
         self,
@@ -115,7 +116,8 @@ class Replayer:
         self.tally = ReplayResult()
 
     def run(self) -> ReplayResult:
-        """Raises StoreError, QueryError. What was delivered until then has left the quarantine."""
+        """Replay. Raises StoreError, QueryError. Entries delivered before have left the
+        quarantine."""
         with quarantine_files.rewriter_lock(self._config.state_dir), self._patience_watch():
             quarantine_files.remove_leftovers(self._folder)
             files = {name: self._places(name) for name in quarantine_files.names(self._folder)}
@@ -126,7 +128,7 @@ class Replayer:
         return self.tally
 
     def _places(self, name: str) -> list[_Place]:
-        """The selected entries of a file, in order of time."""
+        """Return the selected entries of a file, by time."""
         lines = quarantine_files.read_lines(self._folder, name)
         matches = (
             line for line in lines if line.entry is not None and self._selection.has(line.entry)
@@ -140,7 +142,7 @@ class Replayer:
 
     @contextmanager
     def _patience_watch(self) -> Iterator[None]:
-        """Ends it where Loki takes nothing for patience_secs: an admin waits for it."""
+        """Stop the replay if Loki accepts nothing for patience_secs."""
         over = threading.Event()
 
         def watch() -> None:
@@ -165,9 +167,8 @@ class Replayer:
     # ---- a file
 
     def _replay_file(self, name: str, places: Sequence[_Place]) -> bool:
-        """False where it was stopped. What is dealt with by then leaves the file, whatever ended
-        it."""
-        changed: dict[int, Refusal | None] = {}  # by offset; None: it leaves
+        """Replay a file; return False if stopped. Finished entries leave the file in any case."""
+        changed: dict[int, Refusal | None] = {}  # by offset; None: remove
         try:
             begin = 0
             while begin < len(places):
@@ -231,8 +232,8 @@ class Replayer:
         self._bar(self.tally.total - self.tally.untried, self.tally.total)
 
     def _deliver(self, key: StreamKey, entries: Sequence[QuarantineEntry]) -> dict[int, Refusal]:
-        """By place in entries: which Loki refuses again."""
-        # one object for each entry: by it a refusal's entries are known afterwards
+        """Return new refusals by place in entries."""
+        # one object per entry identifies the entries of a refusal
         extra = [dict(entry.metadata) for entry in entries]
         common = Metadata({}, encode_metadata({}), entries[0].uid)
         lines = [entry.line.encode("utf-8", "replace") for entry in entries]
@@ -267,7 +268,7 @@ class Replayer:
     def _offsets_in_loki(
         self, window: Sequence[tuple[QuarantineLine, QuarantineEntry]]
     ) -> set[int]:
-        """Offsets of entries that Loki has, in whatever stream. Raises QueryError."""
+        """Return the offsets of entries that Loki has in any stream. Raises QueryError."""
         ask = self._ask
         if ask is None:
             return set()
@@ -304,7 +305,7 @@ class Replayer:
         return loki_entries
 
     def _answer(self, client: ReplayClient, query: str, begin_ns: int, end_ns: int) -> list[Entry]:
-        """Asks as long as it makes sense."""
+        """Query, with retries while they make sense."""
         deadline = time.monotonic() + self._patience_secs
         while True:
             try:
@@ -321,7 +322,7 @@ class Replayer:
 def _neighbours(
     group: Sequence[tuple[QuarantineLine, QuarantineEntry]],
 ) -> Iterator[list[tuple[QuarantineLine, QuarantineEntry]]]:
-    """Entries that are asked for at once, in order of time."""
+    """Yield groups of entries for one query, by time."""
     near: list[tuple[QuarantineLine, QuarantineEntry]] = []
     for neighbour in group:
         time_ns = neighbour[1].time_ns
@@ -337,8 +338,8 @@ def _neighbours(
 
 
 def _beginnings(near: Sequence[tuple[QuarantineLine, QuarantineEntry]]) -> str:
-    """A line filter that finds these entries and, of a flood between them, little else; "" where
-    there is no room for one between them."""
+    """Return a line filter for these entries that excludes most of a flood between them, "" if
+    too long."""
     if near[-1][1].time_ns - near[0][1].time_ns <= _DENSE_NS * len(near):
         return ""
     beginnings = sorted({_beginning(entry.line) for _, entry in near})
@@ -346,13 +347,14 @@ def _beginnings(near: Sequence[tuple[QuarantineLine, QuarantineEntry]]) -> str:
 
 
 def _beginning(line: str) -> str:
-    """A regular expression (RE2) for how a line begins, or for a short one as a whole."""
+    """Return a regular expression (RE2) for the beginning of a line, or for a short line as a
+    whole."""
     text = "".join(re.escape(char) if char.isprintable() else "." for char in line[:_BEGIN_CHARS])
     return text if len(line) > _BEGIN_CHARS else f"{text}$"
 
 
 def _is_among(entry: QuarantineEntry, loki_entries: dict[tuple[int, str], list[Entry]]) -> bool:
-    """Loki may add metadata of its own, such as detected_level."""
+    """Whether Loki has the entry, even with metadata that Loki adds, such as detected_level."""
     candidates = loki_entries.get((entry.time_ns, entry.line), [])
     return any(entry.metadata.items() <= candidate.metadata.items() for candidate in candidates)
 

@@ -1,4 +1,4 @@
-"""`logshipper-agent replay` as it is called: options in, counts and an exit code out."""
+"""The command `logshipper-agent replay`: options, counts and exit code."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ from logshipper_ingest.state.sink_states import select_sinks
 
 EXIT_REFUSED = 3
 _SCHEMA = "logshipper-agent.replay/1"
-_WORDS = 200  # characters of Loki's that are shown
+_WORDS = 200  # longest printed message of Loki
 
 
 def call(options: argparse.Namespace, config: AgentConfig) -> int:
@@ -65,7 +65,7 @@ def _replay(
     selection: ReplaySelection,
     stop: threading.Event,
 ) -> tuple[ReplayResult, LogshipperError | None]:
-    """To one sink. What ends it early is no end for the others."""
+    """Replay to one sink. An early end does not stop the others."""
     bar = Bar(
         f"Replaying to {config.label}" if config.name else "Replaying",
         "{:,}".format,
@@ -87,7 +87,7 @@ def _replay(
         bar.clear()
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
-    # what is sent to InfluxDB twice stands there once; a server by OTLP has no questions
+    # InfluxDB merges repeated points; OTLP has no queries
     ask = client if is_loki(config) and not options.no_query else None
     replayer = Replayer(config, selection, push, ask, stop, say, bar, options.timeout)
     error: LogshipperError | None = None
@@ -103,7 +103,7 @@ def _replay(
 
 
 def _print_tallies(tallies: Mapping[str, ReplayResult], *, as_json: bool) -> None:
-    """By sink."""
+    """Print the counts by sink."""
     if as_json:
         document = {"schema": _SCHEMA, **_as_json(list(tallies.values()))}
         if len(tallies) > 1:
@@ -122,7 +122,7 @@ def _print_tallies(tallies: Mapping[str, ReplayResult], *, as_json: bool) -> Non
 
 
 def _as_json(tallies: Sequence[ReplayResult]) -> dict[str, object]:
-    """Of all of them together."""
+    """Return the sums over all sinks."""
     refusals: Counter[str] = Counter()
     words: dict[str, str] = {}
     for tally in tallies:

@@ -1,1 +1,1 @@
-"""The agents: of a node, all its captures to servers; of a user, the spool into the local store."""
+"""The agents: one per node ships all captures to servers; one per user fills the local store."""

@@ -1,25 +1,25 @@
-"""How many captures an agent follows at a time: each takes descriptors for as long as it is there.
-Were all taken, then nothing could be looked at or sent any more, and so none would be given
-back."""
+"""Limit of followed captures by file descriptors. An agent without a free descriptor could neither
+read nor send, so it would never release any."""
 
 import resource
 
-KEPT_FREE = 512  # for connections, databases, folders that are listed
-OF_CAPTURE = 3  # its two folders, and where the learner reads
+KEPT_FREE = 512  # for connections, databases and directory listings
+OF_CAPTURE = 3  # its two folders and the learner's segment
 
 
 def raise_file_limit() -> None:
-    """To what this process may have."""
+    """Raise the soft limit of open files to the hard limit."""
     try:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except OSError:
-        pass  # the unit's SystemCallFilter is in the way, and its LimitNOFILE does the same
+        pass  # the unit's SystemCallFilter forbids it; its LimitNOFILE does the same
 
 
 def most_captures(sinks: int) -> int:
-    """How many there are descriptors for now; each sink reads on its own. At least one."""
+    """Return the number of captures that fit into the limit, at least 1. Each sink opens its own
+    segment of a capture."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return 1 << 30

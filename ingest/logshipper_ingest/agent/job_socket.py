@@ -1,11 +1,11 @@
-"""The socket at which `logshipper run` gets a directory in the node's spool
+"""The socket that gives `logshipper run` a directory in the node's spool
 (docs/segment-format.md, "Folders").
 
-One thread, one poll loop, no connection waits for another: who sends nothing is dropped after
-PEER_SECS, or when there are MAX_CONNECTIONS and the user has more of them than any other; who asks
-too often is refused before anything is looked at. Who asks is what the kernel says (node/peer.py),
-never what is asked: a request wishes for a job id, and outside of a scheduler's job gets it with
-the user's number behind, so that nobody can have another's.
+One thread polls, and no connection waits for another. It drops a silent connection after
+PEER_SECS. At MAX_CONNECTIONS it drops the oldest of the user with most connections. It refuses too
+frequent requests before it parses them. The kernel identifies the peer (sockets/peer.py), never the
+request. Outside of a scheduler's job, a requested job id gets the uid as a suffix, so users cannot
+take each other's ids.
 """
 
 import os
@@ -36,19 +36,19 @@ from logshipper_ingest.sockets.socket_file import bind, unlink_own
 PEER_SECS = 2.0
 MAX_REQUEST_BYTES = 4096
 MAX_CONNECTIONS = 256
-BURST = 600  # requests of a user at once: a node full of tasks that start together
-REQUESTS_PER_SEC = 20.0  # and from then on
-SAY_SECS = 10.0  # between two lines of one reason
+BURST = 600  # requests of a user at once: tasks of a whole node start together
+REQUESTS_PER_SEC = 20.0  # of a user, after the burst
+SAY_SECS = 10.0  # between two log lines with one reason
 _MAX_UNSYNCED = 64
 _MAX_WHOLE = (1 << 31) - 1
 _STEP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
 
-GREETING = b'{"version":0}'  # is anybody there? It is answered by a refusal that nobody counts
+GREETING = b'{"version":0}'  # a probe: answered by an uncounted refusal
 
 
 class _Refusal(Exception):
-    """A request that gets no directory. reason: one of SOCKET_REFUSALS, "" for a greeting;
-    sentence: the answer."""
+    """A refused request. reason: one of SOCKET_REFUSALS, "" for a greeting; sentence: the
+    answer."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         self.reason = reason
@@ -57,19 +57,19 @@ class _Refusal(Exception):
 
 
 class Request(NamedTuple):
-    """What a client wishes for; None where it wishes nothing."""
+    """A client's request; None for absent fields."""
 
     name: str
     job_id: str | None
     attempt: int | None
     task: int | None
-    step: str | None = None  # where a launcher names the job, attempt and rank
-    apart: bool = False  # job_id is no scheduler's job, though it may run in one
+    step: str | None = None  # of a launcher that names job, attempt and rank
+    apart: bool = False  # job_id is no scheduler's job, even if it runs in one
 
 
 def parse_request(data: bytes) -> Request:
-    """Raises ValueError with a sentence where data isn't a request of version 1. What it doesn't
-    know is left out."""
+    """Parse a request of version 1 and ignore unknown fields. Raises ValueError with a
+    sentence."""
     if len(data) > MAX_REQUEST_BYTES:
         raise ValueError(f"a request has at most {MAX_REQUEST_BYTES} bytes")
     try:
@@ -82,17 +82,17 @@ def parse_request(data: bytes) -> Request:
         raise ValueError("this agent answers requests of version 1")
     name, job_id = fields.get("name"), fields.get("job_id")
     if not isinstance(name, str):
-        raise ValueError("a request has a name")
+        raise ValueError("a request needs a name")
     if job_id is not None:
         if not isinstance(job_id, str):
-            raise ValueError("job_id is a string, or null")
+            raise ValueError("job_id must be a string or null")
         try:
             check_job_id(job_id)
         except ConfigError as error:
             raise ValueError("; ".join(error.problems)) from None
     step = fields.get("step")
     if step is not None and not (isinstance(step, str) and _STEP.fullmatch(step)):
-        raise ValueError("step is at most 32 letters, digits, `.`, `_`, `-`, or null")
+        raise ValueError("step must be at most 32 letters, digits, `.`, `_`, `-`, or null")
     apart = fields.get("apart") is True and job_id is not None
     return Request(
         name, job_id, _whole(fields, "attempt", 1), _whole(fields, "task", 0), step, apart
@@ -102,7 +102,7 @@ def parse_request(data: bytes) -> Request:
 def _whole(fields: Mapping[str, object], key: str, least: int) -> int | None:
     value = fields.get(key)
     if value is not None and not (type(value) is int and least <= value <= _MAX_WHOLE):
-        raise ValueError(f"{key} is a whole number from {least} on, or null")
+        raise ValueError(f"{key} must be a whole number from {least} on, or null")
     return value if type(value) is int else None
 
 
@@ -114,11 +114,10 @@ class _Connection(NamedTuple):
 
 
 class JobSocket:
-    """Serves agent.socket from `start` to `close`. say: gets a line for the agent's log, from the
-    socket's thread.
+    """Server of agent.socket from `start` to `close`. say: receives log lines, in the socket's
+    thread.
 
-    capture_count: directories made so far; refusals: requests that got none, by reason
-    (SOCKET_REFUSALS).
+    capture_count: created directories; refusals: refused requests by reason (SOCKET_REFUSALS).
     """
 
     def __init__(
@@ -137,17 +136,18 @@ class JobSocket:
         self._identify_peer = identify_peer
         self._accounts = Accounts()
         self._allowance = _Allowance()
-        # by reason: when the last line was, how many had none since
+        # by reason: time of the last log line, number of refusals since
         self._last_lines: dict[str, tuple[float, int]] = {}
         self._connections: dict[int, _Connection] = {}  # by fd, the oldest first
-        self._unsynced: deque[str] = deque()  # captures whose identity may not be on the disk yet
+        self._unsynced: deque[str] = deque()  # captures to be synced to disk
         self._socket_id: tuple[int, int] | None = None  # device and inode of our socket
         self._thread: threading.Thread | None = None
 
     # ---- start and end
 
     def start(self) -> None:
-        """Raises SpoolError where the socket can't be made, or another agent listens there."""
+        """Create the socket and start the thread. Raises SpoolError, also if another agent
+        listens."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket_id = bind(self._listener, self._agent.socket, "[agent] socket")
@@ -155,7 +155,7 @@ class JobSocket:
             self._listener.close()
             reason = os_words(error)
             raise SpoolError(
-                self._agent.socket, f"{reason}; [agent] socket names another place, or none"
+                self._agent.socket, f"{reason}; change [agent] socket, or set it to none"
             ) from None
         except BaseException:
             self._listener.close()
@@ -169,8 +169,7 @@ class JobSocket:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread and removes the socket. May be called twice, and where it wasn't
-        started."""
+        """End the thread and remove the socket. Does nothing if not started or already closed."""
         if self._thread is None:
             return
         os.close(self._wake)
@@ -191,7 +190,7 @@ class JobSocket:
             self._drop(connection)
 
     def _turn(self) -> bool:
-        """False where the socket is to be closed."""
+        """Serve the ready connections. Return False if the socket should close."""
         ready = [fd for fd, _ in self._poll.poll(self._wait_ms())]
         if self._woken in ready:
             return False
@@ -199,7 +198,7 @@ class JobSocket:
         if self._listener.fileno() in ready:
             self._accept()
         for connection in requesting:
-            # who was accepted may have the number of one that was dropped for it
+            # A new connection may have the descriptor of a dropped one.
             if self._connections.get(connection.socket.fileno()) is connection:
                 self._serve_one(connection)
         self._drop_silent()
@@ -209,7 +208,7 @@ class JobSocket:
 
     def _wait_ms(self) -> int | None:
         if self._unsynced:
-            return 0  # what is asked goes first
+            return 0  # serve requests before syncing
         if not self._connections:
             return None
         first = next(iter(self._connections.values()))
@@ -221,12 +220,12 @@ class JobSocket:
                 accepted, _address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError as error:  # out of descriptors: who sends nothing loses its own
-                self._count("crowded", f"nobody can be accepted: {error.strerror or error}")
+            except OSError as error:  # out of descriptors: free the oldest connection's
+                self._count("crowded", f"can't accept connections: {error.strerror or error}")
                 if self._connections:
                     self._drop(next(iter(self._connections.values())))
                 else:
-                    select.select([self._woken], [], [], 0.1)  # the loop would spin
+                    select.select([self._woken], [], [], 0.1)  # or the loop would spin
                 return
             accepted.setblocking(False)
             due = time.monotonic() + self._peer_secs
@@ -238,22 +237,22 @@ class JobSocket:
             self._poll.register(accepted, select.POLLIN)
 
     def _make_room(self) -> None:
-        """The user who has most connections loses the oldest: a crowd of silent ones keeps nobody
-        else out."""
+        """Drop the oldest connection of the user with most connections, so that one user cannot
+        shut out others."""
         counts = Counter(connection.uid for connection in self._connections.values())
         uid = counts.most_common(1)[0][0]
         oldest = next(
             connection for connection in self._connections.values() if connection.uid == uid
         )
-        self._refuse(oldest, _Refusal("crowded", "too many ask at once; try again"))
+        self._refuse(oldest, _Refusal("crowded", "too many requests at once; try again"))
 
     def _drop_silent(self) -> None:
         now = time.monotonic()
         for connection in list(self._connections.values()):
             if connection.due > now:
                 return
-            if _asks(connection.socket):
-                continue  # it came while others were served: its turn is next
+            if _has_request(connection.socket):
+                continue  # its request arrived meanwhile: the next turn serves it
             self._refuse(
                 connection, _Refusal("silent", f"no request came within {self._peer_secs:g} s")
             )
@@ -280,10 +279,10 @@ class JobSocket:
         except _Refusal as refusal:
             self._refuse(connection, refusal)
             return
-        except BrokenPipeError:  # it has gone without a word
+        except BrokenPipeError:  # closed without a request
             self._drop(connection)
             return
-        except Exception as error:  # whatever it is: one request must not end the socket for all
+        except Exception as error:  # one request must not end the socket for all
             self._refuse(
                 connection, _Refusal("fault", f"the agent failed: {type(error).__name__}: {error}")
             )
@@ -293,13 +292,12 @@ class JobSocket:
             self.capture_count += 1
             self._unsynced.append(name)
         except OSError:
-            self._count("gone", f"uid {connection.uid} had gone before its directory was made")
+            self._count("gone", f"uid {connection.uid} disconnected before the answer")
             self._unmake(name)
         self._drop(connection)
 
     def _answer(self, connection: _Connection) -> tuple[str, bytes]:
-        """Makes the directory that is asked for; returns its name and the answer. Raises
-        _Refused."""
+        """Create the requested directory; return its name and the answer. Raises _Refusal."""
         data = _read(connection.socket)
         if not data:
             raise BrokenPipeError
@@ -308,7 +306,7 @@ class JobSocket:
             raise _Refusal("unknown_peer", f"this agent serves uid {agent_uid} only")
         if not self._allowance.take(connection.uid, time.monotonic()):
             raise _Refusal(
-                "too_often", f"uid {connection.uid} asks too often; try again in some seconds"
+                "too_often", f"uid {connection.uid} sends too many requests; try again in seconds"
             )
         try:
             request = parse_request(data)
@@ -331,13 +329,13 @@ class JobSocket:
         )
 
     def _identify(self, spool: NodeSpool, peer: Peer, request: Request) -> NodeIdentity:
-        """Whose the capture is: by the kernel's word, and the request's where it can hurt nobody
-        but the asker."""
+        """Return the capture's identity: from the kernel, and from the request's harmless
+        fields."""
         user, gid = self._accounts.look_up(peer.uid, peer.gid)
         step, task = "", 0
         if peer.job is not None and not request.apart:
             job_id, attempt = peer.job.job_id, request.attempt or 1
-            # the rank, if the request has it: the cgroups may count tasks of this node only, or none
+            # Prefer the request's rank: cgroups may count only this node's tasks, or none.
             task = request.task if request.task is not None else peer.job.task or 0
             runs = spool.next_number(peer.uid, f"{job_id}@{attempt}.{peer.job.step}.{task}")
             step = f"{peer.job.step}.run{runs}"
@@ -346,7 +344,7 @@ class JobSocket:
             job_id = request.job_id.removesuffix(suffix) + suffix
             if len(job_id) > JOB_ID_MAX_CHARS:
                 raise ValueError(
-                    f"job_id: becomes {job_id}, and a job id has at most {JOB_ID_MAX_CHARS} characters"
+                    f"job_id: becomes {job_id}, but a job id has at most {JOB_ID_MAX_CHARS} characters"
                 )
             if request.step is None or request.attempt is None:
                 attempt = spool.next_number(peer.uid, job_id)
@@ -375,12 +373,12 @@ class JobSocket:
             self._count(
                 refusal.reason, f"uid {connection.uid} gets no directory: {refusal.sentence}"
             )
-        _read(connection.socket)  # closed with a request unread, it would take the answer back
+        _read(connection.socket)  # closing with an unread request would discard the answer
         try:
             answer = orjson.dumps({"error": refusal.sentence})
             connection.socket.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except (OSError, orjson.JSONEncodeError):
-            pass  # gone, or doesn't read
+            pass  # closed, or not reading
         self._drop(connection)
 
     def _count(self, reason: str, line: str) -> None:
@@ -402,8 +400,8 @@ class JobSocket:
         self._say(f"{self._agent.socket}: {line}{more}")
 
 
-def _asks(connection: socket.socket) -> bool:
-    """Whether a request waits to be read."""
+def _has_request(connection: socket.socket) -> bool:
+    """Return whether a request waits."""
     try:
         return bool(connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
     except OSError:
@@ -411,8 +409,7 @@ def _asks(connection: socket.socket) -> bool:
 
 
 def _read(connection: socket.socket) -> bytes:
-    """A request's bytes, one too many where it is too long; none where there is none. One packet is
-    one request."""
+    """Return a request's bytes, at most one above the limit, or none. One packet is one request."""
     try:
         return connection.recv(MAX_REQUEST_BYTES + 1, socket.MSG_DONTWAIT)
     except OSError:
@@ -420,12 +417,12 @@ def _read(connection: socket.socket) -> bytes:
 
 
 class _Allowance:
-    """How many requests users have left: BURST, filled up with REQUESTS_PER_SEC."""
+    """Token buckets of the users: BURST, refilled with REQUESTS_PER_SEC."""
 
     MAX_USERS = 4096
 
     def __init__(self) -> None:
-        self._balances: dict[int, tuple[float, float]] = {}  # by uid: how many, and when that was
+        self._balances: dict[int, tuple[float, float]] = {}  # by uid: tokens, monotonic time
 
     def take(self, uid: int, now: float) -> bool:
         balance, since = self._balances.get(uid, (float(BURST), now))

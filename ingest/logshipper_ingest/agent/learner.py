@@ -1,5 +1,5 @@
-"""The learner: follows every capture for /metrics, whether or not Loki takes anything, and
-remembers how far it is."""
+"""The learner: follows every capture for /metrics, independent of Loki, and keeps checkpoints of
+its own."""
 
 import time
 from collections import Counter
@@ -22,24 +22,23 @@ from logshipper_ingest.spool.learning import describe_fault, learn
 from logshipper_ingest.spool.segment_reader import Outcome
 from logshipper_ingest.state.checkpoints import Checkpoints
 
-MAX_USERS = 500  # of the counters of lines and bytes; who comes later is counted without a name
+MAX_USERS = 500  # in the counters of lines and bytes; later users count without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn
-QUIET_SECS = 1.0  # how long a capture that brings nothing is left alone
-FAULT_SECS = 60.0  # how long one is left alone whose frames found a fault of ours
-SAVE_SECS = 2.0
-TURN_SECS = 1.0  # of reading; then what else the agent's main thread does has its turn
-MAX_DAMAGES_TOLD = 20  # of a capture
-MAX_USERS_DAMAGES_TOLD = 100  # of a user's, in TELL_AGAIN_SECS
+QUIET_SECS = 1.0  # longest pause before an idle capture is read again
+FAULT_SECS = 60.0  # pause after frames that triggered a fault of ours
+SAVE_SECS = 2.0  # between two writes of checkpoints
+TURN_SECS = 1.0  # of reading, before the main thread's other work
+MAX_DAMAGES_TOLD = 20  # log lines per capture
+MAX_USERS_DAMAGES_TOLD = 100  # log lines per user in TELL_AGAIN_SECS
 TELL_AGAIN_SECS = 3600.0
 
 
 class _PrintedCounts(NamedTuple):
-    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and
-    logged of it; lost: lines."""
+    """Output of a capture so far."""
 
-    lines: dict[str, int]
-    bytes: dict[str, int]
-    lost: int
+    lines: dict[str, int]  # by stream
+    bytes: dict[str, int]  # printed and logged ones
+    lost: int  # lines
 
     @classmethod
     def of(cls, account: CaptureAccount) -> "_PrintedCounts":
@@ -53,8 +52,8 @@ class _PrintedCounts(NamedTuple):
 
 
 class Learner:
-    """metrics: None where job values aren't shown. say: lines for the agent's log; names_users:
-    whether the counters of lines and bytes do."""
+    """The follower of captures. metrics: None without job values; say: receives log lines;
+    names_users: put user names into the counters of lines and bytes."""
 
     def __init__(
         self,
@@ -74,14 +73,13 @@ class Learner:
         self._names_users = names_users
         self._users: set[str] = set()
         self._save_due = 0.0
-        self.is_behind = False  # more waits than the last turn took
+        self.is_behind = False  # the last turn left unread bytes
         self._damage_lines: Counter[int] = Counter()  # in the agent's log, by user
-        self._damages_due = 0.0  # when they are reported again
-        self._gone: list[str] = []  # captures to be forgotten, see `forget`
+        self._damages_due = 0.0  # time of the next reset of _damage_lines
+        self._gone: list[str] = []  # captures without checkpoints from the next `save` on
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
-        """Goes on with each capture whose time has come or whose segment has grown, user by user;
-        whether there was something new."""
+        """Read each due or grown capture, user by user. Return whether anything was new."""
         now = time.monotonic()
         has_news = self.is_behind = False
         for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
@@ -89,34 +87,32 @@ class Learner:
                 return True
             if capture.knowledge.done:
                 if not capture.shown_state:
-                    self._show(capture, has_news=True)  # it was over before this agent began
+                    self._show(capture, has_news=True)  # it ended before this agent began
             elif now >= capture.next_look or capture.learn_reader.has_grown():
                 has_news |= self._learn_guarded(capture)
         return has_news
 
     def _learn_guarded(self, capture: FollowedCapture) -> bool:
-        """What the system refuses for one capture is that one's trouble; the others go on."""
+        """Read a capture. Its errors and faults must not stop the others."""
         try:
             return self._learn(capture)
         except (LogshipperError, OSError) as error:
             capture.begin_learning_again()
             self._put_off(capture, f"can't be read: {error}", QUIET_SECS)
-        except (
-            Exception
-        ) as error:  # the frames are hostile: a fault that they find mustn't stop all others
+        except Exception as error:  # hostile frames may trigger a fault of ours
             capture.learn_from_checkpoint(self._checkpoints)
             self._put_off(capture, describe_fault(error), FAULT_SECS)
         return False
 
     def _put_off(self, capture: FollowedCapture, words: str, secs: float) -> None:
         if words != capture.blocked:
-            self._say(capture.line(f"{words}; tried again"))
+            self._say(capture.line(f"{words}; the agent retries"))
         capture.blocked = words
         capture.pause_secs = QUIET_SECS
         capture.next_look = time.monotonic() + secs
 
     def _learn(self, capture: FollowedCapture) -> bool:
-        life = capture.life = capture.folder.life()  # before its segments are read
+        life = capture.life = capture.folder.life()  # before reading its segments
         has_news = life is not Life.STARTING and self._read(capture, life)
         capture.pause_secs = (
             self._poll_secs
@@ -145,17 +141,17 @@ class Learner:
         self._agent_metrics.damages.inc(len(result.damages))
         self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
         if batch.frames:
-            earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # whatever the job says
+            earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # the job's clock may lie
             for sink in capture.sinks:
                 sink.note_waiting(min(earliest_ns, time.time_ns()))
         knowledge.account.host = capture.identity.host or knowledge.account.host
         capture.knowledge = knowledge._replace(position=batch.position, done=result.done)
-        if not result.done:  # the shipper reports the last of it
+        if not result.done:  # the shipper reports the last keys
             capture.report_keys()
         return bool(batch.frames) or result.done or batch.position != knowledge.position
 
     def _count(self, user: str, before: _PrintedCounts, now: _PrintedCounts) -> None:
-        """Adds what a capture has printed meanwhile to its user's counters."""
+        """Add a capture's new output to its user's counters."""
         if now == before:
             return
         if not self._names_users or (user not in self._users and len(self._users) >= MAX_USERS):
@@ -168,8 +164,8 @@ class Learner:
         self._agent_metrics.lost_lines.inc(max(now.lost - before.lost, 0))
 
     def _log_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
-        """The agent's log is everybody's: of one capture some lines are enough, its own events have
-        more; and of one user's in an hour."""
+        """Log a limited number of damages per capture, and per user and hour. The capture's events
+        have more."""
         if not damages:
             return
         now, uid = time.monotonic(), capture.identity.uid
@@ -187,10 +183,10 @@ class Learner:
             self._damage_lines[uid] += 1
         if logged_count < MAX_USERS_DAMAGES_TOLD:
             if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
-                self._say(capture.line("more damages of it are only counted"))
+                self._say(capture.line("the agent only counts its further damages"))
             if self._damage_lines[uid] == MAX_USERS_DAMAGES_TOLD:
                 self._say(
-                    f"uid {uid}: more damages of this user's captures are only counted, for an hour at most"
+                    f"uid {uid}: for up to an hour, the agent only counts further damages of this user's captures"
                 )
         capture.damages_told += len(damages)
 
@@ -204,12 +200,11 @@ class Learner:
             self._metrics.update(view_of(capture, state))
 
     def forget(self, capture: FollowedCapture) -> None:
-        """It is over, and its directory is removed: with the next `save` the checkpoints have
-        nothing of it."""
+        """Remove a capture's checkpoint with the next `save`, after its directory."""
         self._gone.append(capture.folder.key)
 
     def save(self, captures: Iterable[FollowedCapture], *, at_once: bool = False) -> None:
-        """Writes what has changed into the checkpoints, every few seconds, or at once."""
+        """Write changed checkpoints, every SAVE_SECS or at once."""
         now = time.monotonic()
         if not at_once and now < self._save_due:
             return
@@ -231,7 +226,7 @@ class Learner:
 
 
 def view_of(capture: FollowedCapture, state: str) -> CaptureView:
-    """What /metrics shows of a capture."""
+    """Return the values of a capture for /metrics."""
     account, axis = capture.knowledge.account, capture.knowledge.axis
     return CaptureView(
         key=capture.folder.key,

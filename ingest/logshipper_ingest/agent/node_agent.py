@@ -1,51 +1,50 @@
-"""The node agent: wiring of one process that serves all captures of a node, of all users, as they
-appear.
+"""The node agent: one process that serves the captures of all users of a node.
 
-main thread   looks for captures, follows them for /metrics (learner), removes what is over
-shipper       one for each Loki: rounds to it; waits there as long as it takes, and nobody else does
-socket        gives `logshipper run` directories
-telegraf      passes on what jobs send as to Telegraf, where that is set up
+main thread   finds captures, follows them for /metrics (learner), removes finished ones
+shipper       one per sink: ships in rounds; only this thread waits for its server
+socket        gives directories to `logshipper run`
+telegraf      forwards the measurements of jobs, if configured
 metrics       answers scrapes
-remote write  sends what /metrics shows, where that is set up
-slurm         on Slurm's controller, one for each Loki: asks it which jobs were captured, sends it how
-              these ended
+remote write  sends the content of /metrics, if configured
+slurm         on Slurm's controller, one per Loki: finds the captured jobs and sends their ends
 """
 
 import _thread
-import fcntl
 import os
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
 from logshipper import __version__
-from logshipper.errors import LogshipperError, SpoolError, StoreError, os_words
+from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.fault_points import fault_point
-from logshipper.private_folder import make_private_folder
 from logshipper.process.terminal import fill_standard_fds
 from logshipper_ingest.agent.descriptors import most_captures, raise_file_limit
+from logshipper_ingest.agent.exclusive_folders import (
+    lock_spool,
+    lock_state_folder,
+    open_spool_folder,
+)
 from logshipper_ingest.agent.heap import keep_freed_memory
 from logshipper_ingest.agent.job_socket import JobSocket
 from logshipper_ingest.agent.learner import Learner
-from logshipper_ingest.agent.node_spool import open_own_folder
+from logshipper_ingest.agent.node_measures import NodeMeasures
 from logshipper_ingest.agent.service_notify import ServiceNotifier
 from logshipper_ingest.agent.sink_course import SinkCourse
 from logshipper_ingest.agent.spool_limits import SpoolLimits
 from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import FIRST_SINK
-from logshipper_ingest.console.service_log import Kind, LastNotice, LogLine, Notice, dropped_count
+from logshipper_ingest.console.service_log import Kind, LastNotice, LogLine, Notice
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.console.throttled_log import ThrottledLog
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics, exposition
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.metrics.remote_write import RemoteWrite, RemoteWriteMetrics, own_labels
-from logshipper_ingest.shipping.disk_metrics import DiskMetrics
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders
 from logshipper_ingest.spool.folder_removal import remove_remains
@@ -53,42 +52,41 @@ from logshipper_ingest.state.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
 from logshipper_ingest.state.sink_states import SINKS_NOTE, removed_sinks
 from logshipper_ingest.telegraf.router import TelegrafRouter, set_mark
 
-UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
+UNUSED_SECS = 3600.0  # lifetime of a directory without a writer
 TELL_SECS = 2.0  # between two notes for `status`
-FORGET_SECS = 3600.0
-RETRY_SECS = 60.0  # after which a capture that couldn't be followed is looked at again
+FORGET_SECS = 3600.0  # between two removals of old checkpoints
+RETRY_SECS = 60.0  # until the next attempt to follow a broken capture
 LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
 
 Say = Callable[[str], None]
 
 
 class NodeAgent:
-    """Raises LogshipperError where it can't start: another agent at work, folders, the port."""
+    """The agent of a node. Raises LogshipperError if another agent runs, or if a folder or the
+    port is unusable."""
 
     def __init__(self, config: AgentConfig, say: Say) -> None:
-        fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
+        fill_standard_fds()  # before our files get a standard number that the caller closed
         self._config = config
         self._say = say = _safe_say(say)
         self._stop = threading.Event()
-        self._ending = False  # a signal came
+        self._ending = False  # after a signal
         self._socket = JobSocket(config.agent, say) if config.agent.socket else None
-        self._socket_counts: Counter[str] = Counter()
         self._captures: dict[str, FollowedCapture] = {}
-        self._has_looked = False  # for captures, once at least
+        self._has_looked = False  # the spool was listed at least once
         self._sinks_noted = False
-        self._waiting_count = 0  # captures for which there are no descriptors
+        self._waiting_count = 0  # captures without free descriptors
         self._most_captures = 1
         self._crowded = ThrottledLog(say)
-        self._retries: dict[str, tuple[float, str]] = {}  # not before, reason
-        self._begun_ns = (
-            time.time_ns() - time.monotonic_ns()
-        )  # the clock when the monotonic one was 0
+        self._retries: dict[str, tuple[float, str]] = {}  # next attempt, reason
+        # wall clock at monotonic 0
+        self._begun_ns = time.time_ns() - time.monotonic_ns()
         with ExitStack() as undo:
-            self._lock = _take_lock(config.agent.state_dir)
+            self._lock = lock_state_folder(config.agent.state_dir)
             undo.callback(os.close, self._lock)
-            self._spool_fd = _open_spool(config.agent.spool_dir)
+            self._spool_fd = open_spool_folder(config.agent.spool_dir)
             undo.callback(os.close, self._spool_fd)
-            _lock_spool(self._spool_fd, config.agent.spool_dir)
+            lock_spool(self._spool_fd, config.agent.spool_dir)
             self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
             undo.callback(self._checkpoints.close)
             self._assemble(config, say)
@@ -105,9 +103,6 @@ class NodeAgent:
             config.agent.poll_secs,
             say,
             names_users=config.metrics.job_values,
-        )
-        self._disks = DiskMetrics(
-            self._metrics, {"spool": config.agent.spool_dir, "state": config.agent.state_dir}
         )
         self._sinks: list[SinkCourse] = []
         try:
@@ -129,10 +124,8 @@ class NodeAgent:
         )
         self._limits = SpoolLimits(config.agent, say)
         self._overuse = SpoolOveruse(config.agent, say)
-        self._reported_taken_count = 0  # captures taken away, in the metrics already
-        self._reported_lines_count = 0  # lines that the journal had no room for, likewise
         self._telegraf = TelegrafRouter(config, say) if config.telegraf.enabled else None
-        self._telegraf_counts: Counter[str] = Counter()
+        self._measures = NodeMeasures(config.agent, self._metrics, self._limits, self._overuse)
         self._server: MetricsServer | None = None
         self._threads: list[threading.Thread] = []
         self._service = ServiceNotifier(os.environ)
@@ -148,35 +141,35 @@ class NodeAgent:
         return exposition(self._metrics, self._job_metrics)[0].decode()
 
     def _find_new_sinks(self) -> list[Checkpoints]:
-        """Checkpoints of those that weren't there when the agent ran last: they may come in the
-        midst of captures."""
+        """Return the checkpoints of sinks added since the agent's last run. They may begin in the
+        middle of captures."""
         labels = self._checkpoints.note(SINKS_NOTE) or [FIRST_SINK]
         new_sinks = [sink for sink in self._sinks if sink.config.label not in labels]
         for sink in new_sinks:
             self._say(
                 Notice(
-                    f"[{sink.config.table}] is new: it gets what is in the spool now, "
-                    "and all that comes"
+                    f"[{sink.config.table}] is new: the agent sends it the present spool "
+                    "and all later lines"
                 )
             )
         for name in removed_sinks(self._config):
             label = name or FIRST_SINK
             self._say(
-                f"the sink {label} isn't in the configuration any more: nothing waits for it. "
-                f"How far it was, and its quarantine, are kept until `logshipper-agent forget {label}`"
+                f"the sink {label} is no longer in the configuration: nothing waits for it. "
+                f"Its checkpoints and quarantine stay until `logshipper-agent forget {label}`"
             )
         return [sink.checkpoints for sink in new_sinks]
 
-    # ---- the course
+    # ---- the main loop
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT; what is under way then goes on where the next agent starts."""
+        """Run until SIGTERM or SIGINT. The next agent continues from the checkpoints."""
         raise_file_limit()
         self._most_captures = most_captures(len(self._sinks))
         keep_freed_memory()
         for signo in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signo, self._on_signal)
-        # a terminal that goes isn't the end of a node's logs
+        # Closing the terminal must not end the agent.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             section = self._config.metrics
@@ -220,11 +213,11 @@ class NodeAgent:
             if self._ending:
                 self._say(LastNotice("stopped"))
             for signo in (signal.SIGTERM, signal.SIGINT):
-                # Python's own end would give a second one its default: killed
+                # Python's shutdown restores the default action: a second signal would kill us.
                 signal.signal(signo, signal.SIG_IGN)
 
     def _start_remote_write(self) -> threading.Thread | None:
-        """Nobody waits long for its end: it may be in the middle of a push that nobody answers."""
+        """Start a daemon thread: at the end, its push may still wait for an answer."""
         if self._remote_write is None:
             return None
         thread = threading.Thread(
@@ -239,8 +232,7 @@ class NodeAgent:
         set_mark(self._config.agent.spool_dir, enabled=self._telegraf is not None)
 
     def _on_signal(self, signo: int, frame: FrameType | None) -> None:
-        """Another thread sets the event: what was interrupted here may hold its lock, for good
-        then."""
+        """Set the event in another thread: the interrupted code may hold the event's lock."""
         if not self._ending:
             self._ending = True
             _thread.start_new_thread(self._begin_stop, ())
@@ -267,20 +259,14 @@ class NodeAgent:
             try:
                 self._turn()
                 trouble.reset()
-            except (
-                LogshipperError,
-                OSError,
-            ) as error:  # a full disk, most likely: it may have room again
-                trouble.log(f"{error}; tried again")
+            except (LogshipperError, OSError) as error:  # most likely a full disk
+                trouble.log(f"{error}; the agent retries")
                 self._stop.wait(TELL_SECS)
-            except (
-                Exception
-            ) as error:  # a spool is hostile: a fault that it finds must not end the agent for all
-                trouble.log(f"a fault of logshipper's own: {error!r}; tried again")
+            except Exception as error:  # hostile input of one user must not end the agent for all
+                trouble.log(f"a fault of logshipper: {error!r}; the agent retries")
                 self._stop.wait(TELL_SECS)
-            if all(
-                thread.is_alive() for thread in self._threads
-            ):  # else systemd's watchdog restarts it
+            # Without this call, systemd's watchdog restarts the agent.
+            if all(thread.is_alive() for thread in self._threads):
                 self._service.alive()
             self._stop.wait(0.0 if self._learner.is_behind else self._config.agent.poll_secs)
 
@@ -293,11 +279,11 @@ class NodeAgent:
             self._telegraf.update(captures)
         for capture in captures:
             if capture.is_over and not self._remove(capture):
-                break  # so much for this turn
+                break  # the next turn continues
         if self._slurm is not None:
             self._slurm.take()
         self._report(list(self._captures.values()))
-        self._note_sinks()  # last: limits and /metrics go on where its disk is full
+        self._note_sinks()  # last: a full disk must not stop limits and /metrics
         self._learner.save(captures)
 
     def _end(self) -> None:
@@ -333,15 +319,15 @@ class NodeAgent:
         self._has_looked = True
 
     def _note_sinks(self) -> None:
-        """For the agent's next start. Not while captures wait: a new sink is new to them as
-        well."""
+        """Store the sinks' names for the agent's next start. Wait until no capture waits, because
+        a new sink is new to those as well."""
         if not self._sinks_noted and not self._waiting_count:
             self._checkpoints.put_notes({SINKS_NOTE: [sink.config.label for sink in self._sinks]})
             self._sinks_noted = True
 
     def _follow_all(self, names: list[str]) -> int:
-        """As many as there are descriptors for; at first those that were begun. Returns how many
-        wait."""
+        """Follow as many captures as descriptors allow, after a start those with checkpoints
+        first. Return the number of waiting captures."""
         if not self._has_looked:
             begun_folders = {
                 folder for sink in self._sinks for folder in sink.checkpoints.folders()
@@ -356,8 +342,8 @@ class NodeAgent:
                 waiting_count += 1
         if waiting_count:
             self._crowded.log(
-                f"{self._most_captures} captures are followed at a time, what there are file descriptors for; further "
-                "ones wait in the spool until some are shipped: raise LimitNOFILE (`ulimit -n`)"
+                f"file descriptors suffice for {self._most_captures} captures at a time; further ones "
+                "wait in the spool: raise LimitNOFILE (`ulimit -n`)"
             )
         else:
             self._crowded.reset()
@@ -376,7 +362,7 @@ class NodeAgent:
         try:
             identity = folder.identity(complete=True)
             if identity is None:
-                raise StoreError(folder.path, "doesn't say whose it is")
+                raise StoreError(folder.path, "has no complete identity.json")
             if folder.is_unused():
                 self._leave_unused(folder)
                 return
@@ -394,12 +380,12 @@ class NodeAgent:
         self._retries[name] = (time.monotonic() + RETRY_SECS, words)
 
     def _leave_unused(self, folder: CaptureFolder) -> None:
-        """It was made for a job that hasn't printed, or never will; or an agent died while it
-        removed it."""
+        """Remove an unused directory if it is old, or if an agent died while it removed it. Else
+        its job may still print."""
         if self._overuse.removes_unused(folder):
             folder.close()
             return
-        # setting the clock makes nothing old: its sidecar may be about to begin
+        # A changed wall clock must not make it old: its sidecar may be about to begin.
         now_ns = min(time.time_ns(), self._begun_ns + time.monotonic_ns())
         old = now_ns - folder.begun_ns() > UNUSED_SECS * 1e9
         checkpoints = [
@@ -414,15 +400,15 @@ class NodeAgent:
         folder.close()
 
     def _remove(self, capture: FollowedCapture) -> bool:
-        """False where there is more to remove than one turn should."""
+        """Remove a finished capture. Return False if more remains than one turn should remove."""
         try:
             if not capture.folder.remove():
                 return False
             fault_point("capture_removed")
             self._learner.forget(capture)
-        except OSError as error:  # the others go on; it is left in the spool, and tried again
+        except OSError as error:  # stays in the spool until the next attempt
             words = os_words(error)
-            self._refuse(capture.folder.name, f"is shipped, but can't be removed: {words}")
+            self._refuse(capture.folder.name, f"is shipped, but the agent can't remove it: {words}")
         self._drop(capture.folder.name)
         return True
 
@@ -432,8 +418,8 @@ class NodeAgent:
             sink.drop(capture)
 
     def _to_ship(self) -> list[FollowedCapture]:
-        """Called by the shippers between two rounds."""
-        # what goes first may not be there yet
+        """Return the captures to ship; shippers call it between two rounds."""
+        # Before the first listing, captures with checkpoints may be missing.
         return list(self._captures.values()) if self._has_looked else []
 
     # ---- reports
@@ -478,57 +464,20 @@ class NodeAgent:
 
     def _status_text(self, captures: int) -> str:
         troubles = [words for words in (sink.trouble_text() for sink in self._sinks) if words]
-        return f"{plural(captures, 'capture')}; {'; '.join(troubles) or 'Loki takes everything'}"
+        return f"{plural(captures, 'capture')}; {'; '.join(troubles) or 'Loki accepts everything'}"
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
-        lives = dict.fromkeys(Life, 0)
-        for capture in captures:
-            lives[capture.life] += 1
-        for life, count in lives.items():
-            self._metrics.captures.labels(life.value).set(count)
-        self._metrics.limited.labels("soft").set(self._limits.slow)
-        self._metrics.limited.labels("hard").set(self._limits.stopped)
-        taken_count = self._overuse.taken_counts.total()
-        self._metrics.left_out.labels("captures_taken").inc(
-            taken_count - self._reported_taken_count
-        )
-        self._reported_taken_count = taken_count
-        lines_count = dropped_count()
-        self._metrics.left_out.labels("log_lines").inc(lines_count - self._reported_lines_count)
-        self._reported_lines_count = lines_count
+        self._measures.update(captures)
         for sink in self._sinks:
             sink.measure(captures)
-        self._disks.measure()
         if self._socket is not None:
-            self._measure_socket(self._socket)
+            self._measures.add_socket(self._socket)
         if self._telegraf is not None:
-            self._measure_telegraf(self._telegraf)
-
-    def _measure_telegraf(self, telegraf: TelegrafRouter) -> None:
-        """As below."""
-        counts = telegraf.counts
-        for outcome, count in (counts - self._telegraf_counts).items():
-            self._metrics.telegraf_lines.labels(outcome).inc(count)
-        self._metrics.telegraf_connections.set(telegraf.connections)
-        self._metrics.telegraf_down.set(bool(telegraf.trouble))
-        self._telegraf_counts = counts
-
-    def _measure_socket(self, socket: JobSocket) -> None:
-        """Its own thread counts; what has come since the last look is added here."""
-        counts = Counter({**socket.refusals, "made": socket.capture_count})
-        for reason, count in (counts - self._socket_counts).items():
-            metrics = self._metrics
-            (
-                metrics.socket_captures
-                if reason == "made"
-                else metrics.socket_refusals.labels(reason)
-            ).inc(count)
-        self._socket_counts = counts
+            self._measures.add_telegraf(self._telegraf)
 
 
 def _safe_say(say: Say) -> Say:
-    """A log that nobody reads any more, or that was never there, must not end the agent, nor one of
-    its threads."""
+    """Return `say` without its errors: a closed log must not end the agent or its threads."""
 
     def say_safely(words: str) -> None:
         try:
@@ -537,58 +486,3 @@ def _safe_say(say: Say) -> Say:
             pass
 
     return say_safely
-
-
-def _open_spool(path: str) -> int:
-    try:
-        return open_own_folder(path)
-    except SpoolError as error:
-        names_option = "[agent] spool_dir" in error.reason
-        raise SpoolError(
-            error.path, error.reason if names_option else f"{error.reason} ([agent] spool_dir)"
-        ) from None
-    except OSError as error:
-        reason = f"{os_words(error)}; [agent] spool_dir names another place"
-        raise SpoolError(error.filename or path, reason) from None
-
-
-def _lock_spool(spool_fd: int, path: str) -> None:
-    """Until the folder is closed. Users can't open it, so nobody else can lock it."""
-    try:
-        fcntl.flock(spool_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SpoolError(path, "another agent is at work with this [agent] spool_dir") from None
-    except OSError:
-        pass  # a file system without locks
-
-
-def _take_lock(state_dir: str) -> int:
-    path = os.path.join(state_dir, "agent.lock")
-    option = "[agent] state_dir"
-    try:
-        make_private_folder(state_dir)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except SpoolError as error:
-        reason = error.reason.replace("--store or LOGSHIPPER_STORE", option).replace(
-            "--store", option
-        )
-        raise StoreError(
-            error.path, reason if option in reason else f"{reason}; {option} names one"
-        ) from None
-    except OSError as error:
-        reason = f"{os_words(error)}; {option} names its folder"
-        raise StoreError(path, reason) from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise StoreError(path, "another agent is at work with this [agent] state_dir") from None
-    try:
-        # in this order: no new room is needed
-        os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
-    except OSError as error:
-        os.close(fd)
-        raise StoreError(
-            path, f"{os_words(error)}: free some room there; {option} names its folder"
-        ) from None
-    return fd

@@ -1,5 +1,5 @@
-"""The account of all lines of a node: what was read is stored, left out for a reason, or lost; what
-is stored is shipped, or waits. Pure."""
+"""The account of all lines of a node. Each read line is stored, omitted for a reason, or lost. Each
+stored line is shipped or waits. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
@@ -11,9 +11,9 @@ from logshipper_ingest.state.checkpoints import CaptureCheckpoint
 
 
 class Ledger(TypedDict):
-    """Lines, of both streams."""
+    """Lines of both streams."""
 
-    read: int  # the sum of those up to lost, by what captures have written down
+    read: int  # the sum of all up to `lost`, by the captures' own ledgers
     stored: int
     collapsed: int
     blank: int
@@ -21,19 +21,19 @@ class Ledger(TypedDict):
     commands: int
     pending: int
     lost: int
-    shipped: int  # of those stored: in Loki, or in the quarantine
-    waiting: int  # of those stored: the others
-    balances: bool  # all of it adds up
-    differs: str  # the sentence that says where it doesn't, else ""
+    shipped: int  # stored lines in Loki or in the quarantine
+    waiting: int  # stored lines not yet shipped
+    balances: bool  # all columns add up
+    differs: str  # a sentence about the difference, else ""
 
 
 def ledger_of(captures: Iterable[tuple[CaptureAccount, CaptureCheckpoint | None]]) -> Ledger:
-    """Of captures, as (what is learnt of it, how far it is shipped)."""
+    """Return the ledger of captures, given as pairs of account and shipping checkpoint."""
     return sum_ledgers([_of_capture(account, progress) for account, progress in captures])
 
 
 def sum_ledgers(ledgers: Sequence[Ledger]) -> Ledger:
-    """All of them as one. It balances where each of them does."""
+    """Return the sum of ledgers. It balances if each of them does."""
     names = (*COLUMNS, "shipped", "waiting")
     counts = {
         name: sum(ledger[name] for ledger in ledgers)  # type: ignore[literal-required]  # counts
@@ -43,9 +43,9 @@ def sum_ledgers(ledgers: Sequence[Ledger]) -> Ledger:
 
 
 def _of_capture(account: CaptureAccount, progress: CaptureCheckpoint | None) -> Ledger:
-    """Until a capture has written its first ledger, its lines are what is there."""
+    """Return a capture's ledger. Before the capture writes its first one, count its lines."""
     done = 0 if progress is None else progress.account.lines
-    lines = max(account.lines, done)  # what the learner knows is written down now and then
+    lines = max(account.lines, done)  # the learner's checkpoint may be older
     ledger = account.settled_ledger()
     streams = [ledger[name] for name in STREAM_NAMES.values() if name in ledger]
     counts: dict[str, int] = {name: sum(stream[name] for stream in streams) for name in COLUMNS}
@@ -56,7 +56,7 @@ def _of_capture(account: CaptureAccount, progress: CaptureCheckpoint | None) -> 
     if counts["read"] != accounted:
         differs = f"{counts['read']} lines were read, and {accounted} are accounted for"
     elif account.state != RUNNING and counts["stored"] != lines:
-        differs = f"{counts['stored']} lines were stored by its ledger, and {lines} are there"
+        differs = f"its ledger has {counts['stored']} stored lines, and {lines} are there"
     elif progress is not None and progress.done and done != lines:
         differs = f"{lines} lines are there, and {done} are shipped to the end"
     return _ledger({**counts, "shipped": done, "waiting": lines - done}, differs)
@@ -80,7 +80,7 @@ def _ledger(counts: Mapping[str, int], differs: str) -> Ledger:
 
 
 def ledger_line(ledger: Ledger) -> str:
-    """In a line."""
+    """Return the ledger as one line of text."""
     parts = ", ".join(f"{ledger[name]:,} {name}" for name in OUTCOMES)  # type: ignore[literal-required]  # as above
     ends = "it balances" if ledger["balances"] else "IT DOESN'T BALANCE"
     return f"{ledger['read']:,} lines read: {parts}; {ledger['shipped']:,} shipped, {ledger['waiting']:,} wait: {ends}"

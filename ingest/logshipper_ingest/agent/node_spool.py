@@ -1,11 +1,12 @@
-"""The node's spool: directories of tasks, made by root, in which a job's user owns `segments/` and
-nothing else (docs/segment-format.md, "Folders").
+"""The node's spool: root creates a directory per task, and the job's user owns only its `segments/`
+(docs/segment-format.md, "Folders").
 
-Invariants: the spool's folder and all in it but what is in `segments/` can be written by the
-agent's user alone, so names in it can't be raced; everything is opened relative to a directory's
-descriptor, links unfollowed; a capture's directory is made under a name that begins with a dot,
-which readers leave out, and renamed when it is complete. All that makes or counts holds the spool's
-lock.
+Invariants:
+
+- Only the agent's user writes outside of `segments/`, so users cannot race its names.
+- The agent opens everything relative to a directory's descriptor and follows no links.
+- A new directory has a name with a dot, which readers ignore, until the agent renames it.
+- Creation and counting hold the spool's lock.
 """
 
 import errno
@@ -29,10 +30,8 @@ from logshipper.spool.spool_room import LIMITS_FILE, SpoolMarks
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.console.text_table import plural
 
-LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
-MAX_NUMBERS_PER_USER = (
-    10_000  # job ids whose attempts are remembered; then the oldest are forgotten
-)
+LOCK_SECS = 1.5  # a holder needs a millisecond or two
+MAX_NUMBERS_PER_USER = 10_000  # counted keys per user; beyond, the oldest go
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAKING = ".new-"
 _MAX_WHOLE = (1 << 31) - 1
@@ -43,17 +42,17 @@ _WORD = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,128}")
 
 
 class TooManyCaptures(SpoolError):
-    """The user has as many captures in the spool as one may have."""
+    """The user has reached the limit of captures in the spool."""
 
 
 class NodeIdentity(NamedTuple):
-    """Whose a capture is."""
+    """Identity of a capture."""
 
     job_id: str
     attempt: int
     step: str
     task: int
-    name: str  # what can't be printed is replaced
+    name: str  # with unprintable characters replaced
     uid: int
     user: str
     account: str = ""
@@ -63,7 +62,7 @@ class NodeIdentity(NamedTuple):
     array_task_id: str = ""  # likewise
 
     def problems(self) -> list[str]:
-        """A sentence for each field that can't be so."""
+        """Return a sentence for each invalid field."""
         problems: list[str] = []
         try:
             check_job_id(self.job_id)
@@ -81,7 +80,7 @@ class NodeIdentity(NamedTuple):
             problems.append("a step has at most 64 printable ASCII characters")
         words = ("user", "account", "partition", "array_job_id", "array_task_id")
         problems += [
-            f"{name} has at most 128 characters that can be printed"
+            f"{name} must have at most 128 printable characters"
             for name in words
             if not _WORD.fullmatch(getattr(self, name))
         ]
@@ -91,9 +90,9 @@ class NodeIdentity(NamedTuple):
 
 
 def prepare_capture(agent: AgentSection, identity: NodeIdentity) -> str:
-    """Makes the directory of a task's capture; returns its path. It is on the disk then.
+    """Create the directory of a task's capture, sync it to disk and return its path.
 
-    Raises ConfigError where identity can't be so, TooManyCaptures, SpoolFull, SpoolError.
+    Raises ConfigError for an invalid identity, TooManyCaptures, SpoolFull, SpoolError.
     """
     with NodeSpool(agent) as spool:
         spool.check_room(identity.uid)
@@ -103,8 +102,8 @@ def prepare_capture(agent: AgentSection, identity: NodeIdentity) -> str:
 
 
 def sync_capture(agent: AgentSection, name: str) -> None:
-    """Returns when a capture's identity is on the disk, its name with it. Not under the lock:
-    others needn't wait. Raises SpoolError."""
+    """Sync a capture's identity and name to disk, without the lock, so that others need not wait.
+    Raises SpoolError."""
     try:
         spool = open_own_folder(agent.spool_dir)
         try:
@@ -124,9 +123,9 @@ def sync_capture(agent: AgentSection, name: str) -> None:
 
 
 class NodeSpool:
-    """The spool's folder, made where it is missing, open and locked: close it. Raises SpoolError.
+    """The spool's folder, open and locked; created if missing. Close it. Raises SpoolError.
 
-    An agent that isn't root makes captures of its own user only.
+    An agent without root rights creates only captures of its own user.
     """
 
     def __init__(self, agent: AgentSection) -> None:
@@ -154,14 +153,14 @@ class NodeSpool:
         os.close(self._fd)
 
     def check_room(self, uid: int) -> None:
-        """Raises TooManyCaptures where a user has as many captures as one may have. Removes what a
-        maker that died left half made."""
+        """Raise TooManyCaptures at the user's limit. Remove incomplete directories of a killed
+        agent."""
         count = 0
         limit = self._agent.max_captures_per_user
         try:
             for name in os.listdir(self._fd):
                 if name.startswith(_MAKING):
-                    shutil.rmtree(name, dir_fd=self._fd)  # nobody makes it now: we hold the lock
+                    shutil.rmtree(name, dir_fd=self._fd)  # abandoned: we hold the lock
                 elif not name.startswith("."):
                     count += self._owner(name) == uid
         except OSError as error:
@@ -169,19 +168,19 @@ class NodeSpool:
         if count >= limit:
             raise TooManyCaptures(
                 self._path,
-                f"uid {uid} has {plural(count, 'capture')} here, and one user may have {limit} "
-                "([agent] max_captures_per_user); there is room again when some are shipped",
+                f"uid {uid} has {plural(count, 'capture')} here, and the limit per user is {limit} "
+                "([agent] max_captures_per_user); wait until the agent has shipped some",
             )
 
     def _owner(self, name: str) -> int:
-        """Of a capture's `segments/`; -1 where there is none."""
+        """Return the owner of a capture's `segments/`, or -1."""
         try:
             return os.stat(f"{name}/segments", dir_fd=self._fd, follow_symlinks=False).st_uid
         except OSError:
             return -1
 
     def new_job_id(self) -> str:
-        """An id that no capture in the spool has, and other nodes hardly will."""
+        """Return an id that is unique in the spool and very likely on other nodes."""
         job_ids = {name.split("@")[0] for name in os.listdir(self._fd)}
         while True:
             job_id = short_id(8)
@@ -189,9 +188,8 @@ class NodeSpool:
                 return job_id
 
     def next_number(self, uid: int, key: str) -> int:
-        """Counts a user's captures of one key (a job id, a step) from 1. The key holds no `/` and
-        begins with a letter or digit. The oldest keys are forgotten when a user has
-        MAX_NUMBERS_PER_USER."""
+        """Count a user's captures of one key (a job id, a step) from 1. The key holds no `/` and
+        begins with a letter or digit. Beyond MAX_NUMBERS_PER_USER the oldest keys go."""
         try:
             folder = _open_below(_open_below(os.dup(self._fd), ".attempts"), str(uid))
             try:
@@ -202,9 +200,9 @@ class NodeSpool:
             raise _error(self._path, error) from None
 
     def make(self, identity: NodeIdentity) -> str:
-        """Makes the directory of a capture; returns its name in the spool. See `sync_capture`.
+        """Create the directory of a capture and return its name. See `sync_capture`.
 
-        Raises ConfigError where identity can't be so, SpoolFull, SpoolError.
+        Raises ConfigError for an invalid identity, SpoolFull, SpoolError.
         """
         problems = identity.problems()
         if problems:
@@ -213,8 +211,8 @@ class NodeSpool:
         if agent_uid not in (0, identity.uid):
             raise SpoolError(
                 self._path,
-                f"uid {agent_uid} makes captures of its own here, "
-                f"only root those of uid {identity.uid}",
+                f"this agent's uid {agent_uid} creates only its own captures; "
+                f"run it as root for those of uid {identity.uid}",
             )
         name = f"{identity.job_id}@{identity.attempt}.{short_id(NAME_CHARS)}"
         try:
@@ -232,7 +230,7 @@ class NodeSpool:
         return name
 
     def _fill(self, name: str, identity: NodeIdentity) -> None:
-        """Nobody but us gets into the directory before its own mode is set, the last step."""
+        """Fill the directory. Its mode comes last, so that nobody else enters it before."""
         folder = os.open(name, _FOLDER_FLAGS, dir_fd=self._fd)
         try:
             _write_file(folder, "identity.json", _encode(self._agent, identity))
@@ -250,9 +248,9 @@ class NodeSpool:
             os.close(folder)
 
     def unmake(self, name: str) -> None:
-        """Removes a capture that nobody has written to yet."""
+        """Remove a capture without a writer."""
         try:
-            # not where somebody has: then it is the shipper's
+            # fails if somebody has written: then the shipper removes it
             os.rmdir(f"{name}/segments", dir_fd=self._fd)
             for file in (LIMITS_FILE, "identity.json"):
                 os.unlink(f"{name}/{file}", dir_fd=self._fd)
@@ -269,17 +267,17 @@ def _error(path: str, error: OSError) -> SpoolError:
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(
-            where, "no room left there; free some, or choose another folder ([agent] spool_dir)"
+            where, "no room left there; free some, or choose another folder in [agent] spool_dir"
         )
     reason = os_words(error)
     return SpoolError(
-        where, f"{reason}; [agent] spool_dir names a folder that uid {os.geteuid()} owns"
+        where, f"{reason}; set [agent] spool_dir to a folder that uid {os.geteuid()} owns"
     )
 
 
 def open_own_folder(path: str) -> int:
-    """The spool's folder, made where it is missing. Raises OSError, SpoolError where it isn't as it
-    must be."""
+    """Open the spool's folder and create it if missing. Raises OSError, and SpoolError for wrong
+    kind, owner or mode."""
     make_folder(os.path.dirname(path), 0o755)
     make_folder(path, 0o711)
     try:
@@ -288,7 +286,7 @@ def open_own_folder(path: str) -> int:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
         raise SpoolError(
-            path, "isn't a folder (nor may it be a link to one); [agent] spool_dir names one"
+            path, "must be a folder, not a link or file; change [agent] spool_dir"
         ) from None
     try:
         folder_stat = os.fstat(fd)
@@ -299,12 +297,12 @@ def open_own_folder(path: str) -> int:
                 "choose another",
             )
         mode = stat.S_IMODE(folder_stat.st_mode) & 0o777
-        if mode == BEGUN_MODE:  # somebody else makes it right now, or was killed at it
+        if mode == BEGUN_MODE:  # another process creates it now, or was killed meanwhile
             os.fchmod(fd, 0o711)
         elif mode != 0o711:
             raise SpoolError(
                 path,
-                f"has mode {mode:04o}; run `chmod 711` on it: users may pass, not list or write",
+                f"has mode {mode:04o}; run `chmod 711` on it: users may enter, not list or write",
             )
     except BaseException:
         os.close(fd)
@@ -313,7 +311,8 @@ def open_own_folder(path: str) -> int:
 
 
 def _open_below(above: int, name: str) -> int:
-    """A folder (0700) of our own in the folder above, which is closed."""
+    """Open a private folder (0700) in the folder `above`, created if missing, and close
+    `above`."""
     try:
         try:
             os.mkdir(name, 0o700, dir_fd=above)
@@ -374,12 +373,12 @@ def _group_of(identity: NodeIdentity) -> int:
         return pwd.getpwuid(identity.uid).pw_gid
     except KeyError:
         raise ConfigError(
-            "the capture's identity", [f"uid {identity.uid} isn't known here: name a gid"]
+            "the capture's identity", [f"uid {identity.uid} is unknown on this node: add a gid"]
         ) from None
 
 
 def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
-    """identity.json, without what doesn't apply."""
+    """Return identity.json without empty fields of arrays."""
     fields: dict[str, str | int] = {
         "version": 1,
         "cluster": agent.cluster,
@@ -395,8 +394,7 @@ def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
 
 
 def _first_marks(agent: AgentSection) -> SpoolMarks:
-    """As if it were the user's only capture: the agent knows better in a moment
-    (node/spool_limits.py)."""
+    """Return marks for a user's only capture; the agent soon corrects them (spool_limits.py)."""
     job = agent.job_spool_soft_max_bytes, agent.job_spool_hard_max_bytes
     user = agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes
     least = [min(filter(None, marks), default=0) for marks in zip(job, user, strict=True)]
@@ -413,6 +411,6 @@ def _write_file(folder: int, name: str, content: bytes, *, mode: int = 0o600) ->
     try:
         if os.write(fd, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fchmod(fd, mode)  # 0600: others on the node needn't know whose it is
+        os.fchmod(fd, mode)  # 0600: it names the owner, which others need not know
     finally:
         os.close(fd)

@@ -1,5 +1,5 @@
-"""`logshipper-agent status --config FILE`: what is spooled, shipped and refused, per job, next to a
-running agent."""
+"""`logshipper-agent status --config FILE`: spooled, shipped and refused entries per job. Runs next
+to a working agent."""
 
 import json
 import os
@@ -11,13 +11,12 @@ from contextlib import closing
 from typing import Any, TypedDict
 
 from logshipper.errors import LogshipperError
-from logshipper.safe_text import safe
-from logshipper_ingest.agent.node_ledger import Ledger, ledger_line, ledger_of, sum_ledgers
+from logshipper_ingest.agent.node_ledger import Ledger, ledger_of, sum_ledgers
+from logshipper_ingest.agent.node_status_text import print_status
 from logshipper_ingest.agent_start import running_agent
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import FIRST_SINK
 from logshipper_ingest.config.sink_config import Server, SinkConfig
-from logshipper_ingest.console.text_table import plural, printed_table, shown_size
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.end_record import OUTCOMES
 from logshipper_ingest.model.job import RUNNING, derived_state, worst_state
@@ -35,9 +34,9 @@ from logshipper_ingest.state.sink_states import (
 )
 
 SCHEMA = "logshipper-agent.node-status/1"
-_COUNTED_BYTES = 64 << 20  # of the quarantine
+_COUNTED_BYTES = 64 << 20  # the largest quarantine whose entries are counted
 _MOST_ODD = 10
-PREPARED = "PREPARED"  # a directory was made for it, and nobody writes there yet
+PREPARED = "PREPARED"  # state of a job whose directory has no writer yet
 
 
 class _Counts(TypedDict):
@@ -54,12 +53,12 @@ class NodeJob(_Counts):
     user: str
     state: str
     captures: int
-    over: int  # captures that are shipped to the end
+    over: int  # captures shipped to the end
     entries: dict[str, int]  # acknowledged by Loki, by kind
     refused: dict[str, int]  # entries in the quarantine, by reason
-    spooled_bytes: int  # of segments that aren't shipped yet
-    lag_secs: float  # the age of the oldest of spooled_bytes, 0 where there are none
-    ledger: Ledger  # of its lines
+    spooled_bytes: int  # not yet shipped
+    lag_secs: float  # age of the oldest unshipped byte, 0 without any
+    ledger: Ledger  # account of its lines
 
 
 class CaptureStatus(TypedDict):
@@ -70,13 +69,14 @@ class CaptureStatus(TypedDict):
     name: str
     user: str
     life: Life
-    unused: bool  # nobody writes there yet
-    bytes: int  # that aren't shipped
-    waiting_since_ns: int  # the time of the first of these bytes, 0 where there are none
+    unused: bool  # without a writer so far
+    bytes: int  # not yet shipped
+    waiting_since_ns: int  # time of the first of these bytes, 0 without any
 
 
 def status(config: AgentConfig, *, as_json: bool) -> int:
-    """Prints it; returns the exit code. Raises StoreError where spool or state can't be read."""
+    """Print the status and return the exit code. Raises StoreError if spool or state is
+    unreadable."""
     states = read_states(config)
     spool = config.agent.spool_dir
     by_sink = [
@@ -92,7 +92,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         for sink in states
     ]
     sinks = [_sink(sink, jobs) for sink, jobs in zip(states, by_sink, strict=True)]
-    first, jobs = sinks[0], _of_all(by_sink)
+    first, jobs = sinks[0], _merge_sinks(by_sink)
     document: dict[str, Any] = {  # Any: JSON
         "schema": SCHEMA,
         "config": config.path,
@@ -119,13 +119,13 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        _print(document)
+        print_status(document)
     return 0
 
 
-def _of_all(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
-    """The first sink's jobs; what waits is what the sink that is the furthest behind has yet to
-    get, and captures are over when all have them."""
+def _merge_sinks(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
+    """Return the first sink's jobs with the backlog of the slowest sink. A capture is over when
+    every sink has it."""
     jobs = [NodeJob(**job) for job in by_sink[0]]
     for sink_jobs in by_sink[1:]:
         jobs_by_id = {job["job_id"]: job for job in sink_jobs}
@@ -139,7 +139,7 @@ def _of_all(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
 
 
 def _sink(sink: SinkCheckpoints, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # Any: JSON
-    """One Loki. jobs: as that has them."""
+    """Return the status of one sink. jobs: as shipped to this sink."""
     return {
         "name": sink.config.label,
         "kind": sink.config.server.kind,
@@ -160,8 +160,8 @@ def _sink(sink: SinkCheckpoints, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # 
 
 
 def _quarantine(config: SinkConfig[Server]) -> dict[str, object]:
-    """What lies there now, by reason; entries: -1 where there is so much that counting would take a
-    while."""
+    """Return size and entries of the quarantine by reason. entries: -1 if counting takes too
+    long."""
     folder = os.path.join(config.folder, quarantine_files.FOLDER)
     size = quarantine_files.size(config.folder)
     if size > _COUNTED_BYTES:
@@ -175,7 +175,7 @@ def _quarantine(config: SinkConfig[Server]) -> dict[str, object]:
 
 
 def _slurm(config: SinkConfig[Server]) -> dict[str, object] | None:
-    """What became of records of how Slurm's jobs ended; None where this isn't the controller."""
+    """Return the outcomes of Slurm's job ends, or None on other nodes than the controller."""
     if not config.ended_dir:
         return None
     path = os.path.join(config.folder, SLURM_FILE)
@@ -189,18 +189,18 @@ def _loki(sink: SinkCheckpoints) -> dict[str, object]:
 
 
 def trouble_of(sink: SinkCheckpoints) -> dict[str, object] | None:
-    """What the sink doesn't take, as the agent noted last; None where all is well."""
+    """Return the sink's trouble from the agent's last note, or None."""
     delivery_state = sink.state.notes.get("loki", {})
     url = sink.config.url
-    # the agent may have been at another one
+    # The note may be about an earlier address.
     return moment_of(delivery_state) if delivery_state.get("url") == url else None
 
 
 def _remote_write(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object] | None:
-    """As the agent noted it last; None where none is set up. Any: JSON that the agent wrote."""
+    """Return the agent's last note on remote write, or None without one. Any: the agent's JSON."""
     url = config.remote_write.access.url
     note = notes.get("remote_write", {})
-    note = note if note.get("url") == url else {}  # the agent may have been at another one
+    note = note if note.get("url") == url else {}  # it may be about an earlier address
     refusal = {
         "since_ns": note.get("refused_ns"),
         "status": note.get("status"),
@@ -222,7 +222,7 @@ def _time_text(time_ns: int) -> str:
 
 
 def moment_of(answer: Any) -> dict[str, object] | None:  # Any: as above
-    """The sink's word on an answer that wasn't 204; None where there was none."""
+    """Return time, status and text of a sink's error answer, or None."""
     if not answer or not answer.get("since_ns"):
         return None
     return {
@@ -233,7 +233,7 @@ def moment_of(answer: Any) -> dict[str, object] | None:  # Any: as above
 
 
 def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[CaptureStatus]:
-    """The captures in the spool, with the bytes that aren't shipped."""
+    """Yield the captures in the spool with their unshipped bytes."""
     spool_fd = open_spool(spool)
     if spool_fd is None:
         return
@@ -259,13 +259,13 @@ def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterato
                             waiting_since_ns=since_ns,
                         )
             except (LogshipperError, OSError):
-                continue  # the agent's log says why
+                continue  # the agent's log has the reason
     finally:
         os.close(spool_fd)
 
 
 def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
-    """The time of the first frame from a position on, 0 where there is none."""
+    """Return the time of the first frame from a position on, or 0."""
     path = os.path.join(folder.path, "segments")
     with closing(SegmentReader(folder.segments_fd, path, position, owner=folder.writer)) as reader:
         frames = reader.read(1, alive=True).frames
@@ -273,7 +273,7 @@ def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
 
 
 def _jobs(state: State, spooled: Sequence[CaptureStatus]) -> list[NodeJob]:
-    """Those with something in the spool first, then the newest."""
+    """Return the jobs: those in the spool first, then by time, newest first."""
     shipped_captures = state.checkpoints
     spooled_by_folder = {spooled_capture["folder"]: spooled_capture for spooled_capture in spooled}
     captures_by_job: dict[str, list[CaptureCheckpoint]] = {}
@@ -312,9 +312,9 @@ def _job(
     job_id: str,
     captures: Sequence[CaptureCheckpoint],
     spooled_by_folder: dict[str, CaptureStatus],
-    known: Mapping[str, CaptureAccount],
+    learner_accounts: Mapping[str, CaptureAccount],
 ) -> NodeJob:
-    """What is known of its lines is the learner's word, which is ahead where Loki is away."""
+    """Return the status of a job. The learner counts its lines, also while Loki is down."""
     entries: dict[str, int] = {}
     refusal_counts: dict[str, int] = {}
     for capture in captures:
@@ -329,7 +329,7 @@ def _job(
         for capture in captures
         if capture.folder in spooled_by_folder
     ]
-    accounts = [known.get(capture.folder, capture.account) for capture in captures]
+    accounts = [learner_accounts.get(capture.folder, capture.account) for capture in captures]
     attempt = max(capture.identity.attempt for capture in captures)
     newest = [
         account
@@ -352,10 +352,16 @@ def _job(
     )
 
 
-def _unread_job(captures: Sequence[CaptureStatus], known: Mapping[str, CaptureAccount]) -> NodeJob:
-    """Nothing of it is shipped yet."""
+def _unread_job(
+    captures: Sequence[CaptureStatus], learner_accounts: Mapping[str, CaptureAccount]
+) -> NodeJob:
+    """Return the status of a job without any shipped entry."""
     first = captures[0]
-    accounts = [known[capture["folder"]] for capture in captures if capture["folder"] in known]
+    accounts = [
+        learner_accounts[capture["folder"]]
+        for capture in captures
+        if capture["folder"] in learner_accounts
+    ]
     prepared = all(capture["unused"] for capture in captures)
     return NodeJob(
         job_id=first["job_id"],
@@ -387,120 +393,3 @@ def _counts(accounts: Sequence[CaptureAccount]) -> _Counts:
         records=sum(account.records for account in accounts),
         lost=sum(account.lost() for account in accounts),
     )
-
-
-def _print(document: dict[str, Any]) -> None:  # Any: as made above
-    agent = document["agent_pid"]
-    lines = [
-        f"node   {document['cluster']}/{document['host']}",
-        f"spool  {document['spool_dir']}: {_waiting_text(document)}",
-        f"agent  {'not running' if agent is None else f'at work (process {agent})'}",
-    ]
-    lines += [
-        f"       taken away, job {note['job_id']} of {note['user']}: {note['words']}"
-        for note in document["taken"]
-    ]
-    several = len(document["sinks"]) > 1
-    for sink in document["sinks"]:
-        lines += _sink_lines(sink, several=several)
-    names = document["removed_sinks"]
-    lines += [f"       {name} was removed: `logshipper-agent forget {name}`" for name in names]
-    if document["remote_write"]:
-        lines += _remote_write_lines(document["remote_write"])
-    if document["metrics"] and document["metrics"]["trouble"]:
-        lines.append(f"metrics  {document['metrics']['trouble']}")
-    if document["telegraf"]:
-        counts = ", ".join(
-            f"{count} {outcome}"
-            for outcome, count in document["telegraf"]["lines"].items()
-            if count
-        )
-        lines.append(
-            f"telegraf {document['telegraf']['listen']}: lines since the agent's start: {counts or 'none'}"
-        )
-        trouble = document["telegraf"].get("trouble")
-        lines += [f"         {trouble}"] if trouble else []
-    sys.stdout.write("".join(f"{safe(line)}\n" for line in lines) + "\n")
-    if not document["jobs"]:
-        sys.stdout.write("no jobs\n")
-        return
-    heading = (
-        "JOB",
-        "STATE",
-        "LINES",
-        "RECORDS",
-        "LOST",
-        "SHIPPED",
-        "REFUSED",
-        "SPOOLED",
-        "LAG",
-        "USER",
-        "NAME",
-    )
-    rows = [heading, *(_row(job) for job in document["jobs"])]
-    sys.stdout.write(printed_table(rows, right=range(2, 9)))
-
-
-def _sink_lines(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as above
-    """several: each has a name, and a line says what waits for it."""
-    trouble, refusal = sink["loki"]["trouble"], sink["last_refusal"]
-    name = f"{sink['name']}, " if several else ""
-    kind = {"loki": "loki  ", "influxdb": "influx"}.get(sink["kind"], "otlp  ")
-    lines = [
-        f"{kind} {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"
-    ]
-    if several:
-        lines.append(f"       {_waiting_text(sink)}")
-    if refusal and not trouble:
-        lines.append(f"       its last refusal: {_words(refusal)}")
-    if sink["quarantine"]["bytes"]:
-        lines.append(f"       in quarantine: {_quarantine_text(sink['quarantine'])}")
-    if sink["slurm"]:
-        counts = {name: count for name, count in sink["slurm"].items() if type(count) is int}
-        lines.append(
-            f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}"
-        )
-    lines.append(f"ledger {ledger_line(sink['ledger'])}")
-    return lines + [f"       {words}" for words in sink["differs"]]
-
-
-def _remote_write_lines(remote_write: dict[str, Any]) -> list[str]:  # Any: as above
-    success = (
-        f"last taken {remote_write['last_success']}"
-        if remote_write["last_success"]
-        else "nothing taken yet"
-    )
-    lines = [
-        f"remote {remote_write['url']}: {success}, {shown_size(remote_write['waiting_bytes'])} wait"
-    ]
-    if remote_write["dropped"]:
-        counts = ", ".join(f"{count} {reason}" for reason, count in remote_write["dropped"].items())
-        lines.append(f"       samples dropped since the agent's start: {counts}")
-    if remote_write["last_refusal"]:
-        lines.append(f"       its last refusal: {_words(remote_write['last_refusal'])}")
-    return lines
-
-
-def _waiting_text(document: dict[str, Any]) -> str:  # Any: as above
-    lag = f", the oldest of it for {document['lag_secs']:.0f} s" if document["lag_secs"] else ""
-    return f"{shown_size(document['spooled_bytes'])} wait{lag}"
-
-
-def _quarantine_text(quarantine: dict[str, Any]) -> str:  # Any: as above
-    if quarantine["entries"] < 0:
-        return f"{shown_size(quarantine['bytes'])}; `logshipper-agent replay --dry-run` counts them"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in quarantine["reasons"].items())
-    return f"{plural(quarantine['entries'], 'entry')} ({reasons}); `logshipper-agent replay` sends them once more"
-
-
-def _words(moment: dict[str, Any]) -> str:  # Any: as above
-    status = f"HTTP {moment['status']}: " if moment["status"] else ""
-    return f"since {moment['since']}: {status}{moment['words']}"
-
-
-def _row(job: NodeJob) -> tuple[str, ...]:
-    lag = f"{job['lag_secs']:.0f} s" if job["lag_secs"] else "-"
-    entry_count, refusal_count = sum(job["entries"].values()), sum(job["refused"].values())
-    counts = (job["lines"], job["records"], job["lost"], entry_count, refusal_count)
-    return (job["job_id"], job["state"], *map(str, counts), shown_size(job["spooled_bytes"]), lag, job["user"],
-            job["name"])  # fmt: skip

@@ -1,4 +1,4 @@
-"""`logshipper-agent prepare`: makes a task's directory in the node's spool, for a scheduler's
+"""`logshipper-agent prepare`: creates a task's directory in the node's spool, for a scheduler's
 hooks."""
 
 import argparse
@@ -19,16 +19,16 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its options, but `--config`."""
-    parser.add_argument("--job-id", required=True, metavar="ID", help="the scheduler's")
+    """Add all options except `--config`."""
+    parser.add_argument("--job-id", required=True, metavar="ID", help="the scheduler's job id")
     parser.add_argument(
         "--user", required=True, metavar="USER", help="the job's user: a name, or a uid"
     )
     parser.add_argument(
-        "--uid", type=int, help="of the user (default: by name from the node's user database)"
+        "--uid", type=int, help="the user's id (default: from the node's user database)"
     )
     parser.add_argument(
-        "--gid", type=int, help="group of what is written (default: the user's primary group)"
+        "--gid", type=int, help="group of the segments (default: the user's primary group)"
     )
     parser.add_argument(
         "--attempt", type=int, default=1, metavar="N", help="1 (default), 2 after a requeue, ..."
@@ -42,19 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the task's number in the step (default: 0)",
     )
     parser.add_argument("--name", default="", metavar="X", help="the job's name (default: its id)")
-    parser.add_argument("--account", default="", metavar="A", help="that the job is charged to")
-    parser.add_argument("--partition", default="", metavar="P", help="that the job runs in")
+    parser.add_argument("--account", default="", metavar="A", help="account charged for the job")
+    parser.add_argument("--partition", default="", metavar="P", help="the job's partition")
+    parser.add_argument("--array-job-id", default="", metavar="ID", help="id of the job's array")
+    parser.add_argument("--array-task-id", default="", metavar="N", help="its number in the array")
     parser.add_argument(
-        "--array-job-id", default="", metavar="ID", help="of the job array that it is a task of"
-    )
-    parser.add_argument("--array-task-id", default="", metavar="N", help="its number there")
-    parser.add_argument(
-        "--json", action="store_true", help="print all of it, for programs; else the path"
+        "--json", action="store_true", help="print all facts for programs instead of the path"
     )
 
 
 def call(options: argparse.Namespace, config: AgentConfig) -> int:
-    """Makes the directory and prints its path. Returns the exit code: 0, or 1 with a line on
+    """Create the directory and print its path. Return the exit code: 0, or 1 with a line on
     standard error."""
     try:
         identity = _identity(options)
@@ -94,7 +92,7 @@ def _identity(options: argparse.Namespace) -> NodeIdentity:
 
 
 def _account(user: str, uid: int | None, gid: int | None) -> tuple[str, int, int]:
-    """Name, uid and gid of a user. Raises ConfigError where they can't be known."""
+    """Return name, uid and gid of a user. Raises ConfigError for an unknown user."""
     if uid is not None and gid is not None:
         return user, uid, gid
     try:
@@ -107,6 +105,6 @@ def _account(user: str, uid: int | None, gid: int | None) -> tuple[str, int, int
             entry = pwd.getpwnam(user)
     except (KeyError, ValueError, OverflowError):
         raise ConfigError(
-            "--user", [f"{user!r} isn't known on this node; give --uid and --gid as well"]
+            "--user", [f"{user!r} is unknown on this node; add --uid and --gid"]
         ) from None
     return user, entry.pw_uid, entry.pw_gid if gid is None else gid

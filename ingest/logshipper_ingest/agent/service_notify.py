@@ -1,6 +1,5 @@
-"""Reports to systemd the state of its service (sd_notify(3)): ready, alive, stopping, and a line
-for `systemctl status`. Where nobody asked for it ($NOTIFY_SOCKET isn't set) nothing is sent; what
-can't be sent is left out."""
+"""Reports of the service's state to systemd (sd_notify(3)): ready, alive, stopping, and a line for
+`systemctl status`. Sends nothing without $NOTIFY_SOCKET and ignores errors."""
 
 import os
 import socket
@@ -11,7 +10,7 @@ _MAX_STATUS_CHARS = 300
 
 
 class ServiceNotifier:
-    """environment: as systemd gave it; clock: monotonic seconds. One thread's."""
+    """The sender, for one thread. environment: from systemd; clock: monotonic seconds."""
 
     def __init__(
         self, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic
@@ -25,7 +24,7 @@ class ServiceNotifier:
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)
-        # how long it may be silent, 0 for any time
+        # longest allowed silence, 0 for any time
         self.watchdog_secs = _watchdog_secs(environment)
 
     def close(self) -> None:
@@ -37,14 +36,14 @@ class ServiceNotifier:
         self._send("READY=1")
 
     def alive(self) -> None:
-        """Called often: sends what the watchdog waits for, each third of its time."""
+        """Send the watchdog's signal each third of its time; call this often."""
         now = self._clock()
         if self.watchdog_secs and now >= self._due:
             self._due = now + self.watchdog_secs / 3
             self._send("WATCHDOG=1")
 
     def status(self, words: str) -> None:
-        """One line; sent where it is another one than the last."""
+        """Send one line if it has changed."""
         line = " ".join(words.split())[:_MAX_STATUS_CHARS]
         if line != self._status:
             self._status = line
@@ -61,11 +60,11 @@ class ServiceNotifier:
                 message.encode("utf-8", "replace"), socket.MSG_NOSIGNAL, self._address
             )
         except OSError:
-            pass  # its queue is full, or it is gone: the next one may reach it
+            pass  # systemd's queue is full, or systemd restarts: the next message may arrive
 
 
 def _watchdog_secs(environment: Mapping[str, str]) -> float:
-    """It may be meant for another process than this one."""
+    """Return the watchdog's time, 0 if it applies to another process."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     usecs = environment.get("WATCHDOG_USEC", "")

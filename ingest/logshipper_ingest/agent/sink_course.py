@@ -1,6 +1,5 @@
-"""One of the Lokis (InfluxDBs, servers by OTLP) that the node agent ships to, with all that is its own:
-checkpoints, quarantine, retries, threads. None waits for another: they share what they read, and
-that a segment goes when all have it."""
+"""One sink of the node agent (Loki, InfluxDB or OTLP) with its own checkpoints, quarantine, retries
+and threads. Sinks do not wait for each other. A segment goes when all sinks have it."""
 
 import os
 import threading
@@ -24,13 +23,14 @@ from logshipper_ingest.slurm.states import SlurmStates
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.checkpoints import STATE_FILE, Checkpoints
 
-MEASURE_SECS = 0.2  # at a time, for looking how much waits
+MEASURE_SECS = 0.2  # longest time for one measurement of the backlog
 
 Say = Callable[[str], None]
 
 
 class SinkCourse:
-    """checkpoints: the learner's, which are those of a sink without a name as well. Raises StoreError, SpoolError."""
+    """A sink at work. checkpoints: the learner's, shared by the sink without a name. Raises
+    StoreError, SpoolError."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class SinkCourse:
         jobs: JobMetrics,
     ) -> None:
         self.config = config
-        self.wake = threading.Event()  # something is there to be shipped
+        self.wake = threading.Event()  # new entries to ship
         self._stop = stop
         self._say = say = _of_sink(config, say)
-        self._departures: deque[FollowedCapture] = deque()  # to be let go
+        self._departures: deque[FollowedCapture] = deque()  # to release
         if config.name:
             make_private_folder(os.path.dirname(config.folder))
             make_private_folder(config.folder)
@@ -86,7 +86,7 @@ class SinkCourse:
             raise
 
     def threads(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[threading.Thread]:
-        """Those that do it, not started. captures: all that there are now."""
+        """Return the sink's threads, not started. captures: returns all present captures."""
 
         def ship() -> None:
             wait_secs = self.config.delivery.batch_wait_secs
@@ -107,7 +107,8 @@ class SinkCourse:
         return threads
 
     def _to_ship(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[ShippedCapture]:
-        """Called by the shipper between two rounds: it reads nothing then of what was dropped."""
+        """Return the captures to ship. The shipper calls it between two rounds, when it reads no
+        dropped capture."""
         self.let_all_go()
         return [
             shipped_capture
@@ -117,12 +118,12 @@ class SinkCourse:
         ]
 
     def drop(self, capture: FollowedCapture) -> None:
-        """The capture is gone, and is let go between two rounds."""
+        """Release a removed capture between two rounds."""
         self._departures.append(capture)
 
     @property
     def leaving_count(self) -> int:
-        """How many it has yet to let go."""
+        """Return the number of captures to release."""
         return len(self._departures)
 
     def let_all_go(self) -> None:
@@ -130,7 +131,7 @@ class SinkCourse:
             self._departures.popleft().let_go()
 
     def close(self) -> None:
-        """When its threads have ended."""
+        """Close the sink after its threads have ended."""
         self._shipper.close()
         self.let_all_go()
         if self.slurm is not None:
@@ -144,7 +145,7 @@ class SinkCourse:
     # ---- reports
 
     def save_notes(self) -> None:
-        """What `status` prints of it."""
+        """Store the sink's state for `status`."""
         notes: dict[str, object] = {
             "loki": {"url": self.config.url, **self.delivery.state._asdict()},
             "last_refusal": self.delivery.last_refusal._asdict(),
@@ -154,19 +155,17 @@ class SinkCourse:
             self._notes = notes
 
     def trouble_text(self) -> str:
-        """ "" where it takes all."""
+        """Return a sentence about the sink's trouble, or ""."""
         state = self.delivery.state
         if not state.since_ns:
             return ""
         status = f"HTTP {state.status}: " if state.status else ""
         name = "" if self.config.is_first else f" ({self.config.label})"
-        return (
-            f"{self.delivery.sink.kind}{name} doesn't take what it is sent: {status}{state.words}"
-        )
+        return f"{self.delivery.sink.kind}{name} doesn't accept pushes: {status}{state.words}"
 
     def measure(self, captures: Sequence[FollowedCapture]) -> None:
-        """For /metrics. How much waits is looked at as far as time allows, those first that were
-        measured the longest ago: they may have files by the ten thousand."""
+        """Update the sink's metrics. Measure the oldest measurements first, for MEASURE_SECS at
+        most: captures may have ten thousands of files."""
         shipped_captures = [
             shipped_capture
             for capture in captures
@@ -194,6 +193,7 @@ class SinkCourse:
 
 
 def _of_sink(config: SinkConfig[Server], say: Say) -> Say:
-    """Lines name all but the first one; their fields in the journal, each."""
+    """Return `say` with the sink's name: in the line, except for the first sink, and in the
+    journal's fields."""
     prefix = "" if config.is_first else f"[{config.table}] "
     return lambda words: say(other_words(words, f"{prefix}{words}", sink=config.label))

@@ -1,4 +1,4 @@
-"""What an agent, and `replay`, need to bring entries to a server, of whichever kind it is."""
+"""Clients and deliveries for each kind of sink, for the agent and `replay`."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +22,7 @@ ClosablePushClient: TypeAlias = "LokiClient | InfluxdbClient | OtlpClient"
 def push_client(
     config: SinkConfig[Server], say: Callable[[str], None] | None = None
 ) -> ClosablePushClient:
-    """For one thread; close it. say: gets what a server warns of."""
+    """Return a client for one thread; close it. say: receives warnings of the server."""
     if is_otlp(config):
         from logshipper_ingest.otlp.client import OtlpClient
 

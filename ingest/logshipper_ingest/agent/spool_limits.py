@@ -1,10 +1,8 @@
-"""Limits of spool bytes per job and user: writes into each capture's directory how large its
-segments may be.
+"""Limits of spool bytes per job and user, written as marks into each capture's directory.
 
-A capture gets all the room that its job and its user have left, so what one leaves another may use;
-the marks are rewritten when they have changed by a noticeable part of the limit (_STEP), or what
-they mean for it now has. While no agent runs, the last marks hold. A capture that this agent
-hasn't seen yet has no marks, for a turn or two.
+A capture gets the remaining room of its job and its user. The agent rewrites marks that change by
+more than _STEP of the limit, or that change the capture's state. Without an agent, the last marks
+hold. A new capture has no marks for a turn or two.
 """
 
 from collections import defaultdict
@@ -21,8 +19,8 @@ _WHOLE = SpoolPosition()
 
 
 class SpoolLimits:
-    """agent: the limits; say: gets one line where marks can't be written. slow, stopped: how many
-    captures are, since the last turn."""
+    """The writer of marks. say: receives one line if writing fails. slow, stopped: numbers of
+    limited captures in the last turn."""
 
     def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
         self._scopes = {
@@ -35,7 +33,7 @@ class SpoolLimits:
         self.slow = self.stopped = 0
 
     def turn(self, captures: Iterable[FollowedCapture]) -> None:
-        """Looks how large all are. A few stat(2) per capture."""
+        """Measure all captures by a few stat(2) each, and update their marks."""
         sizes = {
             capture: capture.folder.bytes_from(_WHOLE)
             for capture in captures
@@ -62,7 +60,7 @@ class SpoolLimits:
         }
 
     def _marks(self, other_bytes: dict[str, int]) -> SpoolMarks:
-        """other_bytes: of other captures of the same job, and user."""
+        """Return a capture's marks. other_bytes: of other captures, by scope."""
         slow = _nearest(
             {scope: (limits[0], other_bytes[scope]) for scope, limits in self._scopes.items()}
         )
@@ -81,7 +79,7 @@ class SpoolLimits:
             words = os_words(error)
             if self._failed != words:
                 self._failed = words
-                line = f"how much may be spooled can't be written: {words}; tried again"
+                line = f"can't write the limits of spool bytes: {words}; the agent retries"
                 self._say(capture.line(line))
             return
         self._failed = ""
@@ -94,7 +92,7 @@ def _of(scope: str, capture: FollowedCapture) -> object:
 
 
 def _nearest(limits: dict[str, tuple[int, int]]) -> tuple[int, str] | None:
-    """The least mark of a capture, and whose limit it is. At least 1 byte: 0 is no limit."""
+    """Return a capture's lowest mark and its scope. The mark is at least 1 byte: 0 is no limit."""
     marks = [
         (max(limit - other_bytes, 1), scope)
         for scope, (limit, other_bytes) in limits.items()
@@ -104,7 +102,7 @@ def _nearest(limits: dict[str, tuple[int, int]]) -> tuple[int, str] | None:
 
 
 def _differ(old_marks: SpoolMarks, marks: SpoolMarks, size: int) -> bool:
-    """Whether another mark means something else for a capture of this size, or will soon."""
+    """Return whether the marks differ noticeably for a capture of this size."""
     for old, new in ((old_marks.slow_at, marks.slow_at), (old_marks.stop_at, marks.stop_at)):
         if (old <= size) is not (new <= size) or abs(old - new) > _STEP * max(old, new):
             return True

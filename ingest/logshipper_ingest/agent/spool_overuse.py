@@ -1,13 +1,15 @@
-"""Captures whose user fills the node's spool with what no sidecar writes: they are taken away from
-that user.
+"""Seizure of captures whose user fills the node's spool past the sidecar.
 
-The limits of spool bytes (node/spool_limits.py) are the sidecar's to keep, and the job's processes,
-which own `segments/`, may write there past it. So what each capture takes of the disk is looked at
-as a whole, in turn, user by user, and a while at most in each turn of the agent. A job or user who
-has more blocks than the hard limit and a margin, or a capture or user with more entries than any
-sidecar makes, loses a capture at a time: the one that holds most of what isn't segments. Its
-`segments/` becomes the agent's, what isn't segments is removed, and segments beyond the limit; it
-is shipped and closed. The job itself runs on.
+The sidecar keeps the limits of spool bytes (spool_limits.py). The job's processes own `segments/`
+and can write there without it. So the agent measures each capture's disk usage, user by user, for a
+limited time per turn. It seizes a capture in two cases:
+
+- a job or user has more blocks than the hard limit and a margin
+- a capture or user has more entries than any sidecar creates
+
+It seizes one capture at a time, the one with most foreign files first. The agent becomes the owner
+of its `segments/`, removes foreign files and segments beyond the limit, ships the rest and closes
+it. The job itself continues.
 """
 
 import time
@@ -23,15 +25,15 @@ from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
 from logshipper_ingest.spool.folder_size import BYTES_PER_ENTRY, FolderSize
 
-LOOK_SECS = 10.0  # between two looks at a capture
-TURN_SECS = 0.2  # of looking, and as much of removing, in a turn
-# above a hard limit, and a quarter of it: what a file system allocates ahead
+LOOK_SECS = 10.0  # between two measurements of a capture
+TURN_SECS = 0.2  # of measuring, and as much of removing, per turn
+# added to a hard limit and its quarter: file systems allocate ahead
 MARGIN_BYTES = 64 << 20
-USER_ENTRIES = 20_000  # of all captures of a user: a thousand of them have half of that
+USER_ENTRIES = 20_000  # of all captures of a user: a thousand captures have half of that
 MOST_NOTED = 10
 MOST_SAID = 20  # lines in the agent's log for a user
 REASONS = ("bytes", "entries", "unused")
-UNUSED_BYTES = 1 << 20  # of a capture that nobody has begun to write: more is no sidecar's
+UNUSED_BYTES = 1 << 20  # of a capture without a writer: no sidecar allocates more
 UNUSED_ENTRIES = 20
 
 
@@ -40,17 +42,17 @@ _NOTHING = FolderSize()
 
 @dataclass
 class _Look:
-    """At a capture."""
+    """Measurement of a capture."""
 
-    at: float = float("-inf")
+    at: float = float("-inf")  # monotonic time
     size: FolderSize = _NOTHING
-    keep: int | None = None  # bytes of segments that it keeps, where it was taken
-    is_emptied: bool = False  # all else is removed
+    keep: int | None = None  # bytes of segments that a seized capture keeps
+    is_emptied: bool = False  # everything else is removed
 
 
 class SpoolOveruse:
-    """taken_counts: how many captures were taken away, by reason; latest: notes of the last ones,
-    for `status`. The agent's main thread's."""
+    """The agent's check of disk usage, for its main thread. taken_counts: seized captures by
+    reason; latest: notes of the last ones for `status`."""
 
     def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
         self._limits = {
@@ -87,9 +89,7 @@ class SpoolOveruse:
             try:
                 look.size = capture.folder.size()
             except OSError as error:
-                self._log(
-                    f"{capture.folder.path}: what it takes of the spool can't be looked at: {os_words(error)}"
-                )
+                self._log(f"{capture.folder.path}: can't measure its disk usage: {os_words(error)}")
             look.at = now
             if time.monotonic() - now > TURN_SECS:
                 break
@@ -100,7 +100,7 @@ class SpoolOveruse:
     def _overused(
         self, captures: Sequence[FollowedCapture]
     ) -> Iterator[tuple[FollowedCapture, str, str]]:
-        """Captures that go, each once, with reason and words."""
+        """Yield each capture to seize once, with reason and words."""
         keys: set[str] = set()
         for capture, reason, words in (*self._floods(captures), *self._too_large(captures)):
             if capture.folder.key not in keys:
@@ -157,7 +157,7 @@ class SpoolOveruse:
                     blocks -= self._of(capture).size.blocks
 
     def _is_judged(self, capture: FollowedCapture) -> bool:
-        """Not where it was taken, and isn't emptied yet, or has nothing left to take."""
+        """Return whether the limits apply: not to a seized capture that is unfinished or empty."""
         look = self._of(capture)
         return not capture.folder.is_taken or (look.is_emptied and look.keep != 0)
 
@@ -177,7 +177,7 @@ class SpoolOveruse:
             capture.folder.take_away()
         except OSError as error:
             self._log(
-                f"{capture.folder.path}: it can't be taken from its user: {os_words(error)}; tried again"
+                f"{capture.folder.path}: can't take it from its user: {os_words(error)}; the agent retries"
             )
             return
         capture.life, capture.next_look = Life.DEAD, 0.0
@@ -187,7 +187,7 @@ class SpoolOveruse:
         self._note(capture.folder, capture.identity, reason, words)
 
     def _room(self, capture: FollowedCapture, captures: Sequence[FollowedCapture]) -> int:
-        """How much of its segments the limits leave room for, next to what others have."""
+        """Return the bytes of its segments that fit into the limits next to other captures."""
         room = [1 << 62]
         for scope, limit in self._limits.items():
             scope_captures = _by_scope(scope, captures)[_key(scope, capture)]
@@ -200,7 +200,7 @@ class SpoolOveruse:
         return min(room)
 
     def _empty(self, captures: Sequence[FollowedCapture]) -> None:
-        """A call removes some thousand entries at most."""
+        """Empty seized captures; one call removes at most some thousand entries."""
         now = time.monotonic()
         for capture in in_turn(
             [
@@ -210,24 +210,24 @@ class SpoolOveruse:
             ]
         ):
             look = self._of(capture)
-            if look.keep is None:  # an agent before this one has taken it
+            if look.keep is None:  # an earlier agent seized it
                 look.keep = self._room(capture, captures)
             try:
                 look.is_emptied = capture.folder.empty_taken(look.keep)
             except OSError as error:
                 self._log(
-                    f"{capture.folder.path}: it can't be emptied: {os_words(error)}; tried again"
+                    f"{capture.folder.path}: can't empty it: {os_words(error)}; the agent retries"
                 )
             look.at, look.size = float("-inf"), _NOTHING
             if time.monotonic() - now > TURN_SECS:
                 break
 
     def removes_unused(self, folder: CaptureFolder) -> bool:
-        """Whether there is more in an unused capture than there may be: then it is removed, in some
-        calls. Raises OSError."""
+        """Remove an unused capture with more content than a sidecar creates, over several calls.
+        Return whether it has more. Raises OSError."""
         size = folder.size()
         is_small = size.blocks <= UNUSED_BYTES and size.entries <= UNUSED_ENTRIES
-        if is_small or not folder.is_unused():  # once more: it may have begun meanwhile
+        if is_small or not folder.is_unused():  # check again: it may have begun meanwhile
             return False
         if folder.segments_fd >= 0:
             self.taken_counts["unused"] += 1
@@ -251,7 +251,7 @@ class SpoolOveruse:
             line = f"{folder.path}, of uid {identity.uid}: {words}"
             self._say(LogLine(line, Kind.TAKEN, **identity.about(folder.name)))
         elif self._line_counts[identity.uid] == MOST_SAID + 1:
-            self._say(f"uid {identity.uid}: further captures that are taken away are only counted")
+            self._say(f"uid {identity.uid}: the agent only counts further captures taken away")
 
     def _log(self, words: str) -> None:
         if self._failed != words:
@@ -260,7 +260,7 @@ class SpoolOveruse:
 
 
 def _odd_first(size: FolderSize) -> tuple[int, int]:
-    """By what isn't segments, beyond what any capture has of that; then by all."""
+    """Sort by foreign bytes beyond the usual ones, then by all blocks, largest first."""
     return -max(size.foreign - UNUSED_BYTES, 0), -size.blocks
 
 

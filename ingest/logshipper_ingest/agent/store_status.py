@@ -1,4 +1,4 @@
-"""`logshipper-agent status`: what is spooled and ingested into a user's own store, per job."""
+"""`logshipper-agent status`: spooled and ingested lines of a user's own store, per job."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ SCHEMA = "logshipper-agent.status/1"
 
 
 class JobStatus(TypedDict):
-    """One job of `status --json`. spooled_bytes: of segments not yet removed from the spool."""
+    """One job of `status --json`."""
 
     job_id: str
     name: str
@@ -25,11 +25,11 @@ class JobStatus(TypedDict):
     lost: int
     captures_spooled: int
     captures_alive: int
-    spooled_bytes: int
+    spooled_bytes: int  # of segments still in the spool
 
 
 def status(root: str, *, as_json: bool) -> int:
-    """Prints it; returns the exit code. Raises StoreError."""
+    """Print the status and return the exit code. Raises StoreError."""
     with LocalStore(root) as store:
         jobs = _job_statuses(store)
         agent = running_agent(root)
@@ -67,7 +67,7 @@ def status(root: str, *, as_json: bool) -> int:
 
 
 def _job_statuses(store: LocalStore) -> list[JobStatus]:
-    """Jobs with something in the spool first, then those that the store has, newest first."""
+    """Return the jobs: spooled ones first, then those of the store, newest first."""
     spooled: dict[str, list[SpooledCapture]] = {}
     for capture in store.spooled():
         spooled.setdefault(capture.job_id, []).append(capture)

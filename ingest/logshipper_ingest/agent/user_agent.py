@@ -1,10 +1,10 @@
-"""The per-user agent: ingests what a user's captures spool, as long as there are any. No server, no
+"""The per-user agent: ingests a user's captures into the local store, without server and
 configuration.
 
-`logshipper run` starts it (agent_start.py); one that finds another at work on the same store ends
-at once. It holds nothing of whoever started it: no descriptor, no terminal, no directory. It is
-nice to the job, ingests every two seconds at most, and ends when no capture is alive and nothing new
-has come for a while. Killing it at any time does no harm: readers ingest themselves.
+`logshipper run` starts it (agent_start.py). It ends at once if another agent works on the store.
+It keeps no descriptor, terminal or directory of its starter. It runs at low CPU priority and
+ingests at most every two seconds. It ends when no capture is alive and the spool stays unchanged
+for a while. Killing it does no harm: readers ingest as well.
 """
 
 import argparse
@@ -20,20 +20,20 @@ from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.store.local_store import LocalStore
 
 IDLE_SECS = 10.0
-STUCK_SECS = 60.0  # as long it tries on with what can't be ingested
-INGEST_SECS = 2.0  # at least this long between two times of ingesting: whoever reads does so, too
-DEADLINE_SECS = 10.0  # of one time of ingesting
+STUCK_SECS = 60.0  # of retries for captures that fail
+INGEST_SECS = 2.0  # between two ingestions, at least: readers ingest as well
+DEADLINE_SECS = 10.0  # of one ingestion
 FIRST_PAUSE_SECS = 0.5
 LAST_PAUSE_SECS = 2.0
 MAX_LOG_BYTES = 256 << 10
-_LOOK_SECS = 0.02  # more than `running_agent` holds the lock for
+_LOOK_SECS = 0.02  # longer than `running_agent` holds the lock
 
 Say = Callable[[str], None]
 
 
 class Agent:
-    """The loop. store: its folder; say: where problems go; the clock and the pause are handed
-    in."""
+    """The agent's loop. root: the store's folder; say: receives problems; clock, pause: for
+    tests."""
 
     def __init__(
         self,
@@ -51,8 +51,7 @@ class Agent:
         self._pause = pause
 
     def run(self) -> None:
-        """Until there is nothing to do any more. Raises StoreError where the store can't be
-        opened."""
+        """Ingest until nothing remains to do. Raises StoreError if the store can't be opened."""
         with LocalStore(self._root, create=True) as store:
             self._serve(store)
 
@@ -89,8 +88,8 @@ class Agent:
 
 
 def take_lock(root: str) -> int | None:
-    """The descriptor that holds the store's agent.lock, where this process's id then stands; None
-    where another agent holds it. Raises StoreError."""
+    """Lock the store's agent.lock and write this process's id into it. Return the descriptor, or
+    None if another agent holds the lock. Raises StoreError."""
     path = os.path.join(root, LOCK_FILE)
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -109,7 +108,8 @@ def take_lock(root: str) -> int | None:
 
 
 def _is_locked(fd: int) -> bool:
-    """Locks it; False where another agent holds the lock: who only looks lets go of it at once."""
+    """Lock the file; return False if another agent holds the lock. The retries outlast
+    `running_agent`, which holds it for a moment."""
     for pause_secs in (_LOOK_SECS, _LOOK_SECS, _LOOK_SECS, 0.0):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,10 +121,10 @@ def _is_locked(fd: int) -> bool:
 
 
 def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
-    """Runs the agent until there is nothing to do; False where another one is at work. Raises
+    """Run the agent until nothing remains to do. Return False if another one runs. Raises
     StoreError."""
     with LocalStore(root, create=True):
-        pass  # its folder is there, and it can be opened
+        pass  # creates its folder
     while True:
         lock = take_lock(root)
         if lock is None:
@@ -133,8 +133,7 @@ def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
             Agent(root, say, idle_secs=idle_secs).run()
         finally:
             os.close(lock)
-        # a capture that began while this one was about to end found the lock held, and started no
-        # agent
+        # A capture may have begun while we ended: it saw the lock and started no agent.
         with LocalStore(root) as store:
             if not any(capture.life is not Life.DEAD for capture in store.spooled()):
                 return True
@@ -144,8 +143,7 @@ def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
 
 
 class AgentLog:
-    """agent.log, MAX_LOG_BYTES long at most: then it begins again, and the old one is kept once, as
-    agent.log.old."""
+    """The store's agent.log, rotated to agent.log.old at MAX_LOG_BYTES."""
 
     def __init__(self, root: str) -> None:
         self._path = os.path.join(root, "agent.log")
@@ -160,10 +158,10 @@ class AgentLog:
             finally:
                 os.close(fd)
         except OSError:
-            pass  # a log that can't be written must not stop the agent
+            pass  # an unwritable log must not stop the agent
 
     def open(self) -> int:
-        """A descriptor that appends. Raises OSError."""
+        """Open the log for appending. Raises OSError."""
         flags = (
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         )
@@ -176,12 +174,11 @@ class AgentLog:
 
 
 def detach(log: AgentLog) -> None:
-    """Lets go of all that came from whoever started this process: session, directory,
-    descriptors."""
+    """Leave the session, directory and descriptors of this process's starter."""
     try:
         os.setsid()
     except PermissionError:
-        pass  # it leads a session already
+        pass  # already a session leader
     forbid_core_files()
     os.chdir("/")
     os.umask(0o077)
@@ -193,21 +190,20 @@ def detach(log: AgentLog) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What `python -m logshipper_ingest.agent_start --store DIR` calls: the agent, detached but not
-    forked."""
+    """Run the agent, detached but not forked, for `python -m logshipper_ingest.agent`."""
     parser = argparse.ArgumentParser(
-        prog="python -m logshipper_ingest.agent_start", description=(__doc__ or "").split("\n\n")[0]
+        prog="python -m logshipper_ingest.agent", description=(__doc__ or "").split("\n\n")[0]
     )
     parser.add_argument("--store", required=True, metavar="DIR", help="the store's folder")
     parser.add_argument(
-        "--idle-secs", type=float, default=IDLE_SECS, help="ends after as long without work"
+        "--idle-secs", type=float, default=IDLE_SECS, help="end after this time without work"
     )
     options = parser.parse_args(arguments)
     root = os.path.abspath(options.store)
     log = AgentLog(root)
     try:
         with LocalStore(root, create=True):
-            pass  # its folder is there, for the log
+            pass  # creates the folder of the log
         detach(log)
         yield_to_jobs(NICE)
         keep_freed_memory()

@@ -1,1 +1,1 @@
-"""`logshipper-agent check`: does a configuration fit the servers and the node?"""
+"""`logshipper-agent check`: compares a configuration with its servers and the node."""

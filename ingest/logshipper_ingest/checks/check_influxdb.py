@@ -1,4 +1,4 @@
-"""Is each InfluxDB there, and may the agent write where its configuration says? Writes nothing."""
+"""Checks of each InfluxDB: reachable, and writable as configured. Writes nothing."""
 
 from logshipper.errors import PushError
 from logshipper_ingest.checks.findings import Finding
@@ -9,7 +9,7 @@ from logshipper_ingest.influxdb.client import NOTHING, InfluxdbClient, compress
 
 
 def check_influxdbs(config: AgentConfig) -> list[Finding]:
-    """A finding about each."""
+    """Return a finding about each InfluxDB."""
     return [_check(sink) for sink in config.sinks if is_influxdb(sink)]
 
 

@@ -1,5 +1,4 @@
-"""Is Loki there, does it take what the agent sends, can it be read back, is its clock ours? Pushes
-one entry."""
+"""Checks of Loki: reachable, writable, readable, and with the same clock. Pushes one entry."""
 
 import json
 import time
@@ -19,13 +18,13 @@ from logshipper_ingest.loki.client import Entry, LokiClient
 READ_BACK_SECS = 10.0
 _POLL_SECS = 0.1
 _SKEW_NOTE_SECS = 2.0
-_SKEW_WRONG_SECS = 300.0  # half of what Loki takes from the future by default
+_SKEW_WRONG_SECS = 300.0  # half of Loki's default tolerance for future times
 _HOUR_NS = 3600 * 10**9
 _NEEDED = "allow_structured_metadata, schema v13 with tsdb, max_line_size, reject_old_samples_max_age, shard_streams"
 
 
 def check_lokis(config: AgentConfig) -> list[Finding]:
-    """Findings about each Loki that the agent ships to; which one, where it isn't the first."""
+    """Return findings about each Loki. All but the first are named."""
     findings: list[Finding] = []
     for sink in config.lokis:
         of_sink = check_loki(sink)
@@ -42,7 +41,7 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
 
 
 def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
-    """Findings about config's. Those that come first explain what follows."""
+    """Return findings about one Loki. Earlier findings explain later ones."""
     with LokiClient(config.server.access) as client:
         findings = _reach(client)
         if any(finding.level == "wrong" for finding in findings):
@@ -147,7 +146,7 @@ def _ask_for(client: LokiClient, labels: dict[str, str], entry: Entry) -> list[E
 def _check_tenants(
     config: SinkConfig[LokiSection], labels: dict[str, str], entry: Entry
 ) -> Finding:
-    """Loki without auth_enabled takes every tenant for the same one, and says nothing."""
+    """Check the tenants. Loki without auth_enabled silently merges all of them."""
     access = config.server.access
     with LokiClient(replace(access, tenant=f"{access.tenant}!")) as other_client:
         try:
@@ -188,11 +187,11 @@ def _read_back(client: LokiClient, labels: dict[str, str], entry: Entry) -> Find
 
 
 def _clock(client: LokiClient, now_ns: Callable[[], int] = time.time_ns) -> list[Finding]:
-    """By an answer's Date, which has whole seconds."""
+    """Compare clocks by an answer's Date, in whole seconds."""
     try:
         client.labels(now_ns() - _HOUR_NS)
     except QueryError:
-        pass  # its answer has a date, too
+        pass  # an error answer has a date as well
     date_ns = client.answer_date_ns
     if date_ns is None:
         return [Finding("note", "clock", "Loki's isn't told: its answers have no Date")]

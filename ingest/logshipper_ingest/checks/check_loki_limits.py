@@ -1,7 +1,8 @@
-"""Loki's configuration, as /config shows it, against what the agent sends and readers ask. Pure.
+"""Checks of Loki's configuration, from /config, for the agent's pushes and the readers' queries.
+Pure.
 
-Limits that are set for single tenants (`overrides`) don't stand there. Sizes, defaults and
-consequences: Loki 3.7's docs/sources/shared/configuration.md, and what was seen with 3.7.6.
+/config lacks limits of single tenants (`overrides`). Sizes, defaults and consequences come from
+Loki 3.7's docs/sources/shared/configuration.md and from tests with 3.7.6.
 """
 
 import time
@@ -20,7 +21,7 @@ from logshipper_ingest.servers.server_units import (
 from logshipper_ingest.shipping.rates import STREAM_BURST
 
 LABELS = ("cluster", "host", "stream", "kind", "service_name", "replay", "job_shard")
-# of an entry, at most: job id, user, step, task, attempt and four more, all short
+# upper limit per entry: job id, user, step, task, attempt and four more, all short
 METADATA_BYTES = 4096
 METADATA_PAIRS = 16
 ANSWER_BYTES = 16 << 20  # a longest line, 4 MiB, in pieces, and room for Grafana's 5,000 lines
@@ -46,8 +47,8 @@ class _Loki(NamedTuple):
 def check_limits(
     document: Mapping[str, Any], section: LokiSection, now_secs: float | None = None
 ) -> list[Finding]:
-    """document: /config, parsed (Any: YAML). Limits that it doesn't have, as in other versions, are
-    left out."""
+    """Return findings about the limits. document: /config, parsed (Any: YAML). Limits missing in
+    other versions are skipped."""
     loki = _Loki(document, _table(document.get("limits_config")))
     findings = [
         _schema(document, time.time() if now_secs is None else now_secs),
@@ -229,7 +230,7 @@ def _sharding(loki: _Loki, section: LokiSection) -> list[Finding]:
     if sharding.get("enabled") is not True or not rate:
         return [_ok("shard_streams", "off")] if sharding else []
     words = f"splits a stream above {words_of_bytes(rate)}/s, and its answer then hides refusals of a part"
-    peak = max_rate * (1 + 2 * STREAM_BURST)  # a burst, and Loki adds the push
+    peak = max_rate * (1 + 2 * STREAM_BURST)  # a burst; Loki adds the push
     if 0 < peak < rate:
         return [
             _ok(

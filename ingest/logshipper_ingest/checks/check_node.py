@@ -1,4 +1,4 @@
-"""This node: the spool, the agent's own folder, its socket and its port."""
+"""Checks of this node: the spool, the agent's folder, its socket and its port."""
 
 import errno
 import os
@@ -18,12 +18,12 @@ _FREE_WRONG_BYTES = 256 << 20
 _FREE_NOTE_BYTES = 2 << 30
 _FREE_WRONG_FILES = 10_000
 _ANSWER_SECS = 2.0
-_SPOOL_MODE = 0o711  # users pass, and neither list nor write
+_SPOOL_MODE = 0o711  # users enter, but neither list nor write
 _STATE_MODE = 0o700
 
 
 def check_node(config: AgentConfig) -> list[Finding]:
-    """Findings about this node, as the user who runs this."""
+    """Return findings about this node, as the calling user."""
     agent = config.agent
     return [
         *_folder("spool_dir", agent.spool_dir, _SPOOL_MODE),
@@ -36,7 +36,7 @@ def check_node(config: AgentConfig) -> list[Finding]:
 
 
 def _readers(metrics: MetricsSection) -> list[Finding]:
-    """Who reads what jobs are called and print."""
+    """Report the readers of jobs' names and output."""
     if not metrics.is_open:
         return []
     about = "[metrics] job_values"
@@ -56,7 +56,7 @@ def _readers(metrics: MetricsSection) -> list[Finding]:
 
 
 def _access(access: MetricsAccess) -> list[Finding]:
-    """Whether certificate, key and password of /metrics can be used."""
+    """Check certificate, key and password of /metrics."""
     if not access.cert_file and not access.username:
         return []
     try:
@@ -73,9 +73,9 @@ def _access(access: MetricsAccess) -> list[Finding]:
 
 
 def _folder(option: str, path: str, right_mode: int) -> list[Finding]:
-    """Owner, mode, file system and room of a folder of the agent's."""
+    """Check owner, mode, file system and free space of the agent's folder."""
     about = f"[agent] {option}"
-    kind = network_type(path)  # first: a network's file system may hang
+    kind = network_type(path)  # first, because a network file system may hang
     if kind is not None:
         return [
             Finding("wrong", about, f"{path} is on {kind}", "It must be on a disk of this node.")
@@ -95,7 +95,7 @@ def _folder(option: str, path: str, right_mode: int) -> list[Finding]:
         fix = f"`chown root {path}`, or run the agent, and this, as that user."
         problems.append(Finding("wrong", about, f"{path} belongs to uid {status.st_uid}", fix))
     if mode != right_mode:
-        shared = mode & 0o022  # such as /tmp: not to be changed for us
+        shared = mode & 0o022  # such as /tmp: its mode must stay
         fix = f"{about}: name a folder of its own." if shared else f"`chmod {right_mode:o} {path}`"
         problems.append(
             Finding(
@@ -122,8 +122,8 @@ def _room(about: str, room: os.statvfs_result) -> Finding:
 
 
 def _socket(path: str) -> list[Finding]:
-    """Whether the agent answers at its socket. What is asked is of a version that there isn't:
-    nothing is made."""
+    """Check that the agent answers at its socket. A request of an unknown version creates
+    nothing."""
     about = "[agent] socket"
     if not path:
         return [
@@ -159,7 +159,7 @@ def _socket(path: str) -> list[Finding]:
 
 
 def _port(listen: str) -> list[Finding]:
-    """Whether somebody listens where /metrics should be."""
+    """Check that the port of /metrics has a listener."""
     address = listen_address(listen)
     if address is None:
         return []

@@ -1,5 +1,5 @@
-"""Is each server by OTLP there, and does it take what the agent would send? Sends a record of its own, or
-a request without points."""
+"""Checks of each OTLP server: reachable and writable. Sends a record, or a request without
+points."""
 
 from logshipper.errors import PushError
 from logshipper_ingest.checks.findings import Finding
@@ -12,7 +12,7 @@ from logshipper_ingest.shipping.entries import StreamKey
 
 
 def check_otlps(config: AgentConfig) -> list[Finding]:
-    """A finding about each signal of each."""
+    """Return a finding about each signal of each server."""
     return [_check(sink) for sink in config.sinks if is_otlp(sink)]
 
 

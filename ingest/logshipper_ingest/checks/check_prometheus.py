@@ -1,4 +1,4 @@
-"""Is Prometheus there, and does it scrape this node's agent often enough?"""
+"""Checks of Prometheus: reachable, and scraping this node's agent often enough."""
 
 import socket
 import time
@@ -18,14 +18,14 @@ from logshipper_ingest.metrics.remote_write import (
 )
 from logshipper_ingest.servers.server_units import duration_secs, words_of_secs
 
-SCRAPES = 3  # of a job's series after its end, at least
-_DEFAULT_RETENTION = "15d"  # where no flag of Prometheus' sets it
+SCRAPES = 3  # least number for a job's series after its end
+_DEFAULT_RETENTION = "15d"  # without a flag of Prometheus
 _LOOPBACK = ("localhost", "ip6-localhost")
 
 
 def check_prometheus(config: AgentConfig) -> list[Finding]:
-    """Findings about Prometheus; a note where [prometheus] url isn't set. With [remote_write] it
-    gets a sample."""
+    """Return findings about Prometheus, or a note without [prometheus] url. With [remote_write],
+    push a sample."""
     return _remote_write(config) + _server(config)
 
 
@@ -96,7 +96,7 @@ def _retention(client: PrometheusClient) -> Finding:
 
 
 def retention_secs(flags: Mapping[str, str]) -> float:
-    """How long Prometheus keeps samples, by its flags."""
+    """Return the retention of Prometheus from its flags."""
     settings = (
         flags.get(name, "") for name in ("storage.tsdb.retention.time", "storage.tsdb.retention")
     )
@@ -162,7 +162,7 @@ def _target(target: Target, expire_secs: float) -> list[Finding]:
 
 
 def is_own(target: Target, config: AgentConfig) -> bool:
-    """Whether it is this node's agent: by port, and by name or address. No name is looked up: a
+    """Whether a target is this node's agent, by port and name or address. Looks up no names: a
     cluster has many."""
     listen = listen_address(config.metrics.listen)
     try:
@@ -177,7 +177,7 @@ def is_own(target: Target, config: AgentConfig) -> bool:
 
 
 def _is_own_address(host: str) -> bool:
-    """Whether an address, not a name, is one of this machine's: only those can be bound to."""
+    """Whether an address belongs to this machine: only such an address can be bound."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

@@ -1,5 +1,5 @@
-"""Slurm on this node, where there is one: does it load the plugin, and as the agent's configuration
-has it? On a controller: do its hook and the agent mean the same folder? (deploy/slurm/README.md)"""
+"""Checks of Slurm on this node, if present. On a compute node: the plugin and its settings. On a
+controller: the folder of hook and agent (deploy/slurm/README.md)."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ DEFAULTS = {
 }  # fmt: skip
 RANGES = {"columns": (20, 1000), "rows": (5, 1000), "drain_secs": (0, 60), "start_secs": (1, 600),
           "stall_secs": (1, 600), "max_captures": (1, 1_000_000)}  # fmt: skip
-ENDED_DIR = "/var/spool/logshipper-ended"  # of the hook, where no script names another
+ENDED_DIR = "/var/spool/logshipper-ended"  # default of the hook
 LINKER = "/usr/libexec/logshipper/link-slurm-plugin"  # of the package `logshipper`
 _PATHS = ("spool", "python", "keeper")
 _MEMORY = ("tmpfs", "ramfs")
@@ -42,15 +42,15 @@ _ABOUT = "slurm plugin"
 
 
 class _Slurm(NamedTuple):
-    """conf: slurm.conf's path, options: what it says, by names in lower case."""
+    """conf: path of slurm.conf; options: its content, by names in lower case."""
 
     conf: str
     options: Mapping[str, str]
 
 
 def check_slurm(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:
-    """Findings about Slurm on this node; none where it isn't there. plugstack: that file instead of
-    the usual one."""
+    """Return findings about Slurm on this node, or none without Slurm. plugstack: replaces the
+    usual file."""
     conf = find_conf(os.environ)
     slurm = _Slurm(conf, read_conf(conf) if conf else {})
     findings: list[Finding] = []
@@ -163,7 +163,7 @@ def _order(line: StackLine, plugins: list[StackLine]) -> Iterator[Finding]:
 
 
 def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
-    """The plugin's settings as it reads them; of a wrong one the default."""
+    """Return the plugin's settings as it reads them, with the default for an invalid one."""
     settings, wrong = dict(DEFAULTS), []
     for word in line.arguments:
         key, equals, value = word.partition("=")
@@ -192,7 +192,7 @@ def _within(value: int, key: str) -> bool:
 def _compare_settings(
     line: StackLine, settings: Mapping[str, str], config: AgentConfig
 ) -> Iterator[Finding]:
-    """Settings that stand in both files."""
+    """Compare settings of plugin and agent."""
     agent, file = config.agent, config.path or "agent.toml"
     differs = False
     if os.path.normpath(settings["spool"]) != os.path.normpath(agent.spool_dir):
@@ -246,7 +246,7 @@ def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
 
 
 def _slurm_version() -> tuple[int, int] | None:
-    """Of slurmd, as `slurmd -V` says it: `slurm 23.11.4`."""
+    """Return the version of slurmd from `slurmd -V`, such as `slurm 23.11.4`."""
     program = _program("slurmd")
     if not program:
         return None
@@ -259,8 +259,8 @@ def _slurm_version() -> tuple[int, int] | None:
 
 
 def _run(command: list[str], user: int | None = None) -> "subprocess.CompletedProcess[str]":
-    """Raises OSError, SubprocessError. user: to run it as, with no group but the one of the same
-    number."""
+    """Run a program. Raises OSError, SubprocessError. user: runs it, with only the group of the
+    same number."""
     groups: list[int] | None = None if user is None else []
     return subprocess.run(
         command, check=False, cwd="/", env={}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -271,7 +271,7 @@ def _run(command: list[str], user: int | None = None) -> "subprocess.CompletedPr
 def _check_owner(
     about: str, path: str, description: str, *, program: bool = True
 ) -> Iterator[Finding]:
-    """What runs as root, or is loaded by it: there, root's alone to write, and executable."""
+    """Check that only root can write a file that root runs or loads, and that it is executable."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -306,7 +306,7 @@ def _others_may_write(place: str) -> bool:
 
 
 def _python(python: str) -> Iterator[Finding]:
-    """Whether jobs' users can run the sidecar by it, and whether it is this version's."""
+    """Check that jobs' users can run the sidecar's Python, with this version of logshipper."""
     user = _NOBODY if os.geteuid() == 0 else None
     user_text = "this user" if user is None else "an ordinary user"
     fix = (
@@ -343,10 +343,9 @@ def _python(python: str) -> Iterator[Finding]:
 
 
 def _spool(path: str) -> Iterator[Finding]:
-    """What the plugin asks of it; [agent] spool_dir has a finding of its own about disk and
-    room."""
+    """Check the plugin's requirements for the spool. Another finding covers disk and space."""
     if network_type(path) is not None:
-        return  # reported there; and it may hang
+        return  # check_node reports it, and it may hang
     try:
         status = os.lstat(path)
     except OSError as error:
@@ -371,7 +370,7 @@ def _spool(path: str) -> Iterator[Finding]:
 
 
 def _disk(path: str) -> str:
-    """The type of the file system as mount names it; "" where that isn't known."""
+    """Return the file system's type as mount names it, "" if unknown."""
     best = ("", "")
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
@@ -390,7 +389,7 @@ def _disk(path: str) -> str:
 
 
 def _controller(config: AgentConfig, slurm: _Slurm) -> Iterator[Finding]:
-    """The hook that reports how jobs ended."""
+    """Check the hook that reports job ends."""
     about, folder = "slurm hook", config.slurm.ended_dir
     options = slurm.options
     by_jobcomp = options.get("jobcomptype", "").removeprefix("jobcomp/") == "script"
@@ -437,7 +436,7 @@ def _calls_hook(path: str) -> bool:
 
 
 def _hook_folders(path: str) -> list[str]:
-    """Where a hook may write: of a script that calls it, whatever path stands in it."""
+    """Return the folders where a hook may write, from any path in the scripts that call it."""
     if os.path.basename(path) == "job-ended":
         return [ENDED_DIR]
     words = _text(path).replace('"', " ").replace("'", " ").split()

@@ -1,4 +1,4 @@
-"""What `logshipper-agent check` finds, and how it is shown."""
+"""Findings of `logshipper-agent check` and their output."""
 
 import sys
 import textwrap
@@ -12,17 +12,17 @@ _WIDTH = 100
 
 
 class Finding(NamedTuple):
-    """What a check says of one thing; its fields are keys of `--json`."""
+    """A result about one thing. Its fields are keys of `--json`."""
 
-    level: Level  # ok; note: works, with something to know; wrong: must be fixed
+    level: Level  # ok; note: works, with a remark; wrong: must be fixed
     about: str  # server, folder or option
-    words: str  # what is so
-    fix: str = ""  # what to do, "" where there is nothing
+    words: str  # the finding
+    fix: str = ""  # the remedy, "" for none
 
 
 def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> None:
-    """For people: what is wrong comes last, so that it is what a terminal still shows. out: None
-    for stdout."""
+    """Print findings for people. Problems come last, where a terminal shows them. out: None for
+    stdout."""
     stream = sys.stdout if out is None else out
     ranks: tuple[Level, ...] = ("ok", "note", "wrong")
     for level in ranks:
@@ -36,8 +36,8 @@ def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> No
 
 
 def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
-    """For `--json`."""
-    names = {"fix": "mend"}  # as the document has had it from its first version
+    """Return the document for `--json`."""
+    names = {"fix": "mend"}  # key of the document since its first version
     documents = [
         {names.get(name, name): value for name, value in finding._asdict().items()}
         for finding in findings
@@ -49,5 +49,5 @@ def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """1 where something is wrong."""
+    """Return 1 if anything is wrong."""
     return int(any(finding.level == "wrong" for finding in findings))

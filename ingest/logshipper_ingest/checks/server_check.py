@@ -1,5 +1,5 @@
-"""`logshipper-agent check`: do the servers, and this node, do what the agent needs? Asks, and
-pushes one entry; fixes nothing."""
+"""`logshipper-agent check`: compares servers and node with the agent's needs. Pushes one entry
+and fixes nothing."""
 
 from collections.abc import Callable
 
@@ -32,6 +32,6 @@ _PARTS: tuple[Callable[[AgentConfig], list[Finding]], ...] = (
 
 
 def check(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:
-    """All that is found; takes some seconds, and at most a few time-outs of each server. Raises
-    nothing of its own. plugstack: Slurm's plugstack.conf, None for the usual one."""
+    """Return all findings, after some seconds or a few time-outs of each server. Raises nothing.
+    plugstack: Slurm's plugstack.conf, None for the usual one."""
     return [finding for part in _PARTS for finding in part(config)] + check_slurm(config, plugstack)

@@ -1,4 +1,4 @@
-"""Releases of Slurm, and what was done with the plugin on each. deploy/slurm/README.md has the same
+"""Releases of Slurm and the tests of the plugin on each. deploy/slurm/README.md has the same
 table for people."""
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ RELEASES: Mapping[tuple[int, int], str] = {
 COMPARED_SINCE = (
     21,
     8,
-)  # older ones load any plugin, and plugins don't say what they were built for
-SLUID_SINCE = (26, 5)  # cgroups of version 2 are called by a job's SLUID
+)  # older ones load any plugin, and plugins lack the release of their build
+SLUID_SINCE = (26, 5)  # cgroups of version 2 are named by a job's SLUID
 _UNSAID = (0, 0)
 
 
@@ -33,12 +33,12 @@ def release_name(version: tuple[int, int]) -> str:
 
 
 def fits(plugin: tuple[int, int], slurm: tuple[int, int]) -> bool:
-    """Whether a plugin was built for a Slurm, as far as it says."""
+    """Whether a plugin was built for a Slurm, as far as it tells."""
     return plugin == slurm or (plugin == _UNSAID and slurm < COMPARED_SINCE)
 
 
 def trial(about: str, slurm: tuple[int, int]) -> Finding:
-    """What was done with the plugin on this release."""
+    """Return the tests of the plugin on this release."""
     name, done = release_name(slurm), RELEASES.get(slurm)
     if done == RUN:
         return Finding("ok", about, f"Slurm {name}: jobs were run with the plugin on this release")

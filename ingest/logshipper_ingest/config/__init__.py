@@ -1,1 +1,1 @@
-"""Files of TOML into frozen dataclasses: the node agent's, a site's; every problem at once."""
+"""TOML files as frozen dataclasses, for the node agent and a site; reports all problems at once."""

@@ -1,4 +1,4 @@
-"""The node agent's configuration: a TOML file into frozen dataclasses, every problem of it at once
+"""The node agent's configuration: a TOML file as frozen dataclasses, with all problems at once
 (docs/agent.md)."""
 
 import ipaddress
@@ -28,21 +28,21 @@ _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 
 @dataclass(frozen=True)
 class AgentSection:
-    """The node's part: where captures wait, and how much of them."""
+    """The node's table: places and limits of captures."""
 
-    cluster: str = "local"  # a label of all that is shipped
-    host: str = ""  # the node's, "" for its own name
-    spool_dir: str = "/var/spool/logshipper"  # captures wait there
-    state_dir: str = "/var/lib/logshipper"  # what the agent remembers
-    socket: str = "/run/logshipper/agent.sock"  # `logshipper run` asks there; "" for none
-    max_captures_per_user: int = 1000  # in the spool at a time
+    cluster: str = "local"  # label of all shipped entries
+    host: str = ""  # the node's name, "" for its host name
+    spool_dir: str = "/var/spool/logshipper"  # folder of waiting captures
+    state_dir: str = "/var/lib/logshipper"  # folder of checkpoints and quarantine
+    socket: str = "/run/logshipper/agent.sock"  # for requests of `logshipper run`; "" for none
+    max_captures_per_user: int = 1000  # in the spool at the same time
     # Bytes of segments on this node, of a job and of a user, 0 for any: soft limits slow their
     # output, hard ones stop their log lines.
     job_spool_soft_max_bytes: int = 4 << 30
     job_spool_hard_max_bytes: int = 8 << 30
     user_spool_soft_max_bytes: int = 8 << 30
     user_spool_hard_max_bytes: int = 16 << 30
-    poll_secs: float = 0.25  # between two looks at the spool
+    poll_secs: float = 0.25  # between two polls of the spool
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class MetricsSection:
     """/metrics of the agent."""
 
     listen: str = "127.0.0.1:9310"  # address and port; "" for none
-    access: MetricsAccess = field(default_factory=MetricsAccess)  # who may read it
+    access: MetricsAccess = field(default_factory=MetricsAccess)  # TLS and credentials of readers
     job_values: bool = True  # show jobs' ids, keys and values; by default unless is_open
-    expire_secs: float = 300.0  # how long after its end a job's series stay
+    expire_secs: float = 300.0  # lifetime of a job's series after its end
     max_captures: int = 2000  # of all jobs
     max_keys: int = 100  # of a job
-    max_label_bytes: int = 128  # longer keys are left out
+    max_label_bytes: int = 128  # longer keys are omitted
 
     @property
     def is_open(self) -> bool:
-        """Whether whoever reaches this node reads /metrics: it listens on more than loopback, and
-        wants no credentials."""
+        """Whether everyone with access to this node can read /metrics: it listens beyond
+        loopback and asks for no credentials."""
         return (
             bool(self.listen) and not is_loopback(self.listen) and not self.access.wants_credentials
         )
@@ -68,34 +68,34 @@ class MetricsSection:
 
 @dataclass(frozen=True)
 class PrometheusSection:
-    """Where Prometheus is: only `check` asks it."""
+    """The address of Prometheus, for `check` only."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
 
 
 @dataclass(frozen=True)
 class RemoteWriteSection:
-    """Samples that are pushed, where no Prometheus can scrape."""
+    """Samples pushed to a server, for nodes that no Prometheus can scrape."""
 
     access: ServerAccess = field(default_factory=ServerAccess)  # url: path included, "" for nowhere
     interval_secs: float = 15.0  # between two rounds of samples
     max_samples: int = 2000  # of a request
-    queue_max_bytes: int = 16_000_000  # of requests that wait, compressed
-    max_age_secs: float = 3000.0  # older ones are dropped
+    queue_max_bytes: int = 16_000_000  # of waiting requests, compressed
+    max_age_secs: float = 3000.0  # older samples are dropped
     retry_min_secs: float = 1.0  # the first pause between tries
     retry_max_secs: float = 30.0  # the longest one
 
 
 @dataclass(frozen=True)
 class SlurmSection:
-    """What Slurm's controller reports."""
+    """Reports of Slurm's controller."""
 
-    ended_dir: str = ""  # the hook job-ended writes there how jobs ended; "" where there is none
+    ended_dir: str = ""  # where the hook job-ended writes records; "" for none
 
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """All of the file. Where more than one server is shipped to, `sinks` has each."""
+    """The whole file. `sinks` has each server that the agent ships to."""
 
     agent: AgentSection = field(default_factory=AgentSection)
     loki: LokiSection = field(default_factory=LokiSection)
@@ -111,7 +111,7 @@ class AgentConfig:
 
     @property
     def sinks(self) -> list[SinkConfig[Server]]:
-        """All servers that the agent ships to; the first is [loki]'s."""
+        """All servers that the agent ships to. [loki] is the first."""
         influxdbs = [
             self._sink(section, name, _table(INFLUXDB_SINK, name))
             for name, section in self.influxdbs.items()
@@ -125,7 +125,7 @@ class AgentConfig:
 
     @property
     def lokis(self) -> list[SinkConfig[LokiSection]]:
-        """Those of the sinks that are one."""
+        """The sinks that are a Loki."""
         ended_dir = self.slurm.ended_dir
         sections = self.named_lokis.items()
         return [
@@ -155,15 +155,15 @@ SECTIONS = {
     "remote_write": RemoteWriteSection,
     "telegraf": TelegrafSection,
 }
-OTLP = "otlp"  # a table, too, whose section is imported only where it is there
+OTLP = "otlp"  # a further table; its section is imported only if present
 
 
 class UnsetError(ConfigError):
-    """Nobody has set up this agent yet: all that is wrong is that [loki] has no url."""
+    """The configuration is not filled in: [loki] lacks a url, and nothing else is wrong."""
 
 
 def load(path: str) -> AgentConfig:
-    """The configuration that a file says. Raises ConfigError with all that is wrong with it."""
+    """Read a configuration. Raises ConfigError with all its problems."""
     config, problems = read(path)
     if problems:
         is_unset = len(problems) == 1 and not config.loki.access.url
@@ -172,14 +172,14 @@ def load(path: str) -> AgentConfig:
 
 
 def read(path: str) -> tuple[AgentConfig, list[str]]:
-    """The configuration, and a sentence for each problem. Raises ConfigError where there is no TOML
-    at all."""
+    """Return the configuration and a sentence for each problem. Raises ConfigError if the file
+    is not TOML."""
     return parse(read_toml(path), path)
 
 
 def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, list[str]]:
-    """The same, of tables that were read already. host is filled in, and what tenants by user ask
-    for."""
+    """Return configuration and problems of parsed tables. Sets the host, and the options that
+    tenants by user require."""
     problems = [
         f"[{name}]: there is no such table{hint(name, [*SECTIONS, OTLP])}"
         for name in tables
@@ -199,7 +199,7 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
     if any(section.tenant_by for section in (loki, *named_lokis.values())):
-        # Prometheus has no users: its readers would see all jobs
+        # Prometheus has no users, so its readers would see all jobs
         metrics = replace(metrics, job_values=False)
     problems += _agent_problems(agent) + loki_problems
     influxdbs = fill_influxdbs(tables.get("influxdb", {}), problems)
@@ -271,7 +271,7 @@ def _spool_problems(agent: AgentSection) -> list[str]:
 
 
 def _names_problems(config: AgentConfig) -> list[str]:
-    """Of sinks beside Lokis, whose own names are looked at elsewhere."""
+    """Return problems with the names of sinks other than Lokis."""
     problems = []
     sinks = config.sinks
     owners = {sink.label: "a Loki" for sink in config.lokis}
@@ -337,7 +337,7 @@ def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
 
 
 def listen_address(text: str) -> tuple[str, int] | None:
-    """Address ("" for all) and port of `HOST:PORT`; None where it isn't one."""
+    """Return address ("" for all) and port of `HOST:PORT`, or None if malformed."""
     match = _HOST_PORT.fullmatch(text)
     if match is None or int(match[2]) > 65535:
         return None

@@ -1,4 +1,4 @@
-"""What shipping has to know of a server of any kind."""
+"""Options of delivery, common to all kinds of sinks."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
 class DeliveryOptions(Protocol):
-    """The options of its table, or what holds for all servers of its kind."""
+    """Options of a sink's table, or fixed values for its kind."""
 
     @property
     def tenant_by(self) -> str:
@@ -18,19 +18,19 @@ class DeliveryOptions(Protocol):
 
     @property
     def batch_max_bytes(self) -> int:
-        """Of a push, before compression."""
+        """Bytes of a push before compression."""
 
     @property
     def batch_wait_secs(self) -> float:
-        """How long entries may wait for others."""
+        """Longest wait of entries for others."""
 
     @property
     def stream_max_bytes_per_sec(self) -> int:
-        """0: any."""
+        """Rate of one stream, 0 for any."""
 
     @property
     def tenant_max_bytes_per_sec(self) -> int:
-        """Of all streams of a tenant; 0: any."""
+        """Rate of all streams of a tenant, 0 for any."""
 
     @property
     def max_line_bytes(self) -> int:
@@ -38,32 +38,31 @@ class DeliveryOptions(Protocol):
 
     @property
     def max_age_hours(self) -> float:
-        """The server would refuse older entries."""
+        """Age from which the server would refuse entries."""
 
     @property
     def retry_min_secs(self) -> float:
-        """The first pause between tries."""
+        """First pause between attempts."""
 
     @property
     def retry_max_secs(self) -> float:
-        """The longest one."""
+        """Longest pause between attempts."""
 
     @property
     def settle_secs(self) -> float:
-        """From the server's first answer after it was away to the next push."""
+        """Pause from the first answer after an outage to the next push."""
 
     @property
     def heartbeat_secs(self) -> float:
-        """Between two heartbeats of a capture."""
+        """Interval of a capture's heartbeats."""
 
     @property
     def quarantine_max_bytes(self) -> int:
-        """Of what the server refused for good, on this node."""
+        """Size of the quarantine on this node."""
 
 
 def delivery_rules(options: DeliveryOptions) -> dict[str, tuple[bool, str]]:
-    """Of the options that all kinds have: whether each is right, and what is wrong with it if not
-    (`toml_section.broken`)."""
+    """Return the rules for options of all kinds: validity and message (`toml_section.broken`)."""
     retry_min_secs, retry_max_secs = options.retry_min_secs, options.retry_max_secs
     return {
         "batch_max_bytes": (
@@ -87,8 +86,8 @@ def fill_servers(
     problems_of: Callable[[Section, str], list[str]],
     problems: list[str],
 ) -> dict[str, Section]:
-    """[KIND] and those within it, [KIND.NAME], none of which inherits, by what they are called; none
-    where the file has none. problems_of: of a section, by its table's name."""
+    """Return the sections [KIND] and [KIND.NAME] by name; they inherit nothing. problems_of:
+    returns the problems of a section with its table's name."""
     sections: dict[str, Section] = {}
     if not isinstance(tables, Mapping):
         problems.append(f"[{kind}]: must be a table, with a line for each option")

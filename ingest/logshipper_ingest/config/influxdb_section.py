@@ -1,5 +1,5 @@
-"""`[influxdb]` and `[influxdb.NAME]` of the node agent's configuration: where metadata records go
-as points."""
+"""`[influxdb]` and `[influxdb.NAME]` of the node agent's configuration: sinks for metadata
+records as points."""
 
 import re
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from logshipper_ingest.config.loki_section import MAX_LINE_BYTES
 from logshipper_ingest.config.toml_section import broken
 from logshipper_ingest.servers.server_access import ServerAccess
 
-INFLUXDB_SINK = "influxdb"  # what [influxdb] is called
+INFLUXDB_SINK = "influxdb"  # name of [influxdb]
 _MEASUREMENT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _PLACE = re.compile(r"[^\x00-\x1f\x7f]{0,255}")
 
 
 @dataclass(frozen=True)
 class InfluxdbSection:
-    """An InfluxDB, and how it is shipped to. Of what holds for any: it has neither tenants nor
-    rates, and takes lines as long as they come; which times it takes its retention policy says."""
+    """An InfluxDB and its delivery. It has no tenants, rates or limits of lines. Its retention
+    policy decides about old times."""
 
     kind: ClassVar = "influxdb"
     tenant_by: ClassVar = ""
@@ -30,24 +30,23 @@ class InfluxdbSection:
     heartbeat_secs: ClassVar = 10.0
 
     access: ServerAccess = field(default_factory=ServerAccess)
-    database: str = ""  # of the 1.x interface, as is retention_policy
+    database: str = ""  # of the 1.x interface, like retention_policy
     retention_policy: str = ""
-    # Of the 2.x interface, as is bucket; the one that is used where there is a bucket.
+    # Of the 2.x interface, like bucket. A bucket selects this interface.
     org: str = ""
     bucket: str = ""
     measurement: str = "logshipper"  # of all points
-    # whether what jobs sent as measurements is written as it was sent, too
+    # also write jobs' measurements in their original form
     measurements: bool = False
     batch_max_bytes: int = 1_000_000  # of records in a request
-    batch_wait_secs: float = 0.8  # how long records may wait for others
-    retry_min_secs: float = 0.5  # the first pause between tries
-    retry_max_secs: float = 30.0  # the longest one
-    quarantine_max_bytes: int = 1 << 30  # of what InfluxDB refused for good, on this node
+    batch_wait_secs: float = 0.8  # longest wait of records for others
+    retry_min_secs: float = 0.5  # first pause between attempts
+    retry_max_secs: float = 30.0  # longest pause
+    quarantine_max_bytes: int = 1 << 30  # size of the quarantine on this node
 
 
 def fill_influxdbs(tables: object, problems: list[str]) -> dict[str, InfluxdbSection]:
-    """[influxdb] and those within it, by what they are called; none where the file has
-    none."""
+    """Return the sections [influxdb] and [influxdb.NAME] by name."""
     return fill_servers(InfluxdbSection, tables, INFLUXDB_SINK, _problems, problems)
 
 

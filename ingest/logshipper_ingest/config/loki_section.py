@@ -10,40 +10,40 @@ from logshipper_ingest.config.toml_section import broken, fill, split_named
 from logshipper_ingest.servers.server_access import ServerAccess
 
 MAX_LINE_BYTES = 4 << 20
-FIRST_SINK = "loki"  # what [loki] is called where it has no name
+FIRST_SINK = "loki"  # default name of [loki]
 MAX_SINKS = 8
 
 
 @dataclass(frozen=True)
 class LokiSection:
-    """A Loki, and how it is shipped to."""
+    """A Loki and its delivery."""
 
     kind: ClassVar = "loki"
 
     access: ServerAccess = field(default_factory=ServerAccess)
-    name: str = ""  # the sink's, "" for the first one's usual
+    name: str = ""  # the sink's name, "" for the default of the first
     tenant_by: str = ""  # "user": each job to a tenant called after its user; "": all to `tenant`
     batch_max_bytes: int = 1_000_000  # of a push, before compression
-    batch_wait_secs: float = 0.8  # how long entries may wait for others
+    batch_wait_secs: float = 0.8  # longest wait of entries for others
     # Of one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md).
     stream_max_bytes_per_sec: int = 1_000_000
     # Of all streams of a tenant, as Loki counts them, 0 for any: where Loki takes less (429), the
     # agent finds out how much.
     tenant_max_bytes_per_sec: int = 4_000_000
     max_line_bytes: int = 256_000  # longer lines are split
-    max_age_hours: float = 160.0  # older entries Loki would refuse
-    retry_min_secs: float = 0.5  # the first pause between tries
-    retry_max_secs: float = 30.0  # the longest one
-    settle_secs: float = 10.0  # from Loki's first answer after it was away to the next push
+    max_age_hours: float = 160.0  # Loki would refuse older entries
+    retry_min_secs: float = 0.5  # first pause between attempts
+    retry_max_secs: float = 30.0  # longest pause
+    settle_secs: float = 10.0  # from the first answer after an outage to the next push
     heartbeat_secs: float = 10.0  # between two heartbeats of a capture, in Loki
-    quarantine_max_bytes: int = 1 << 30  # of what Loki refused for good, on this node
+    quarantine_max_bytes: int = 1 << 30  # size of the quarantine on this node
 
 
 def fill_lokis(
     loki_table: object, problems: list[str]
 ) -> tuple[LokiSection, dict[str, LokiSection], list[str]]:
-    """[loki], and [loki.NAME] by name. Of the sentences that say what is wrong those about single
-    options are added to problems; those about values are returned."""
+    """Return [loki], the sections [loki.NAME] by name, and problems with values. Problems with
+    single options go to `problems`."""
     first_table, named_tables = split_named(LokiSection, loki_table)
     loki = fill(LokiSection, first_table, "loki", problems)
     named_lokis = {
@@ -63,8 +63,8 @@ _INHERITED = [
 def _named_loki(
     first: LokiSection, name: str, table: Mapping[str, object], problems: list[str]
 ) -> LokiSection:
-    """What it doesn't say of rates, sizes, pauses and tenant_by is as in [loki]; nothing of how
-    Loki is reached is: another server must not get the first one's credentials."""
+    """Fill a named section. It inherits rates, sizes, pauses and tenant_by from [loki], but no
+    access: another server must not get the first one's credentials."""
     if "name" in table:
         problems.append(f"[loki.{name}] name: the table's own is the name")
     options = {option: value for option, value in table.items() if option != "name"}
@@ -83,7 +83,7 @@ def _for_nobody(loki: LokiSection) -> LokiSection:
 
 
 def _named_problems(first: LokiSection, named_lokis: Mapping[str, LokiSection]) -> list[str]:
-    """What is inherited is reported of [loki] only."""
+    """Return the problems of a named section, without those of inherited values."""
     problems = []
     inherited = {problem.partition("] ")[2] for problem in _rules(first, "loki")}
     places = {(first.access.url.rstrip("/"), first.access.tenant): "loki"}

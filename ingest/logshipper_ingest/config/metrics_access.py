@@ -1,6 +1,5 @@
-"""Who may read /metrics: TLS, certificates that clients must have, a password (docs/metrics.md).
-Files are read again when they have changed; what can't be used then leaves what was there before,
-and is logged."""
+"""Access to /metrics: TLS, client certificates, a password (docs/metrics.md). Changed files are
+read again. If they are unusable, the previous content stays, and the agent logs the error."""
 
 import base64
 import hmac
@@ -22,13 +21,13 @@ from logshipper_ingest.servers.server_access import (
 if TYPE_CHECKING:
     import ssl
 
-LOOK_SECS = 1.0  # between two looks whether files have changed
+LOOK_SECS = 1.0  # between two checks for changed files
 _SECRETS = ("password_file", "key_file")
 
 
 @dataclass(frozen=True)
 class MetricsAccess:
-    """Which TLS /metrics has, and what its readers need."""
+    """TLS of /metrics and the credentials of its readers."""
 
     cert_file: str = ""  # PEM, of the server itself, as is key_file; without them there is no TLS
     key_file: str = ""
@@ -41,7 +40,7 @@ class MetricsAccess:
         return bool(self.username or self.client_ca_file)
 
     def problems(self) -> list[str]:
-        """What is wrong with these options of [metrics], a sentence each; files are looked at."""
+        """Return a sentence for each problem with these options of [metrics], files included."""
         problems = []
         if bool(self.username) != bool(self.password_file):
             problems.append("username and password_file belong together")
@@ -60,8 +59,8 @@ class MetricsAccess:
 
 
 class MetricsGuard:
-    """Keeps what the files hold. say: logs that changed files can't be used. For any thread. Raises
-    ConfigError where they can't be used at the start."""
+    """Cache of the files' content, for any thread. say: logs unusable changes. Raises
+    ConfigError for files that are unusable at the start."""
 
     def __init__(self, access: MetricsAccess, say: Callable[[str], None] | None = None) -> None:
         self._access = access
@@ -73,12 +72,12 @@ class MetricsGuard:
 
     @property
     def context(self) -> "ssl.SSLContext | None":
-        """For connections that begin now; None where there is no TLS."""
+        """Return the TLS context for new connections, or None without TLS."""
         self._look()
         return self._context
 
     def admits(self, authorization: str) -> bool:
-        """Whether a request's header is what it must be."""
+        """Whether a request's header has the right credentials."""
         self._look()
         if not self._credentials:
             return True
@@ -100,7 +99,7 @@ class MetricsGuard:
                 self._context, self._credentials = self._load()
             except (
                 ConfigError
-            ) as error:  # in the middle of a renewal, perhaps: the next look sees the rest
+            ) as error:  # perhaps in the middle of a renewal: the next check sees the rest
                 if self._say is not None:
                     self._say(f"{error}; /metrics goes on with what it had")
 
@@ -132,7 +131,7 @@ class MetricsGuard:
 
 
 def _identity(path: str) -> tuple[int, int, int] | None:
-    """Another one after each change, and each renaming."""
+    """Return a value that differs after each change and each renaming."""
     try:
         status = os.stat(path)
     except OSError:

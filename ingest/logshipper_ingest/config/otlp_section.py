@@ -1,6 +1,6 @@
-"""`[otlp]` and `[otlp.NAME]` of the node agent's configuration: where entries go as OpenTelemetry's
-log records, and metadata records as points of a metric. Imported only where there is such a
-table."""
+"""`[otlp]` and `[otlp.NAME]` of the node agent's configuration: sinks for entries as
+OpenTelemetry's log records, and for metadata records as points of a metric. Imported only if the
+file has such a table."""
 
 import importlib.util
 import re
@@ -23,7 +23,7 @@ from logshipper_ingest.servers.server_access import (
 if TYPE_CHECKING:
     import requests
 
-OTLP_SINK = "otlp"  # what [otlp] is called
+OTLP_SINK = "otlp"  # name of [otlp]
 METRICS_SUFFIX = "-metrics"  # of the name of a table's second sink
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}):[ \t]*([^ \t].*)")
 _MAX_HEADERS = 32
@@ -35,7 +35,7 @@ _OURS = frozenset(
 
 @dataclass(frozen=True)
 class OtlpAccess(ServerAccess):
-    """A server's access, with headers that it asks for."""
+    """Access to a server, with its required headers."""
 
     headers_file: str = ""  # lines of `Name: value`
 
@@ -70,8 +70,8 @@ class OtlpAccess(ServerAccess):
 
 
 def read_headers(path: str) -> dict[str, str]:
-    """Of a file with a header a line; empty lines and those that begin with `#` are passed over.
-    Raises ConfigError, without a value of it."""
+    """Read headers from a file, one per line, without empty lines and comments (`#`). Raises
+    ConfigError without any value."""
     source = f"headers_file: {path}"
     data = read_secret_file(path, source)
     problems: list[str] = []
@@ -106,8 +106,8 @@ def _as_sent(value: str) -> str:
 
 @dataclass(frozen=True)
 class OtlpSection:
-    """A server that speaks OTLP by HTTP, and how it is shipped to. Of what holds for any: it has no
-    tenants by user; which times it takes nobody knows beforehand."""
+    """A server for OTLP by HTTP and its delivery. It has no tenants by user. Its accepted range
+    of times is unknown."""
 
     kind: ClassVar = "otlp"
     tenant_by: ClassVar = ""
@@ -116,16 +116,16 @@ class OtlpSection:
     settle_secs: ClassVar = 0.0
 
     access: OtlpAccess = field(default_factory=OtlpAccess)
-    logs: bool = True  # whether all entries go there, as log records
-    metrics: bool = True  # whether numbers of metadata records do, as points
+    logs: bool = True  # send all entries as log records
+    metrics: bool = True  # send numbers of metadata records as points
     batch_max_bytes: int = 1_000_000  # of entries in a request, before compression
-    batch_wait_secs: float = 0.8  # how long entries may wait for others
+    batch_wait_secs: float = 0.8  # longest wait of entries for others
     max_bytes_per_sec: int = 4_000_000  # of each signal, 0 for any
     max_line_bytes: int = 256_000  # longer lines are split
-    retry_min_secs: float = 0.5  # the first pause between tries
-    retry_max_secs: float = 30.0  # the longest one
+    retry_min_secs: float = 0.5  # first pause between attempts
+    retry_max_secs: float = 30.0  # longest pause
     heartbeat_secs: float = 10.0  # between two heartbeats of a capture
-    quarantine_max_bytes: int = 1 << 30  # of what was refused for good, on this node, of a signal
+    quarantine_max_bytes: int = 1 << 30  # size of a signal's quarantine on this node
 
     @property
     def tenant_max_bytes_per_sec(self) -> int:
@@ -133,12 +133,12 @@ class OtlpSection:
 
     @property
     def path(self) -> str:
-        """Behind the address, of a section of one signal (`signals`)."""
+        """Path behind the address, for a section of one signal (`signals`)."""
         return "/v1/logs" if self.logs else "/v1/metrics"
 
     def signals(self, name: str) -> "dict[str, OtlpSection]":
-        """What it stands for: a section for each signal, by the name of its sink. Each has a
-        checkpoint of its own: the one doesn't wait for the other."""
+        """Return a section for each signal, by its sink's name. Each has its own checkpoint, so
+        that no signal waits for another."""
         sections = {}
         if self.logs:
             sections[name] = replace(self, metrics=False)
@@ -148,7 +148,7 @@ class OtlpSection:
 
 
 def fill_otlps(tables: object, problems: list[str]) -> dict[str, OtlpSection]:
-    """[otlp] and those within it, by what they are called; none where the file has none."""
+    """Return the sections [otlp] and [otlp.NAME] by name."""
     sections = fill_servers(OtlpSection, tables, OTLP_SINK, _problems, problems)
     if sections and not _has_package():
         problems.append(

@@ -1,4 +1,4 @@
-"""One of the servers that the node agent ships to, as its configuration has it."""
+"""Configuration of one sink of the node agent."""
 
 import os
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from logshipper_ingest.config.loki_section import FIRST_SINK, LokiSection
 if TYPE_CHECKING:
     from logshipper_ingest.config.otlp_section import OtlpSection
 
-SINKS_FOLDER = "sinks"  # in state_dir: a folder for each sink that has a name
+SINKS_FOLDER = "sinks"  # in state_dir: a folder for each named sink
 
 Server: TypeAlias = "LokiSection | InfluxdbSection | OtlpSection"
 AnyServer = TypeVar("AnyServer", bound="Server")
@@ -20,15 +20,15 @@ ServerT_co = TypeVar("ServerT_co", bound="Server", covariant=True)
 
 @dataclass(frozen=True)
 class SinkConfig(Generic[ServerT_co]):
-    """A sink, and what it has to know of its node."""
+    """A sink's server and facts about its node."""
 
     server: ServerT_co
     name: str  # "" for [loki] without one
-    table: str  # over it in the file, without brackets
-    cluster: str  # a label of all that is shipped
+    table: str  # its heading in the file, without brackets
+    cluster: str  # label of all shipped entries
     host: str  # the node's
     state_dir: str  # the agent's
-    ended_dir: str  # how Slurm's jobs ended, which it ships, too; "" for none
+    ended_dir: str  # records of Slurm's job ends to ship; "" for none
 
     @property
     def delivery(self) -> DeliveryOptions:
@@ -40,17 +40,17 @@ class SinkConfig(Generic[ServerT_co]):
 
     @property
     def is_first(self) -> bool:
-        """Whether it is [loki]'s: logs and metrics don't name that one."""
+        """Whether it is the sink of [loki], which logs and metrics do not name."""
         return self.table == FIRST_SINK
 
     @property
     def label(self) -> str:
-        """Its name in logs, `status` and metrics."""
+        """Name in logs, `status` and metrics."""
         return self.name or FIRST_SINK
 
     @property
     def folder(self) -> str:
-        """Where the agent keeps its checkpoints and what it refused."""
+        """Folder of its checkpoints and quarantine."""
         return (
             os.path.join(self.state_dir, SINKS_FOLDER, self.name) if self.name else self.state_dir
         )
@@ -65,5 +65,5 @@ def is_influxdb(sink: SinkConfig[Server]) -> TypeGuard[SinkConfig[InfluxdbSectio
 
 
 def is_otlp(sink: SinkConfig[Server]) -> "TypeGuard[SinkConfig[OtlpSection]]":
-    """Its class isn't imported where no configuration has such a server."""
+    """Whether the sink is an OTLP server, without an import of its class."""
     return sink.server.kind == "otlp"

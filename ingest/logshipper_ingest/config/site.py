@@ -1,4 +1,4 @@
-"""The site file: where a site's Loki, Prometheus and Grafana are, for those who read jobs there
+"""The site file: addresses of a site's Loki, Prometheus and Grafana, for readers of jobs
 (docs/reading.md).
 
     [loki]
@@ -14,9 +14,9 @@
     [reading]
     default_source = "loki"
 
-The first two have the options of ServerAccess; files in them may begin with `~/`, each reader's
-own. Flags and environment give addresses of their own; the file's credentials go to no other server
-than the one that it names.
+The first two have the options of ServerAccess. Their files may begin with `~/`, the reader's
+home. Flags and environment override addresses. The file's credentials go only to the file's
+server.
 """
 
 import os
@@ -46,11 +46,11 @@ class Grafana:
 
     url: str = ""  # with any path before `/d`, "" for none
     job_dashboard: str = "logshipper-job"  # the job page's uid
-    org_id: int = 0  # 0 for the reader's own
-    cluster: str = ""  # of jobs that aren't in Loki, "" for what the page chooses
+    org_id: int = 0  # 0 for the reader's organisation
+    cluster: str = ""  # of jobs outside of Loki, "" for the page's choice
 
     def problems(self) -> list[str]:
-        """What is wrong, a sentence each that names the option."""
+        """Return a sentence for each problem, with the option's name."""
         problems = []
         if self.url and not _is_page(self.url):
             form = (
@@ -70,7 +70,7 @@ class Grafana:
         return problems
 
     def job_page(self, job_id: str, cluster: str, begin_ms: int | None, end_ms: int | None) -> str:
-        """The address of a job's page. cluster: "" where it isn't known. Milliseconds since 1970;
+        """Return the address of a job's page. cluster: "" if unknown. Milliseconds since 1970;
         begin_ms: None for the page's own range, end_ms: None for now."""
         values = {"orgId": str(self.org_id)} if self.org_id else {}
         values |= {"var-cluster": cluster} if cluster else {}
@@ -85,12 +85,12 @@ class Grafana:
 
 @dataclass(frozen=True)
 class Reading:
-    """default_source: where jobs are read by those who don't say it: `local`, or `loki`."""
+    """Defaults for reading jobs. default_source: `local` or `loki`."""
 
     default_source: str = "local"
 
     def problems(self) -> list[str]:
-        """What is wrong, a sentence each that names the option."""
+        """Return a sentence for each problem, with the option's name."""
         is_source = self.default_source in SOURCES
         return (
             []
@@ -103,13 +103,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Site:
-    """A site's servers, and how jobs are read there."""
+    """A site's servers and its defaults for reading jobs."""
 
     loki: ServerAccess = field(default_factory=ServerAccess)
-    prometheus: ServerAccess = field(default_factory=ServerAccess)  # url: "" where there is none
+    prometheus: ServerAccess = field(default_factory=ServerAccess)  # url: "" for none
     grafana: Grafana = field(default_factory=Grafana)  # likewise
     reading: Reading = field(default_factory=Reading)
-    path: str = ""  # of the file that says so, "" for none
+    path: str = ""  # of the file, "" for none
 
 
 def find(
@@ -119,9 +119,9 @@ def find(
     loki_url: str | None = None,
     prometheus_url: str | None = None,
 ) -> Site:
-    """The site that options (path, loki_url, prometheus_url), else the environment, else the user's
-    file, else the system's say. Raises ConfigError with all that is wrong in one place, also where
-    nothing says where Loki is."""
+    """Return the site from options (path, loki_url, prometheus_url), else the environment, the
+    user's file, or the system's file. Raises ConfigError with all problems of one source, and
+    without any Loki."""
     site, problems = look(environment, path=path, loki_url=loki_url, prometheus_url=prometheus_url)
     if problems:
         raise ConfigError(site.path or "--from loki", problems)
@@ -143,9 +143,8 @@ def look(
     loki_url: str | None = None,
     prometheus_url: str | None = None,
 ) -> tuple[Site, list[str]]:
-    """As `find`, whatever of it is known, and a sentence for each problem. Raises ConfigError where
-    a file can't be read or isn't TOML, and for an address that an option or the environment gives
-    and that is none."""
+    """Return the site as far as possible, and a sentence for each problem. Raises ConfigError
+    for an unreadable file, and for a malformed address in an option or the environment."""
     file = _file(environment, path)
     site, problems = read(file) if file else (Site(), [])
     loki = _with_url(site.loki, _override_url("--loki-url", loki_url, LOKI_SETTING, environment))
@@ -159,8 +158,8 @@ def look(
 
 
 def default_source(environment: Mapping[str, str], *, path: str | None = None) -> str:
-    """Where jobs are read by those who don't say it. Raises ConfigError for a file that can't be
-    read, and where this option isn't one."""
+    """Return the default source of jobs. Raises ConfigError for an unreadable file or an invalid
+    source."""
     file = _file(environment, path)
     if not file:
         return SOURCES[0]
@@ -175,15 +174,14 @@ def _file(environment: Mapping[str, str], path: str | None) -> str:
 
 
 def is_known(environment: Mapping[str, str]) -> bool:
-    """Whether something here says where a Loki is: the environment, or a site file, which isn't
-    read."""
+    """Whether the environment or an existing site file may name a Loki. Reads no file."""
     settings = (FILE_SETTING, LOKI_SETTING)
     return any(environment.get(name) for name in settings) or bool(_usual_file(environment))
 
 
 def read(path: str) -> tuple[Site, list[str]]:
-    """What a file says, and a sentence for each problem. Raises ConfigError where it can't be read,
-    or isn't TOML."""
+    """Return a file's content and a sentence for each problem. Raises ConfigError if unreadable
+    or not TOML."""
     tables = read_toml(path)
     problems = [
         f"[{name}]: there is no such table{hint(name, list(SECTIONS))}"
@@ -198,8 +196,8 @@ def read(path: str) -> tuple[Site, list[str]]:
 
 
 def _at_home(access: ServerAccess) -> ServerAccess:
-    """`~/` in the names of files is the reader's own home: one site file serves all, each with a
-    token of their own."""
+    """Expand `~/` in file names to the reader's home. So one site file serves all, each with
+    their own token."""
     files = {name: value for name in _FILES if (value := getattr(access, name)).startswith("~/")}
     return replace(access, **{name: os.path.expanduser(value) for name, value in files.items()})
 
@@ -211,7 +209,7 @@ def _usual_file(environment: Mapping[str, str]) -> str:
 
 
 def user_file(environment: Mapping[str, str]) -> str:
-    """The user's own site file, whether or not there is one."""
+    """Return the path of the user's own site file, even if missing."""
     folder = environment.get("XDG_CONFIG_HOME") or os.path.join(
         environment.get("HOME", "/"), ".config"
     )
@@ -221,8 +219,8 @@ def user_file(environment: Mapping[str, str]) -> str:
 def _override_url(
     option: str, url: str | None, setting: str, environment: Mapping[str, str]
 ) -> str:
-    """The address that an option gives, or else a setting; "" for none. Raises ConfigError, which
-    names the one."""
+    """Return the address from an option, else from a setting, else "". Raises ConfigError with
+    the name of its source."""
     source, url = (option, url) if url else (f"${setting}", environment.get(setting, ""))
     problems = [
         problem.removeprefix("[url] url: ") for problem in ServerAccess(url=url).problems("url")
@@ -233,7 +231,7 @@ def _override_url(
 
 
 def _with_url(access: ServerAccess, url: str) -> ServerAccess:
-    """The access with another address. To another server no credentials go."""
+    """Return the access with another address, without credentials if the server differs."""
     if not url:
         return access
     if access.url and _origin(access.url) == _origin(url):

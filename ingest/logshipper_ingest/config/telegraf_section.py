@@ -13,12 +13,12 @@ _LOOPBACK = re.compile(r"(127(?:\.[0-9]{1,3}){3}):([0-9]{1,5})", re.ASCII)
 class TelegrafSection:
     """The listener for measurements."""
 
-    enabled: bool = False  # whether measurements are taken
-    # Address and port, UDP and TCP, on loopback: there one can tell who sends.
+    enabled: bool = False  # accept measurements
+    # Address and port, UDP and TCP. Only on loopback can the agent identify the sender.
     listen: str = "127.0.0.1:8092"
     socket: str = ""  # of a Unix datagram socket, "" for none
     max_lines_per_sec: int = 20_000  # of all
-    # Of the text that is kept of senders that can't be identified, 0 for none.
+    # Stored text of unidentified senders, 0 for none.
     unidentified_max_bytes: int = 0
 
     @property
@@ -27,7 +27,7 @@ class TelegrafSection:
         return host, int(port)
 
     def problems(self) -> list[str]:
-        """A sentence each."""
+        """Return a sentence for each problem."""
         match = _LOOPBACK.fullmatch(self.listen)
         fits = (
             match is not None

@@ -1,5 +1,5 @@
-"""Fills frozen dataclasses from TOML tables by field names and types, and collects every problem on
-the way. Pure, but for `read_toml`."""
+"""Frozen dataclasses from TOML tables, by field names and types, with all problems. Pure except
+for `read_toml`."""
 
 import dataclasses
 import difflib
@@ -19,12 +19,12 @@ _NOUNS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 
 
 def read_toml(path: str) -> dict[str, Any]:  # Any: TOML
-    """The tables of a file. Raises ConfigError where it can't be read, or isn't TOML."""
+    """Return a file's tables. Raises ConfigError if unreadable or not TOML."""
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
                 raise ConfigError(path, [f"is over {MAX_FILE_BYTES >> 20} MiB"])
-            # Windows' editors begin with a mark
+            # editors on Windows begin with a byte order mark
             return tomllib.loads(file.read(MAX_FILE_BYTES + 1).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(path, [f"can't be read: {os_words(error)}"]) from None
@@ -38,11 +38,10 @@ def read_toml(path: str) -> dict[str, Any]:  # Any: TOML
 
 
 def fill(cls: type[Section], table: object, table_name: str, problems: list[str]) -> Section:
-    """An instance of a dataclass with what the table says; fields that it doesn't name keep their
-    defaults.
+    """Return a dataclass with the table's values; missing fields keep their defaults.
 
-    table_name: for sentences. What is wrong (unknown keys, wrong types) is added to problems.
-    Fields that are dataclasses themselves are filled from the same table.
+    table_name: for messages. Problems (unknown keys, wrong types) go to `problems`. Fields that
+    are dataclasses take their values from the same table.
     """
     if not isinstance(table, Mapping):
         problems.append(f"[{table_name}]: must be a table, with a line for each option")
@@ -62,8 +61,8 @@ def fill(cls: type[Section], table: object, table_name: str, problems: list[str]
 
 
 def split_named(cls: type, table: object) -> tuple[object, dict[str, Table]]:
-    """A table of which there may be several by itself, for `fill`, and those within it,
-    [TABLE.NAME], by name. cls: the dataclass of each, whose options are no names."""
+    """Split a table into its own options, for `fill`, and named tables [TABLE.NAME]. cls: the
+    dataclass of each, whose options are no names."""
     if not isinstance(table, Mapping):
         return table, {}
     sections = (cls, *_fields(cls)[0].values())
@@ -77,7 +76,7 @@ def split_named(cls: type, table: object) -> tuple[object, dict[str, Table]]:
 
 
 def fill_known(cls: type[Section], table: Table, table_name: str, problems: list[str]) -> Section:
-    """As `fill`, for a dataclass that has only part of the table's options."""
+    """Fill a dataclass that has only part of the table's options."""
     return cls(**_values(_fields(cls)[1], table, table_name, problems))
 
 
@@ -101,7 +100,7 @@ def _values(
 
 
 def _fields(cls: type) -> tuple[dict[str, type], dict[str, type]]:
-    """Fields that are dataclasses, and the others, with their types."""
+    """Return fields with dataclass types, and the others, with their types."""
     hints = typing.get_type_hints(cls)
     types: dict[str, type] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     nested: dict[str, type] = {
@@ -121,7 +120,7 @@ def _short_repr(value: object) -> str:
 
 
 def broken(rules: Mapping[str, tuple[bool, str]], table_name: str) -> list[str]:
-    """A sentence for each rule, by option, that doesn't hold."""
+    """Return a sentence for each broken rule, by option."""
     return [
         f"[{table_name}] {option.strip()}: {must}"
         for option, (holds, must) in rules.items()

@@ -227,7 +227,7 @@ class Shipper:
     def _log_once(self, capture: ShippedCapture, words: str) -> None:
         if capture.trouble != words:
             capture.trouble = words
-            self._log(capture.capture.line(f"can't be read: {words}; tried again"))
+            self._log(capture.capture.line(f"can't be read: {words}; the agent retries"))
 
     def _guarded_piece(
         self, capture: ShippedCapture, batch: FrameBatch, life: Life, tenant: str, *, again: bool

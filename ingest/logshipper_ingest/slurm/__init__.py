@@ -1,1 +1,1 @@
-"""How Slurm's jobs ended: records of its controller, brought to where the jobs' lines are."""
+"""Ends of Slurm's jobs: records of the controller, shipped to the jobs' lines in Loki."""

@@ -1,9 +1,8 @@
-"""Which of a job's runs a record of its end is about, by what was captured of it, from
-Loki's events.
+"""The captured run that a record of a job's end is about, from Loki's events.
 
 Slurm's jobcomp/script gives no restart count, and EpilogSlurmctld's is one too high for some
-requeued runs: so runs are told apart by when they were. A run that wasn't captured has no events,
-and must not get another run's captures.
+requeued runs. So the times of the runs decide. A run without capture has no events, and must not
+get another run's captures.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,26 +15,26 @@ from logshipper_ingest.model.job import CLOSED, ENDED, STARTED
 from logshipper_ingest.servers.logql import SERVICE, any_of, quoted, with_event
 
 MAX_ENTRIES = 100_000  # of an answer
-BEFORE_NS = 60 * SECOND_NS  # by which a capture's clock may be behind, in a question
-# by which a node's clock may differ from the controller's; runs are further apart
+BEFORE_NS = 60 * SECOND_NS  # lag of a capture's clock that a question allows for
+# difference between the clocks of node and controller; runs are further apart
 SKEW_NS = 5 * SECOND_NS
 FRESH_NS = 60 * SECOND_NS
 
 
 class Run(NamedTuple):
-    """A run that was captured."""
+    """A captured run."""
 
     attempt: int
-    newest_ns: int  # of its captures' events so far
-    is_complete: bool  # no more lines come
-    sure: bool  # no run whose captures are still on their way can fit better
+    newest_ns: int  # newest event of its captures so far
+    is_complete: bool  # all its captures are closed
+    sure: bool  # no later arrival can fit better
 
 
 def ask(
     client: Entries, cluster: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int
 ) -> dict[str, JobAccount]:
-    """What Loki knows of these records' jobs, by job id: those that were captured. longest_ns: how
-    far back to look where a record doesn't say when its job began. Raises QueryError."""
+    """Return the captured jobs among these records, by job id. longest_ns: the search range for a
+    record without a start time. Raises QueryError."""
     accounts = _ask(client, cluster, records, now_ns, longest_ns)
     if accounts is not None:
         return accounts
@@ -47,7 +46,7 @@ def ask(
 def _ask(
     client: Entries, cluster: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int
 ) -> dict[str, JobAccount] | None:
-    """The same by one question; None where that would be too long an answer, of several jobs."""
+    """Ask by one question; return None if the answer about several jobs is too long."""
     ids = {record.job_id for record in records}
     begin_ns = (
         min(record.start * SECOND_NS or record.end * SECOND_NS - longest_ns for record in records)
@@ -68,8 +67,8 @@ def _ask(
 
 
 def _selector(cluster: str, records: Collection[EndRecord]) -> str:
-    """Events of the nodes on which the jobs ran: an agent's host may be its node's name with the
-    domain behind it."""
+    """Select the events of the jobs' nodes. An agent's host may have a domain behind the node's
+    name."""
     hosts = {node for record in records for node in record.nodes}
     of_hosts = ""
     if len(hosts) <= MAX_NODES and all(record.nodes for record in records):
@@ -79,7 +78,7 @@ def _selector(cluster: str, records: Collection[EndRecord]) -> str:
 
 
 def run_of(record: EndRecord, job: JobAccount | None) -> Run | None:
-    """The run that the record is about; None where nothing was captured of it, so far."""
+    """Return the record's run, or None without a capture so far."""
     attempts: dict[int, list[EventAccount]] = {}
     for key, account in job.captures.items() if job is not None else ():
         attempts.setdefault(key.attempt, []).append(account)
@@ -101,7 +100,7 @@ def run_of(record: EndRecord, job: JobAccount | None) -> Run | None:
 
 
 def _nearest(record: EndRecord, began_ns: Sequence[int]) -> int | None:
-    """When the run began that comes next to the record's, of those that had begun when it ended."""
+    """Return the start nearest to the record's, among runs that began before its end."""
     end_ns = record.end * SECOND_NS
     starts_ns = [at_ns for at_ns in began_ns if at_ns <= end_ns + SKEW_NS]
     if not starts_ns:

@@ -1,5 +1,5 @@
-"""Slurm's own files as the checks need them: slurm.conf, plugstack.conf, and a plugin's version.
-Bounded; what can't be read is left out, as Slurm does it."""
+"""Slurm's own files for the checks: slurm.conf, plugstack.conf, and a plugin's version. Reading is
+bounded and skips unreadable files, like Slurm."""
 
 import glob
 import os
@@ -30,14 +30,14 @@ class StackLine(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """plugins: in their order; problems: lines that Slurm ignores, a sentence each."""
+    """Content of plugstack.conf."""
 
-    plugins: list[StackLine]
-    problems: list[str]
+    plugins: list[StackLine]  # in their order
+    problems: list[str]  # a sentence for each line that Slurm ignores
 
 
 def find_conf(environment: Mapping[str, str]) -> str:
-    """The node's slurm.conf; "" where there is none."""
+    """Return the path of the node's slurm.conf, or ""."""
     conf_path = environment.get("SLURM_CONF", "")
     places = (
         [conf_path] if conf_path else [os.path.join(folder, "slurm.conf") for folder in FOLDERS]
@@ -46,8 +46,8 @@ def find_conf(environment: Mapping[str, str]) -> str:
 
 
 def read_conf(path: str) -> dict[str, str]:
-    """Options by their names in lower case, with what it includes; of one that stands twice the
-    last."""
+    """Read options by lower-case names, with included files. A repeated option has its last
+    value."""
     options: dict[str, str] = {}
     for name, value in _pairs(path, [MAX_FILES]):
         options[name.lower()] = value.strip('"')
@@ -65,12 +65,12 @@ def _pairs(path: str, file_budget: list[int]) -> Iterator[tuple[str, str]]:
 
 
 def stack_path(conf: str, options: Mapping[str, str]) -> str:
-    """Where plugstack.conf is, whether or not it is there."""
+    """Return the configured path of plugstack.conf, even if missing."""
     return options.get("plugstackconfig") or os.path.join(os.path.dirname(conf), "plugstack.conf")
 
 
 def read_stack(path: str) -> Stack:
-    """What plugstack.conf loads, with what it includes."""
+    """Read plugstack.conf with its included files."""
     stack = Stack([], [])
     _read_stack(path, stack, [MAX_FILES])
     return stack
@@ -92,8 +92,8 @@ def _read_stack(path: str, stack: Stack, file_budget: list[int]) -> None:
 
 
 def _lines(path: str, file_budget: list[int]) -> Iterator[tuple[int, str]]:
-    """Lines that say something, without comments. file_budget: how many files may still be read,
-    its only element."""
+    """Yield non-empty lines without comments. file_budget: one element, the number of files left
+    to read."""
     if file_budget[0] <= 0:
         return
     file_budget[0] -= 1
@@ -109,7 +109,7 @@ def _lines(path: str, file_budget: list[int]) -> Iterator[tuple[int, str]]:
 
 
 def plugin_folders(options: Mapping[str, str]) -> list[str]:
-    """Where Slurm looks for plugins: PluginDir, else all that distributions have."""
+    """Return Slurm's plugin folders: PluginDir, else those of the distributions."""
     if options.get("plugindir"):
         return options["plugindir"].split(":")
     return [*sorted(glob.glob("/usr/lib/*/slurm-wlm")), *sorted(glob.glob("/usr/lib/*/slurm")), "/usr/lib64/slurm",
@@ -117,7 +117,7 @@ def plugin_folders(options: Mapping[str, str]) -> list[str]:
 
 
 def find_plugin(name: str, options: Mapping[str, str]) -> str:
-    """A plugin's file; "" where it isn't found."""
+    """Return the path of a plugin, or ""."""
     if name.startswith("/"):
         return name if os.path.exists(name) else ""
     places = (os.path.join(folder, name) for folder in plugin_folders(options))
@@ -125,8 +125,9 @@ def find_plugin(name: str, options: Mapping[str, str]) -> str:
 
 
 def plugin_version(path: str) -> tuple[int, int] | None:
-    """The release of Slurm (major, minor) that a plugin was built against, by its symbol
-    `plugin_version`; None where it isn't known. Nothing of the file is run. (ELF:
+    """Return the Slurm release (major, minor) of a plugin's build, or None.
+
+    Reads the symbol `plugin_version` and executes nothing. (ELF:
     https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html)
     """
     try:

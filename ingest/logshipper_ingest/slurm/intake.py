@@ -1,8 +1,6 @@
-"""Takes what the hook job-ended wrote from its folder. What lies there is checked like anybody's:
-the folder's owner alone may write there, files are its owner's, regular, small and read without
-following links. Files that aren't called as the hook calls them are left alone: the folder may be
-another one than was meant.
-"""
+"""Intake of the records that the hook job-ended writes into a folder. Only the folder's owner may
+write there. Each file must be small, regular and the owner's, and no link. Files with other names
+stay, because the configured folder may be a wrong one."""
 
 import math
 import os
@@ -23,10 +21,10 @@ from logshipper_ingest.model.end_record import (
 )
 from logshipper_ingest.slurm.waiting import HoursOf, WaitingEnd, WaitingEnds, no_hours
 
-MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured
+MAX_WAITING = 100_000  # records; most of the oldest belong to jobs without capture
 MAX_AT_ONCE = 1000
-FIRST_PAUSE_NS = 10**9  # from a record to the first question: its captures are being shipped
-LITTER_SECS = 600.0  # after which what the hook began and didn't finish is removed
+FIRST_PAUSE_NS = 10**9  # from a record to the first question, for shipping its captures
+LITTER_SECS = 600.0  # until unfinished files of the hook are removed
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAME = re.compile(r"(\.new\.)?[0-9]{1,10}\.[0-9]{1,10}\.(jobcomp|epilog)\.[0-9]{1,10}", re.ASCII)
@@ -35,9 +33,11 @@ Say = Callable[[str], None]
 
 
 class EndedFolder:
-    """[slurm] ended_dir. waiting_ends: where records go; count_outcome: counts outcomes; count_job:
-    gets each record, once, whether the job was captured or not; hours_of: what is kept of new ones
-    with the first taker's. Not thread-safe."""
+    """The folder [slurm] ended_dir. Not thread-safe.
+
+    waiting_ends: receives the records; count_outcome: counts outcomes; count_job: gets each record
+    once, captured or not; hours_of: sums of new records, stored by the first receiver.
+    """
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class EndedFolder:
         self._say = say
         self._count_job = count_job
         self._hours_of = hours_of
-        self._stuck: set[str] = set()  # can't be removed: logged once, and never taken again
+        self._stuck: set[str] = set()  # files that can't be removed: logged once, then ignored
 
     def add(self, waiting_ends: WaitingEnds, count_outcome: Callable[[str, int], None]) -> None:
-        """Another one that all records go to."""
+        """Add a receiver of all records."""
         self._takers.append((waiting_ends, count_outcome))
 
     def take(self) -> bool:
-        """Takes records, MAX_AT_ONCE at most; whether there are more. Raises SpoolError where the
-        folder can't be used, StoreError."""
+        """Collect at most MAX_AT_ONCE records; return whether more exist. Raises SpoolError for an
+        unusable folder, StoreError."""
         with self._open_folder() as (folder, owner):
             self._finish(folder)
             names = sorted(name for name in os.listdir(folder) if self._is_record(folder, name))
@@ -75,7 +75,7 @@ class EndedFolder:
                     words = error.strerror if isinstance(error, OSError) else str(error)
                     bad.append(name)
                     self._say(
-                        f"{os.path.join(self._path, name)!r}: {words}; it is removed, and counted as malformed"
+                        f"{os.path.join(self._path, name)!r}: {words}; the agent removes it and counts it as malformed"
                     )
                 else:
                     now_ns = time.time_ns()
@@ -100,7 +100,7 @@ class EndedFolder:
             return len(names) > MAX_AT_ONCE
 
     def _finish(self, folder: int) -> None:
-        """Removes files of records that all have taken; from then on these may be sent."""
+        """Remove the files of records that all receivers have, and release these for sending."""
         unready = [waiting_ends.unready() for waiting_ends, _ in self._takers]
         everywhere = set.intersection(*unready)
         names = {
@@ -126,7 +126,7 @@ class EndedFolder:
             except OSError as error:
                 self._stuck.add(name)
                 self._say(
-                    f"{os.path.join(self._path, name)!r}: can't be removed: {error.strerror}; it isn't sent"
+                    f"{os.path.join(self._path, name)!r}: can't remove it: {error.strerror}; the agent doesn't send it"
                 )
             else:
                 removed_names.append(name)
@@ -144,12 +144,12 @@ class EndedFolder:
                 ):
                     os.unlink(name, dir_fd=folder)
             except OSError:
-                pass  # finished or gone by now, or no file: of no harm
+                pass  # finished, gone, or no file: harmless
         return not match[1]
 
     @contextmanager
     def _open_folder(self) -> Iterator[tuple[int, int]]:
-        """The folder and its owner."""
+        """Open the folder; yield its descriptor and owner."""
         try:
             folder = os.open(self._path, _FOLDER_FLAGS)
         except OSError as error:
@@ -159,7 +159,7 @@ class EndedFolder:
             if stat.S_IMODE(folder_stat.st_mode) & 0o022:
                 raise SpoolError(
                     self._path,
-                    "others than its owner may write there: chmod 700 ([slurm] ended_dir)",
+                    "other users than its owner may write there: run `chmod 700` on it ([slurm] ended_dir)",
                 )
             yield folder, folder_stat.st_uid
         except OSError as error:

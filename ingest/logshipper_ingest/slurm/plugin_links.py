@@ -1,11 +1,11 @@
-"""Which of the packages logshipper-slurm-RELEASE Slurm loads: links in Slurm's plugin folder lead to
-the plugin that was built for the release that is there. Package scripts call this whenever Slurm or
-such a package comes or goes; an admin does for a Slurm elsewhere.
+"""Links in Slurm's plugin folder to the package logshipper-slurm-RELEASE of the installed release.
+Package scripts call this when Slurm or such a package comes or goes. Admins call it for a Slurm in
+another folder.
 
     link-slurm-plugin [FOLDER ...]     FOLDER: else PluginDir of slurm.conf, or the usual ones
-    link-slurm-plugin --remove         takes all links away
+    link-slurm-plugin --remove         removes all links
 
-What isn't our link stays, whatever it is.
+It changes only its own links.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ from logshipper_ingest.slurm.files import (
 NAMES = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")
 _PACKAGED = ("/usr/lib/*/logshipper", "/usr/lib64/logshipper")
 _OURS = re.compile(r"/usr/lib(?:64|/[^/]+)/logshipper/slurm-[0-9.]+/[^/]+")
-_MANY = 9  # some of others may be of another release
+_MANY = 9  # plugins to examine: single ones may be of another release
 
 
 def main() -> int:
-    """0; 1 where a folder couldn't be made right."""
+    """Update the links. Return 0, or 1 if a folder failed."""
     words = sys.argv[1:]
     if any(word.startswith("-") and word != "--remove" for word in words):
         print((__doc__ or "").partition("\n\n")[2].partition("\n\n")[0], file=sys.stderr)
@@ -59,8 +59,8 @@ def main() -> int:
     usable = [folder for folder in folders or plugin_folders(options) if _is_there(folder)]
     if loaded and not usable:
         print(
-            f"logshipper: {loaded[0].where} names {NAMES[0]}, which isn't there for this Slurm: "
-            "install its package, or take the line out, or jobs say that it is missing",
+            f"logshipper: {loaded[0].where} names {NAMES[0]}, which is missing for this Slurm: "
+            "install its package or remove the line, else jobs report the missing plugin",
             file=sys.stderr,
         )
     return int(failed)
@@ -71,7 +71,7 @@ def _is_there(folder: str) -> bool:
 
 
 def _packaged() -> dict[str, str]:
-    """The packages' folders by the release that they are for."""
+    """Return the packages' folders by Slurm release."""
     return {
         folder.rpartition("/slurm-")[2]: folder
         for pattern in _PACKAGED
@@ -81,8 +81,7 @@ def _packaged() -> dict[str, str]:
 
 
 def slurm_release(folder: str) -> str:
-    """Of the Slurm whose plugins are in a folder: what most of them were built for; "" where there
-    are none."""
+    """Return the Slurm release of most plugins in a folder, or ""."""
     versions = (
         version
         for path in sorted(glob.glob(f"{glob.escape(folder)}/*.so"))
@@ -97,8 +96,7 @@ def slurm_release(folder: str) -> str:
 
 
 def _arrange(folder: str, packaged: dict[str, str]) -> None:
-    """Makes the links of a folder lead to the fitting plugin, or takes them away. Raises
-    OSError."""
+    """Point the links of a folder to the matching plugin, or remove them. Raises OSError."""
     linked = [name for name in NAMES if _OURS.fullmatch(_target(os.path.join(folder, name)))]
     if not packaged and not linked:
         return
@@ -110,7 +108,7 @@ def _arrange(folder: str, packaged: dict[str, str]) -> None:
     if plugin and changed:
         print(
             f"logshipper: Slurm {release} loads {plugin}/{NAMES[0]} now; "
-            "restart slurmd when it suits you (jobs live on)"
+            "restart slurmd when it suits you (jobs continue)"
         )
     elif release and not plugin and not _is_there(folder):
         there = ", ".join(sorted(packaged))
@@ -126,7 +124,7 @@ def _target(path: str) -> str:
 
 
 def _link(path: str, target: str) -> bool:
-    """Makes a link, or takes ours away where target is "". Returns whether anything changed. Raises
+    """Create a link, or remove ours if target is "". Return whether anything changed. Raises
     OSError."""
     old = _target(path)
     if old == target and (target or not os.path.lexists(path)):
@@ -134,7 +132,7 @@ def _link(path: str, target: str) -> bool:
     if os.path.lexists(path) and not _OURS.fullmatch(old):
         if target:
             print(
-                f"logshipper: {path} isn't a package's: remove it, or it is loaded instead of {target}",
+                f"logshipper: {path} belongs to no package: remove it, else Slurm loads it instead of {target}",
                 file=sys.stderr,
             )
         return False
@@ -145,5 +143,5 @@ def _link(path: str, target: str) -> bool:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(fresh)
     os.symlink(target, fresh)
-    os.rename(fresh, path)  # a job that starts meanwhile has the one or the other
+    os.rename(fresh, path)  # atomic: a starting job finds a link at any time
     return True

@@ -1,9 +1,8 @@
-"""`slurm.db`: records of how jobs ended, from when they are taken until they are in Loki or of no
-use; and counts of what became of them.
+"""`slurm.db`: records of job ends until they are in Loki or obsolete, and counts of their outcomes.
 
-A record stands here twice committed: first as taken, then, when its file is gone for good, as one
-that may be sent. So no record is sent and then found once more. What is sent (time, attempt,
-stream) is noted before it is: whoever is killed in between sends the same bytes again.
+Two commits protect each record. The first stores it, the second releases it for sending after its
+file is durably removed. So the agent never collects a sent record again. It stores time, attempt
+and stream before sending: after a kill, it sends the same bytes again.
 """
 
 import json
@@ -42,22 +41,22 @@ CREATE TABLE IF NOT EXISTS hour (
 
 
 class SentNote(NamedTuple):
-    """What is sent of a record."""
+    """Place of a record's entries in Loki."""
 
-    attempt: int  # which run it was, by its captures
+    attempt: int  # of the record's run, by its captures
     time_ns: int  # of event and note
     event_replay: str  # label of the event's stream
     note_replay: str  # label of the note's stream
 
 
 class WaitingEnd(NamedTuple):
-    """A record that waits."""
+    """A waiting record."""
 
-    name: str  # its file's
+    name: str  # of its file
     record: EndRecord
-    taken_ns: int  # when it was taken
-    due_ns: int  # when it is to be looked at again
-    sent_note: SentNote | None = None  # None until it is known what is sent
+    taken_ns: int  # time of collection
+    due_ns: int  # time of the next attempt
+    sent_note: SentNote | None = None  # None until decided
 
 
 HoursOf = Callable[[Sequence[EndRecord]], Mapping[int, HourSums]]
@@ -72,15 +71,14 @@ class WaitingEnds(StateFile):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, SCHEMA, VERSION)
-        with self._transaction() as connection:  # a file of an older agent hasn't it
+        with self._transaction() as connection:  # missing in files of older agents
             connection.execute(HOURS)
 
     def put(
         self, ends: Iterable[WaitingEnd], max_count: int, hours_of: HoursOf = no_hours
     ) -> Mapping[str, int]:
-        """Takes records whose files are still there, and with them what hours_of gives for those
-        that are new. Where there are more than max_count, those that have waited the longest are
-        dropped; returns what is counted."""
+        """Store records whose files still exist, with the sums of hours_of for new ones. Beyond
+        max_count, drop the oldest. Return the counts by outcome."""
         with self._transaction() as connection:
             before = _number(connection)
             new = [end.record for end in ends if _is_new(connection, end)]
@@ -98,21 +96,21 @@ class WaitingEnds(StateFile):
             return counts
 
     def unready(self) -> set[str]:
-        """Names of those whose files may still be there."""
+        """Return the names of records whose files may still exist."""
         with self._reading() as connection:
             return {
                 name for (name,) in connection.execute("SELECT name FROM waiting WHERE ready = 0")
             }
 
     def make_ready(self, names: Collection[str]) -> None:
-        """Their files are gone."""
+        """Release records for sending: their files are gone."""
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE waiting SET ready = 1 WHERE name = ?", ((name,) for name in names)
             )
 
     def due(self, now_ns: int, max_count: int) -> list[WaitingEnd]:
-        """Those that are due, the longest first."""
+        """Return due records, the longest due first."""
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT name, record, taken_ns, due_ns, told FROM waiting WHERE ready = 1 AND due_ns <= ?"
@@ -134,7 +132,7 @@ class WaitingEnds(StateFile):
             raise damaged(self.path, str(error)) from None
 
     def put_off(self, due_ns: Mapping[str, int]) -> None:
-        """They are looked at again at these times."""
+        """Postpone records to these times."""
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE waiting SET due_ns = ? WHERE name = ?",
@@ -142,7 +140,7 @@ class WaitingEnds(StateFile):
             )
 
     def put_sent_notes(self, sent_notes: Mapping[str, SentNote]) -> None:
-        """What is sent of them, from now on."""
+        """Store the place of records' entries before sending them."""
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE waiting SET told = ? WHERE name = ?",
@@ -150,7 +148,7 @@ class WaitingEnds(StateFile):
             )
 
     def done(self, outcomes: Mapping[str, str]) -> None:
-        """They are sent, or dropped: an outcome for each name."""
+        """Remove sent or dropped records and count their outcomes by name."""
         with self._transaction() as connection:
             connection.executemany(
                 "DELETE FROM waiting WHERE name = ?", ((name,) for name in outcomes)
@@ -162,7 +160,7 @@ class WaitingEnds(StateFile):
             _count(connection, {outcome: number})
 
     def hours(self, oldest: int) -> dict[int, HourSums]:
-        """What all jobs had of each hour; those before the oldest are forgotten."""
+        """Return the sums of each hour and delete hours before the oldest."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM hour WHERE hour < ?", (oldest,))
             rows = connection.execute(
@@ -171,13 +169,13 @@ class WaitingEnds(StateFile):
         return {hour: HourSums(*sums) for hour, *sums in rows}
 
     def number(self) -> int:
-        """How many wait."""
+        """Return the number of waiting records."""
         with self._reading() as connection:
             return _number(connection)
 
 
 def _is_new(connection: sqlite3.Connection, end: WaitingEnd) -> bool:
-    """Whether it wasn't there; now it is."""
+    """Insert a record; return whether it is new."""
     row = end.name, end.record.to_json(), end.taken_ns, end.due_ns
     insert = "INSERT OR IGNORE INTO waiting (name, record, taken_ns, due_ns, ready) VALUES (?, ?, ?, ?, 0)"
     return connection.execute(insert, row).rowcount == 1
@@ -204,7 +202,7 @@ def _count(connection: sqlite3.Connection, counts: Mapping[str, int]) -> None:
 
 
 def read_counts(path: str) -> dict[str, int]:
-    """Of all outcomes, and of those that are `waiting`; next to a running agent. Raises
+    """Return the counts of all outcomes and of `waiting` ones, next to a running agent. Raises
     StoreError."""
     connection = open_reader(path, VERSION)
     try:

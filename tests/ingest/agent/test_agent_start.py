@@ -56,21 +56,20 @@ def is_free(agent: NodeAgent) -> bool:
 
 def spool_is_open(agent: NodeAgent) -> str:
     make_folder(agent.spool, 0o777)
-    return f"{agent.spool}: has mode 0777; run `chmod 711` on it: users may pass, not list or write ([agent] spool_dir)"
+    remedy = "run `chmod 711` on it: users may enter, not list or write"
+    return f"{agent.spool}: has mode 0777; {remedy} ([agent] spool_dir)"
 
 
 def spool_is_a_file(agent: NodeAgent) -> str:
     agent.spool.touch()
-    return (
-        f"{agent.spool}: isn't a folder (nor may it be a link to one); [agent] spool_dir names one"
-    )
+    return f"{agent.spool}: must be a folder, not a link or file; change [agent] spool_dir"
 
 
 def spool_cannot_be_made(agent: NodeAgent) -> str:
     agent.config.write_text(
         agent.config.read_text().replace(f"{agent.spool}", "/proc/nothing/spool")
     )
-    return "/proc/nothing: no such file or directory; [agent] spool_dir names another place"
+    return "/proc/nothing: no such file or directory; choose another folder in [agent] spool_dir"
 
 
 def state_is_open(agent: NodeAgent) -> str:
@@ -80,7 +79,7 @@ def state_is_open(agent: NodeAgent) -> str:
 
 def state_is_a_file(agent: NodeAgent) -> str:
     agent.state.touch()
-    return f"{agent.state}: isn't a folder; [agent] state_dir names one"
+    return f"{agent.state}: isn't a folder; choose another in [agent] state_dir"
 
 
 def state_cannot_be_made(agent: NodeAgent) -> str:
@@ -93,7 +92,7 @@ def state_cannot_be_made(agent: NodeAgent) -> str:
 def lock_is_a_folder(agent: NodeAgent) -> str:
     make_folder(agent.state, 0o700)
     (agent.state / "agent.lock").mkdir()
-    return f"{agent.state}/agent.lock: is a directory; [agent] state_dir names its folder"
+    return f"{agent.state}/agent.lock: is a directory; [agent] state_dir sets its folder"
 
 
 def state_is_damaged(agent: NodeAgent) -> str:
@@ -116,14 +115,14 @@ def socket_folder_is_missing(agent: NodeAgent) -> str:
     agent.config.write_text(
         agent.config.read_text().replace(f"{agent.socket}", "/proc/nothing/agent.sock")
     )
-    return "/proc/nothing/agent.sock: no such file or directory; [agent] socket names another place, or none"
+    return "/proc/nothing/agent.sock: no such file or directory; change [agent] socket, or set it to none"
 
 
 def socket_folder_is_a_file(agent: NodeAgent) -> str:
     (agent.folder / "file").touch()
     path = agent.folder / "file" / "agent.sock"
     agent.config.write_text(agent.config.read_text().replace(f"{agent.socket}", f"{path}"))
-    return f"{path}: not a directory; [agent] socket names another place, or none"
+    return f"{path}: not a directory; change [agent] socket, or set it to none"
 
 
 def address_is_not_ours(agent: NodeAgent) -> str:
@@ -231,7 +230,7 @@ def test_a_place_that_another_agent_has(tmp_path: Path) -> None:
     with NodeAgent(tmp_path / "first", NOWHERE, cluster="c") as first:
         again = run(first)
         assert again.returncode == 1
-        assert "agent.lock: another agent is at work with this [agent] state_dir" in again.stderr
+        assert "agent.lock: another agent uses this [agent] state_dir" in again.stderr
         second = run(
             NodeAgent(tmp_path / "other", NOWHERE, cluster="c", agent={"socket": str(first.socket)})
         )
@@ -243,9 +242,7 @@ def test_a_place_that_another_agent_has(tmp_path: Path) -> None:
             )
         )
         assert third.returncode == 1
-        assert (
-            f"{first.spool}: another agent is at work with this [agent] spool_dir" in third.stderr
-        )
+        assert f"{first.spool}: another agent uses this [agent] spool_dir" in third.stderr
         assert first.run("true").returncode == 0
         assert len(first.captures()) == 1
         assert first.stop() == 0
@@ -265,7 +262,7 @@ def test_an_ordinary_user_with_the_folders_of_root(which: str, open_folder: Path
     make_folder(agent.state, 0o700)
     if which == "spool":
         os.chown(agent.state, ANN, ANN)
-        words = f"{agent.spool}: permission denied; [agent] spool_dir names another place"
+        words = f"{agent.spool}: permission denied; choose another folder in [agent] spool_dir"
     elif which == "state":
         os.chown(agent.spool, ANN, ANN)
         words = (
@@ -274,7 +271,7 @@ def test_an_ordinary_user_with_the_folders_of_root(which: str, open_folder: Path
     else:
         os.chown(agent.state, ANN, ANN)
         agent.spool.rmdir()
-        words = f"{agent.spool}: permission denied; [agent] spool_dir names another place"
+        words = f"{agent.spool}: permission denied; choose another folder in [agent] spool_dir"
     ran = subprocess.run(
         [python, "-P", "-m", "logshipper_ingest", "run", "--config", str(agent.config)],
         env={"PYTHONPATH": packages, "PATH": "/usr/bin:/bin"}, cwd="/", user=ANN, group=ANN, extra_groups=[],

@@ -188,7 +188,7 @@ def test_the_users_cap(tmp_path: Path) -> None:
     try:
         answers = [server.ask(job_id="a") for _ in range(5)]
         assert [answer.get("attempt") for answer in answers] == [1, 2, 3, None, None]
-        assert "one user may have 3" in answers[4]["error"]
+        assert "the limit per user is 3" in answers[4]["error"]
         assert len(captures(server.agent)) == 3
         assert server.socket.refusals["too_many_captures"] == 2
     finally:
@@ -311,7 +311,7 @@ def test_a_crowd_that_asks(server: Server) -> None:
     late = 300 - job_socket.MAX_CONNECTIONS - 1  # they took the places of the first
     assert errors == {
         "": 300 - late - late // 2,
-        "too many ask at once; try again": late,
+        "too many requests at once; try again": late,
         f"no request came within {PEER_SECS:g} s": late // 2,
     }
     assert len(captures(server.agent)) == errors[""]
@@ -319,7 +319,7 @@ def test_a_crowd_that_asks(server: Server) -> None:
 
 def test_the_client_in_a_crowd(tmp_path: Path) -> None:
     """Refused before it asks: it hears why."""
-    sentence = "too many ask at once; try again"
+    sentence = "too many requests at once; try again"
     with _listen(tmp_path / "s") as listener:
 
         def serve() -> None:
@@ -347,7 +347,7 @@ def test_who_asks_too_often(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(job_socket, "REQUESTS_PER_SEC", 0.001)
     answers = [server.ask() for _ in range(5)]
     assert ["path" in answer for answer in answers] == [True] * 3 + [False] * 2
-    assert "asks too often" in answers[4]["error"]
+    assert "sends too many requests" in answers[4]["error"]
     assert len(captures(server.agent)) == 3
 
 
@@ -685,7 +685,7 @@ def test_what_the_client_tells_of_its_job(server: Server) -> None:
 @pytest.mark.parametrize("step", ["a/b", "../x", ".x", "x" * 33, 7, "a b"])
 def test_steps_that_are_none(server: Server, step: object) -> None:
     assert server.ask(job_id="1", attempt=1, step=step)["error"].startswith(
-        "step is at most 32 letters"
+        "step must be at most 32 letters"
     )
 
 

@@ -123,7 +123,8 @@ def test_a_user_has_so_many(tmp_path: Path) -> None:
     first = prepare_capture(agent, _identity())
     prepare_capture(agent, _identity())
     with pytest.raises(
-        TooManyCaptures, match=r"has 2 captures .* may have 2 \(\[agent\] max_captures_per_user\)"
+        TooManyCaptures,
+        match=r"has 2 captures .* limit per user is 2 \(\[agent\] max_captures_per_user\)",
     ):
         prepare_capture(agent, _identity())
     shutil.rmtree(first)
@@ -233,7 +234,7 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("good")
     (tmp_path / "nowhere").symlink_to("none")
     for name in ("file", "link", "nowhere"):
-        with pytest.raises(SpoolError, match="isn't a folder"):
+        with pytest.raises(SpoolError, match="must be a folder"):
             prepare_capture(AgentSection(spool_dir=str(tmp_path / name)), _identity())
     assert list((tmp_path / "good").iterdir()) == []
     assert not (tmp_path / "none").exists()
@@ -359,7 +360,7 @@ def test_an_agent_that_isnt_root(open_folder: Path) -> None:
         path = prepare_capture(agent, _identity(ANN))
         with pytest.raises(
             SpoolError,
-            match=f"uid {ANN} makes captures of its own here, only root those of uid {BEN}",
+            match=f"uid {ANN} creates only its own captures; run it as root for those of uid {BEN}",
         ):
             prepare_capture(agent, _identity(BEN))
         return path
@@ -410,12 +411,12 @@ def test_prepare_by_name_and_by_number(
         (["--job-id", "../x", "--user", "a", "--uid", str(ME), "--gid", "0"], "isn't a job id"),
         (
             ["--job-id", "1", "--user", "no-such-user"],
-            "'no-such-user' isn't known on this node; give --uid and --gid",
+            "'no-such-user' is unknown on this node; add --uid and --gid",
         ),
-        (["--job-id", "1", "--user", "4294967000"], "isn't known on this node"),
+        (["--job-id", "1", "--user", "4294967000"], "is unknown on this node"),
         (["--job-id", "1", "--user", "a", "--uid", "-5", "--gid", "0"], "uid and gid must be"),
         (["--job-id", "1", "--user", "a", "--uid", "9" * 30, "--gid", "0"], "uid and gid must be"),
-        (["--job-id", "1", "--user", "a", "--uid", "9" * 30], "isn't known on this node"),
+        (["--job-id", "1", "--user", "a", "--uid", "9" * 30], "is unknown on this node"),
     ],
 )
 def test_prepare_refuses(
@@ -432,4 +433,4 @@ def test_prepare_refuses(
 @pytest.mark.skipif(ME == 0, reason="root may; runs as an ordinary user")
 def test_prepare_for_another_user(agent: AgentSection, capsys: pytest.CaptureFixture[str]) -> None:
     assert _call(agent, "--job-id", "1", "--user", "root") == 1
-    assert "only root those of uid 0" in capsys.readouterr().err
+    assert "run it as root for those of uid 0" in capsys.readouterr().err

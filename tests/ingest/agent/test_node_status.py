@@ -159,7 +159,7 @@ def test_the_ledger_balances_or_says_where_it_doesnt(node: ShippingNode, capsys:
     text = printed(node, capsys)
     assert "IT DOESN'T BALANCE" in text
     assert "job job2: 7 lines were read, and 2 are accounted for" in text
-    assert "job job3: 5 lines were stored by its ledger, and 2 are there" in text
+    assert "job job3: its ledger has 5 stored lines, and 2 are there" in text
     assert "job job1:" not in text
 
 

@@ -35,7 +35,7 @@ def test_ready_alive_and_stopping(
         notices: list[str] = []
         while notices.count("WATCHDOG=1") < 3:
             notices.append(receive_notice(listener))
-        assert set(notices) == {"WATCHDOG=1", "STATUS=0 captures; Loki takes everything"}
+        assert set(notices) == {"WATCHDOG=1", "STATUS=0 captures; Loki accepts everything"}
         assert agent.stop() == 0
     last = [receive_notice(listener)]
     while last[-1] != "STOPPING=1":
@@ -49,10 +49,10 @@ def test_status_tells_loki_s_words(
     with NodeAgent(tmp_path / "agent", "http://127.0.0.1:9", cluster="c") as agent:
         agent.run("echo", "one")
         notice = receive_notice(listener)
-        while "Loki doesn't take" not in notice:
+        while "Loki doesn't accept" not in notice:
             assert notice != "WATCHDOG=1", "nobody asked for that"
             notice = receive_notice(listener)
-    assert notice.startswith("STATUS=1 capture; Loki doesn't take what it is sent: ")
+    assert notice.startswith("STATUS=1 capture; Loki doesn't accept pushes: ")
     assert "\n" not in notice
 
 

@@ -288,7 +288,9 @@ def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
             stack.close()
             second.wait_shipped()
             second.stop()
-        assert "[loki.national] is new: it gets what is in the spool now" in second.log.read_text()
+        assert (
+            "[loki.national] is new: the agent sends it the present spool" in second.log.read_text()
+        )
     whole = [line_of(number) for number in range(150)]
     assert found_lines(site, "loki", "long") == found_lines(site, "loki", "fresh") == whole
     assert found_lines(site, "national", "fresh") == whole
@@ -312,7 +314,7 @@ def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
         assert last.status()["removed_sinks"] == ["loki"]
         assert "the agent runs" in last.call("forget", "loki").stderr
         last.stop()
-    assert "the sink loki isn't in the configuration any more" in last.log.read_text()
+    assert "the sink loki is no longer in the configuration" in last.log.read_text()
     assert (
         "is new" not in last.log.read_text().rpartition("stopped\n")[0].rpartition("stopped\n")[2]
     )

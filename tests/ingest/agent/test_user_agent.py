@@ -143,7 +143,7 @@ def test_run_as_a_module_it_ends_when_idle_and_a_second_one_at_once(
     command = [
         sys.executable,
         "-m",
-        "logshipper_ingest.agent_start",
+        "logshipper_ingest.agent",
         "--store",
         str(root),
         "--idle-secs",

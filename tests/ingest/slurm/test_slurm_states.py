@@ -29,8 +29,10 @@ from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Quarantine
 from logshipper_ingest.slurm import captured as slurm_captured
 from logshipper_ingest.slurm import intake as slurm_intake
+from logshipper_ingest.slurm import run_search
 from logshipper_ingest.slurm import states as slurm_states
-from logshipper_ingest.slurm.states import ASKED_AFTER_SECS, SETTLE_SECS, SlurmStates
+from logshipper_ingest.slurm.end_entries import SETTLE_SECS
+from logshipper_ingest.slurm.states import ASKED_AFTER_SECS, SlurmStates
 from logshipper_ingest.slurm.waiting import FILE, WaitingEnds, read_counts
 from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.tools.captures.other_users import needs_root
@@ -352,7 +354,7 @@ def test_nothing_of_a_job_that_was_not_captured(controller: Controller) -> None:
         controller.turn(secs + 1)
     assert controller.loki.requests == []
     assert controller.counts() == {"taken": 1, "not_captured": 1}
-    assert any("1 Slurm jobs ended that weren't captured" in line for line in controller.messages)
+    assert any("1 Slurm jobs ended without capture" in line for line in controller.messages)
     assert 5 <= len(controller.source_loki.queries) <= len(ASKED_AFTER_SECS) + 1
 
 
@@ -577,7 +579,7 @@ def test_a_file_that_cannot_be_removed_is_sent_by_nobody(
         for _ in range(5):
             controller.turn(10)
     assert controller.in_loki() == []
-    assert len([line for line in controller.messages if "can't be removed" in line]) == 1
+    assert len([line for line in controller.messages if "can't remove it" in line]) == 1
 
 
 def test_loki_throttles_and_goes_away(controller: Controller) -> None:
@@ -684,7 +686,7 @@ class Tenants:
 @pytest.fixture
 def tenants(monkeypatch: pytest.MonkeyPatch) -> Tenants:
     fake_tenants = Tenants()
-    monkeypatch.setattr(slurm_states, "LokiClient", fake_tenants.client)
+    monkeypatch.setattr(run_search, "LokiClient", fake_tenants.client)
     return fake_tenants
 
 
@@ -840,7 +842,7 @@ def test_a_job_whose_node_did_not_know_the_name_is_found_by_number(
     by_user.turn(3)
     assert directory.requests == []
     by_user.loki.refusing = {"uid!1007": throttled()}
-    by_user.turn(slurm_states.BY_UID_AFTER_SECS)
+    by_user.turn(run_search.BY_UID_AFTER_SECS)
     by_user.loki.refusing = {}
     by_user.turn(31)
     assert by_user.counts() == {"taken": 1, "shipped": 1}
@@ -902,7 +904,7 @@ def test_what_is_no_record_is_removed_and_counted(
     controller.turn(3)
     assert list(controller.ended.iterdir()) == []
     assert controller.counts() == {"taken": 1, "shipped": 1, "malformed": 1}
-    assert len([line for line in controller.messages if "counted as malformed" in line]) == 1
+    assert len([line for line in controller.messages if "counts it as malformed" in line]) == 1
 
 
 def test_files_that_are_not_the_hooks_are_left_alone(controller: Controller) -> None:
@@ -938,7 +940,7 @@ def test_a_directory_in_the_way(controller: Controller) -> None:
     (controller.ended / "4711.1.jobcomp.1").mkdir()
     for _ in range(3):
         controller.turn(20)
-    assert len([line for line in controller.messages if "can't be removed" in line]) == 1
+    assert len([line for line in controller.messages if "can't remove it" in line]) == 1
 
 
 @needs_root  # alone can give a file away
@@ -958,7 +960,14 @@ def test_a_folder_where_others_may_write_or_that_is_missing(controller: Controll
     controller.turn()
     assert controller.counts() == {}
     assert (
-        len([line for line in controller.messages if "chmod 700 ([slurm] ended_dir)" in line]) == 1
+        len(
+            [
+                line
+                for line in controller.messages
+                if "run `chmod 700` on it ([slurm] ended_dir)" in line
+            ]
+        )
+        == 1
     )
     controller.ended.rename(controller.ended.with_name("away"))
     controller.states._take_due = 0.0
@@ -976,7 +985,7 @@ def test_too_many_records(controller: Controller, monkeypatch: pytest.MonkeyPatc
     due = {end.record.job_id for end in queue.due(1 << 62, 100)}
     queue.close()
     assert due == {str(number) for number in range(5004, 5014)}
-    assert any("1 that waited the longest are dropped" in line for line in controller.messages)
+    assert any("drops the oldest 1" in line for line in controller.messages)
 
 
 def test_as_many_at_once_as_one_turn_should_take(
