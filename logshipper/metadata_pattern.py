@@ -2,7 +2,7 @@
 ~/.logoptin).
 
 Its form alone must not make it slow: nothing is repeated that is itself repeated, optional or an
-alternative. What takes long all the same is stopped (logshipper/classify/own_patterns.py).
+alternative. A slow match is stopped all the same (logshipper/classify/user_patterns.py).
 """
 
 import importlib

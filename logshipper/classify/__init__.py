@@ -1,2 +1,2 @@
-"""Final lines in; lines of the log, records, events and what a command switches off out. Pure.
-Imports render, spool and the top."""
+"""Turns final lines into lines of the log, records and events, and obeys commands. Pure. Imports
+render, spool and the top level."""

@@ -1,43 +1,39 @@
-"""What of the rendered output is logged, and as what: modes, commands, metadata, repeats, blank
-lines. Pure.
+"""Decides the fate of rendered lines: modes, commands, metadata, repeats, blank lines. Pure.
 
-One Classifier serves one capture, both streams. Bytes, what the relay saw empty, and a clock go in;
-`Lines` and `Event` values come out, in the order in which they are to be written.
+A Classifier serves both streams of a capture. It takes bytes, reports of empty streams from the
+relay, and a clock. It returns `LoggedLines` and `LoggedEvent` values in the order of writing.
 
-Privacy (R11, R16, R17), the invariants that everything here keeps:
-- Within a stream a command is obeyed from the next line on: the renderer stops at a line that may
-  hold a command.
-- Across streams little is known of the order in which two streams were written: policies.py has
-  what, and what follows.
-- What only looks like a command may narrow what is logged, and never widens it; an event says what
-  was made of it.
-- At a change of a stream's policy everything that it still shows is dealt with under the old one,
-  and its screen, repeats and half line start afresh. Outside `enabled` a half line is not logged,
-  and there is no status.
+Privacy (R11, R16, R17): all code here keeps these invariants.
+
+- Within a stream, a command applies from the next line on. The renderer stops at a line that may
+  contain a command.
+- The order of lines across streams is known in part only. policies.py has the rules.
+- A near miss of a command may narrow the log and never widens it. An event reports the outcome.
+- When a stream's policy changes, the old policy applies to everything that the stream still shows.
+  Then its screen, repeats and unfinished line start afresh. Outside mode `enabled` the log has
+  neither unfinished lines nor a status.
 """
 
 from collections.abc import Iterable, Sequence
 
 from logshipper.classify import commands
-from logshipper.classify.masks import MASK
+from logshipper.classify.capture_log import CaptureLog
+from logshipper.classify.event_limit import EventLimit
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.policies import Obedience, Policies
-from logshipper.classify.stream_log import CaptureLog, LoggedEvent, LoggedLines, StreamLog
+from logshipper.classify.stream_log import StreamLog
 from logshipper.config import JSON, MetadataPattern
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
+from logshipper.shape_mask import MASK
 from logshipper.spool.segment import Json, Stream
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from logshipper.classify.text_records import TextRecords
-
-MAX_USER_EVENTS = (
-    5_000  # of a capture; its readers keep twice as many events, so that all others have room
-)
+MAX_USER_EVENTS = 5_000  # of a capture; readers keep twice as many events, so all others have room
 MAX_REFUSALS = 500  # likewise
 _FENCED = "a stop token is in force"
 _IN_DOUBT = (
-    "{} may have been printed after it: print it again, on that stream, or once that one is quiet"
+    "the job may have printed {} after it; print it again on that stream, or once that stream is "
+    "quiet"
 )
 
 
@@ -61,32 +57,41 @@ class Classifier:
     ) -> None:
         self._policies = Policies(mode)
         self._obey = obey
-        self._disabled_until = float("-inf")  # when a stream's policy was that last
+        self._disabled_until = float("-inf")  # end of the last time with a stream in that mode
         self._log = CaptureLog()
-        make = _coloured_renderer() if keep_colours else Renderer
-        text_records = _text_records(metadata)
+        renderer_type = Renderer
+        if keep_colours:  # rare, hence a late import
+            from logshipper.render.coloured_renderer import ColouredRenderer
+
+            renderer_type = ColouredRenderer
+        text_records = None
+        text_kinds = [kind for kind in metadata if kind != JSON]
+        if text_kinds:  # likewise
+            from logshipper.classify.text_records import TextRecords
+
+            text_records = TextRecords(text_kinds)
         self._streams = {
             stream: StreamLog(
                 stream,
-                make(columns, rows, first_secs),
+                renderer_type(columns, rows, first_secs),
                 mode,
                 self._log,
                 keep_colours=keep_colours,
                 snapshot_secs=snapshot_secs,
                 collapse=collapse,
-                # R5: of stdout only
+                # R5: only stdout has records
                 text_records=text_records if stream is Stream.STDOUT else None,
                 mask=mask,
             )
             for stream in (Stream.STDOUT, Stream.STDERR)
         }
-        self._user_events = _EventLimit(
-            "user_events", MAX_USER_EVENTS, "the job's own events are lines of the log only"
+        out, err = (state.output for state in self._streams.values())
+        out.other, err.other = err, out
+        self._user_events = EventLimit(
+            "user_events", MAX_USER_EVENTS, "the job's own events appear as lines of the log only"
         )
-        self._refusals = _EventLimit(
-            "refusals",
-            MAX_REFUSALS,
-            "lines that look like commands and aren't obeyed aren't events",
+        self._refusals = EventLimit(
+            "refusals", MAX_REFUSALS, "logshipper reports no further ignored commands"
         )
         self._ticked_at = 0.0
 
@@ -96,14 +101,14 @@ class Classifier:
         return self._policies.mode
 
     def take(self) -> list[LoggedLines | LoggedEvent]:
-        """All that came out since the last call."""
+        """Return all results since the last call."""
         out, self._log.out = self._log.out, []
         return out
 
-    # ---- what comes in
+    # ---- input
 
     def feed(self, stream: Stream, data: bytes, now: float) -> None:
-        """Takes bytes of a stream. now: seconds of a monotonic clock."""
+        """Take bytes of a stream. now: seconds of a monotonic clock."""
         state = self._streams[stream]
         renderer = state.renderer
         state.bytes += len(data)
@@ -112,23 +117,21 @@ class Classifier:
             rendering = renderer.feed(data, now, begin)
             state.sort(rendering.blocks)
             begin = rendering.consumed
-            self._meet_command(_CommandLine(state, rendering), now)
+            self._handle_command(_CommandLine(state, rendering), now)
 
     def take_measurements(self, records: Sequence[bytes], arrived_at: float) -> int:
-        """Takes metadata that the job didn't print but sent (logshipper/telegraf/measurements.py),
-        as if it stood on stdout, under the narrowest mode since it arrived. Returns how many
-        records are dropped."""
+        """Take metadata that the job sent (logshipper/telegraf/measurements.py) as records of
+        stdout, under the narrowest mode since their arrival. Return the number of dropped ones."""
         stdout = self._streams[Stream.STDOUT]
         if "disabled" in (self.mode, stdout.mode) or arrived_at <= self._disabled_until:
             stdout.tally.dropped += len(records)
             return len(records)
         for record in records:
-            stdout.take_record(record)
+            stdout.add_record(record)
         return 0
 
     def seen_empty(self, stream: Stream, now: float) -> None:
-        """The relay saw the stream empty: what is read of it from now on was written under the
-        policy of now."""
+        """Note that the relay saw the stream empty: the present policy applies to its next text."""
         if self._policies.seen_empty(stream):
             self._apply_policies(now)
 
@@ -137,52 +140,51 @@ class Classifier:
             state.renderer.resize(columns, rows)
 
     def end(self, stream: Stream, now: float) -> None:
-        """The stream is over: its half line is a line, its screen and repeats are final."""
+        """End the stream: its unfinished line, screen and repeats are final."""
         state = self._streams[stream]
         self._end_half_command(state, now)
         rendering = state.renderer.end_line(now)
         state.sort(rendering.blocks)
-        self._meet_command(_CommandLine(state, rendering), now)
+        self._handle_command(_CommandLine(state, rendering), now)
         state.settle()
-        for capped in (self._user_events, self._refusals):
-            capped.say_left_out(self._log)
+        for limit in (self._user_events, self._refusals):
+            limit.report(self._log)
         self._log.report_masked(now, at_end=True)
 
     def release(self) -> None:
-        """The command is over: what only waited for that it might be drawn again is final."""
+        """Log lines that only waited for a redraw, as the command is over."""
         for state in self._streams.values():
             state.sort(state.renderer.release())
 
     def tick(self, now: float) -> None:
-        """What only time brings: rows left alone, repeats that go on, the status of running
-        bars."""
+        """Do the work that is due by time: idle rows, repeats, and the status of running bars."""
         for state in self._streams.values():
             state.tick(now)
         self._log.report_masked(now)
         self._ticked_at = now
 
     def next_tick(self) -> float | None:
-        """When `tick` has something to do at the earliest, or None."""
+        """Return the earliest time with work for `tick`, or None."""
         times = [state.next_tick(self._ticked_at) for state in self._streams.values()]
         times.append(self._log.masked_due())
         return min((time for time in times if time is not None), default=None)
 
     def live(self) -> dict[Stream, bytes]:
-        """What each stream shows and isn't final: a running bar, a prompt; b"" for nothing."""
-        return {stream: state.live for stream, state in self._streams.items()}
+        """Return each stream's open lines, such as a running bar or a prompt; b"" for none."""
+        return {stream: state.status.live for stream, state in self._streams.items()}
 
     def ledger(self) -> Json:
-        """The account of lines (docs/segment-format.md): balances at any time."""
-        account = {state.stream.name.lower(): state.account() for state in self._streams.values()}
+        """Return the counts of lines (docs/segment-format.md), which always balance."""
+        counts = {state.stream.name.lower(): state.account() for state in self._streams.values()}
         return {
-            **account,
+            **counts,
             "notes": self._log.notes,
             "status": self._log.statuses,
             "parts": self._log.parts,
         }
 
     def count_lost(self, stream: Stream, lines: int) -> None:
-        """Lines that were stored by our count, but then couldn't be written."""
+        """Move lines from stored to lost, as the segment writer could not write them."""
         tally = self._streams[stream].tally
         tally.stored -= lines
         tally.lost += lines
@@ -190,8 +192,7 @@ class Classifier:
     # ---- commands and policies
 
     def _feed_half_command(self, state: StreamLog, data: bytes, now: float) -> int:
-        """The rest of a line that was cut off by a change of the mode. Returns how much of data
-        that is."""
+        """Feed the rest of a line that a change of the mode cut off. Return its size in data."""
         half = state.half_command
         if half is None:
             return 0
@@ -209,12 +210,12 @@ class Classifier:
         if half is not None:
             line = _CommandLine(state, half.rendered(now), is_half=True)
             if line.text:
-                self._meet_command(line, now)
+                self._handle_command(line, now)
             else:
                 line.keep(now)
 
-    def _meet_command(self, line: "_CommandLine", now: float) -> None:
-        """Obeys a line that holds a command, or leaves it as the ordinary line that it is."""
+    def _handle_command(self, line: "_CommandLine", now: float) -> None:
+        """Obey a line with a command, or keep it as an ordinary line."""
         if not line.text:
             return
         command = commands.parse(line.text) if self._obey else None
@@ -242,15 +243,15 @@ class Classifier:
             self._policies.stop(stream, command.value, is_certain=True)
             text = self._masked_command(command)
         self._apply_policies(now)
-        line.state.take_command(text)
-        self._say_mode(before, stream)
+        line.state.add_command(text)
+        self._report_mode(before, stream)
         if command.verb == "stop":
-            self._say_fenced(stream, was_fenced)
+            self._report_fence(stream, was_fenced)
         elif commands.width(self.mode) > commands.width(command.value):
-            self._refuse(stream, _IN_DOUBT.format(f"{self.mode} on the other stream"))
+            self._report_refusal(stream, _IN_DOUBT.format(f"{self.mode} on the other stream"))
 
     def _obey_fenced(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
-        """A fence is in force, or may be: then what narrows is obeyed."""
+        """Handle a command while a fence is, or may be, in force."""
         stream = line.state.stream
         may_obey = self._policies.obedience(stream) is Obedience.NARROWING
         if command.verb == "stop" and may_obey:
@@ -266,7 +267,7 @@ class Classifier:
         else:
             self._policies.ignore(stream, command.value)
         if narrows != may_obey and command.value != self.mode:
-            self._refuse(stream, "a stop token may be in force" if may_obey else _FENCED)
+            self._report_refusal(stream, "a stop token may be in force" if may_obey else _FENCED)
 
     def _resume(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
         stream, before, was_fenced = line.state.stream, self.mode, self._policies.fenced()
@@ -275,18 +276,18 @@ class Classifier:
             line.keep_as(self._masked_command(command), now)
             return
         line.obey()
-        line.state.take_command(self._masked_command(command))
+        line.state.add_command(self._masked_command(command))
         self._apply_policies(now)
-        self._say_mode(before, stream, " (it was asked for behind the stop token)")
+        self._report_mode(before, stream, " (requested behind the stop token)")
         if not has_ended:
-            self._refuse(stream, _IN_DOUBT.format("stop on the other stream"))
+            self._report_refusal(stream, _IN_DOUBT.format("stop on the other stream"))
         elif was_fenced and not self._policies.fenced():
-            self._log.event("commands_resumed", "commands are obeyed", stream=stream.name.lower())
+            self._log.event("commands_resumed", "logshipper obeys commands again", stream)
 
     def _obey_malformed(
         self, line: "_CommandLine", command: commands.MalformedCommand, now: float
     ) -> None:
-        """A malformed command: what of it narrows is obeyed."""
+        """Obey the narrowing parts of a malformed command."""
         stream, was_fenced = line.state.stream, self._policies.fenced()
         obedience = self._policies.obedience(stream)
         resumed = None
@@ -296,15 +297,16 @@ class Classifier:
             command = command._replace(narrow=None, stop=None)
         self._keep_malformed(line, command, resumed is not None, now)
         if resumed is not None:
-            self._apply_policies(now)  # of what the fence held back something may narrow
+            self._apply_policies(now)  # a command within the fence may narrow
         if command.stop is not None:
             self._policies.stop(stream, command.stop, is_certain=False)
-            self._say_fenced(stream, was_fenced)
+            self._report_fence(stream, was_fenced)
         if obedience is not Obedience.NONE or resumed is not None:
-            self._refuse(
+            self._report_refusal(
                 stream,
                 command.reason,
-                f"is no command: {command.reason}. The right form: {commands.RIGHT_FORM}",
+                f"a line with /LOGCOMMAND is no command: {command.reason}. "
+                f"Correct form: {commands.RIGHT_FORM}",
             )
         if command.narrow is not None:
             self._narrow(stream, command.narrow, now, "to be safe: it names this mode")
@@ -316,10 +318,9 @@ class Classifier:
         has_resumed: bool,
         now: float,
     ) -> None:
-        """An ordinary line, unless it holds a token, or text that was printed behind what
-        narrows."""
+        """Keep the line, unless it contains a token, or text behind a narrowing request."""
         for token in (command.stop, command.resume):
-            self._log.masks.add(token or "")
+            self._log.stop_tokens.add(token or "")
         if (command.stop is not None or has_resumed) and not line.is_part:
             line.obey()
             before = (
@@ -328,18 +329,18 @@ class Classifier:
                 else b""
             )
             verb = "stop" if command.stop is not None else "resume"
-            line.state.take_command(before + self._masked_command(commands.Command(verb, "")))
+            line.state.add_command(before + self._masked_command(commands.Command(verb, "")))
         elif command.narrow is not None and command.has_tail and not line.is_part:
             line.drop()
         else:
             line.keep(now)
 
     def _narrow(self, stream: Stream, mode: str, now: float, reason: str) -> None:
-        """Also where the mode in force is narrower: another command may undo that one."""
+        """Narrow the mode. The call matters even in a narrower mode, which may be undone."""
         before = self.mode
         self._policies.narrow(stream, mode)
         self._apply_policies(now)
-        self._say_mode(before, stream, f" ({reason})")
+        self._report_mode(before, stream, f" ({reason})")
 
     def _apply_policies(self, now: float) -> None:
         for state in self._streams.values():
@@ -351,69 +352,60 @@ class Classifier:
             state.change_mode(mode, now)
 
     def _take_user_event(self, line: "_CommandLine", user_event: commands.UserEvent) -> None:
-        """In each mode: it is for the logger. Past MAX_USER_EVENTS it is a line of the log only."""
+        """Log a user's event, in every mode. Over MAX_USER_EVENTS it is a line of the log only."""
         line.obey()
         masked = line.state.masked(line.text)
-        line.state.take_command(masked)
+        line.state.add_command(masked)
         event = user_event if masked == line.text else commands.parse(masked)
         if not isinstance(event, commands.UserEvent):
-            # a token stood where JSON has no text
+            # a mask outside of a text breaks the JSON
             event = commands.UserEvent({"name": MASK.decode()})
-        if self._user_events.take(self._log):
+        if self._user_events.admit(self._log):
             self._log.out.append(
                 LoggedEvent({**event.record(), "stream": line.state.stream.name.lower()})
             )
 
     def _masked_command(self, command: commands.Command) -> bytes:
-        self._log.masks.add(command.value)
+        self._log.stop_tokens.add(command.value)
         return b'%s {"%s":"%s"}' % (command_prefix.PREFIX, command.verb.encode(), MASK)
 
-    # ---- events about them, which never quote output
+    # ---- events about commands, which never quote output
 
-    def _say_mode(self, before: str, stream: Stream, reason: str = "") -> None:
+    def _report_mode(self, before: str, stream: Stream, reason: str = "") -> None:
         if self.mode != before:
             message = f"mode changed from {before} to {self.mode}{reason}"
             details = {"from": before, "to": self.mode}
-            self._log.event("mode_changed", message, stream=stream.name.lower(), **details)
+            self._log.event("mode_changed", message, stream, **details)
 
-    def _say_fenced(self, stream: Stream, was_fenced: bool) -> None:
+    def _report_fence(self, stream: Stream, was_fenced: bool) -> None:
         if not was_fenced:
-            message = "commands are not obeyed until the stop token comes again"
-            self._log.event("commands_fenced", message, stream=stream.name.lower())
+            message = "logshipper ignores commands until the stop token comes again"
+            self._log.event("commands_fenced", message, stream)
 
-    def _refuse(self, stream: Stream, reason: str, message: str = "") -> None:
-        if self._refusals.take(self._log):
-            words = message or f"isn't obeyed: {reason}"
-            self._log.event(
-                "command_refused",
-                f"a line with /LOGCOMMAND {words}",
-                stream=stream.name.lower(),
-                reason=reason,
-            )
+    def _report_refusal(self, stream: Stream, reason: str, message: str = "") -> None:
+        if self._refusals.admit(self._log):
+            message = message or f"logshipper ignored a line with /LOGCOMMAND: {reason}"
+            self._log.event("command_refused", message, stream, reason=reason)
 
 
 class _CommandLine:
-    """A rendered line that may hold a command, until it is known what becomes of it. text: b""
-    where there is none; is_half: its begin was printed under another mode, so it is a command or
-    nothing."""
-
-    __slots__ = ("_is_half", "is_part", "state", "text")
+    """A rendered line that may contain a command, before the decision about it."""
 
     def __init__(self, state: StreamLog, rendering: Rendering, *, is_half: bool = False) -> None:
         self.state = state
-        self.text = rendering.command or b""
+        self.text = rendering.command or b""  # b"" for none
         self.is_part = rendering.is_part
-        self._is_half = is_half
+        self._is_half = is_half  # begun under another mode: a command, or not logged
 
     def keep(self, now: float) -> None:
-        """It is an ordinary line."""
+        """Log an ordinary line."""
         if self._is_half:
             self.state.tally.dropped += 1
         else:
             self.state.sort(self.state.renderer.keep_command())
 
     def keep_as(self, text: bytes, now: float) -> None:
-        """It is an ordinary line that reads otherwise, where it can be changed."""
+        """Log an ordinary line with another text, if the line can be changed."""
         if self._is_half or self.is_part:
             self.keep(now)
             return
@@ -431,50 +423,3 @@ class _CommandLine:
     def _take(self) -> None:
         if not self._is_half:
             self.state.sort(self.state.renderer.take_command())
-
-
-class _EventLimit:
-    """Events of one kind, up to a limit; an event at the end says how many came after it. name: of
-    what is counted; words: what becomes of the rest."""
-
-    def __init__(self, name: str, limit: int, words: str) -> None:
-        self._name = name
-        self._limit = limit
-        self._words = words
-        self._count = self._reported_count = 0
-
-    def take(self, log: CaptureLog) -> bool:
-        """Whether one more is an event."""
-        self._count += 1
-        if self._count == self._limit + 1:
-            message = f"from here on {self._words}: {self._limit:,} were taken"
-            log.out.append(LoggedEvent({"event": f"{self._name}_left_out", "message": message}))
-        return self._count <= self._limit
-
-    def say_left_out(self, log: CaptureLog) -> None:
-        left_out = self._count - self._limit
-        if left_out > self._reported_count:
-            self._reported_count = left_out
-            message = f"of {left_out:,} more, {self._words}"
-            log.out.append(
-                LoggedEvent(
-                    {"event": f"{self._name}_left_out", "message": message, "events": left_out}
-                )
-            )
-
-
-def _coloured_renderer() -> type[Renderer]:
-    """Imported where it is needed: few jobs keep colours."""
-    from logshipper.render.coloured_renderer import ColouredRenderer
-
-    return ColouredRenderer
-
-
-def _text_records(kinds: Iterable[str | MetadataPattern]) -> "TextRecords | None":
-    """Likewise. None where JSON is all that is metadata."""
-    kinds = [kind for kind in kinds if kind != JSON]
-    if not kinds:
-        return None
-    from logshipper.classify.text_records import TextRecords
-
-    return TextRecords(kinds)

@@ -1,13 +1,11 @@
-"""In-band commands (R14, R15): one rendered line in, a value out. Pure; a malformed command is a
-value, not an error.
+"""Parses in-band commands (R14, R15) from rendered lines. Pure; a malformed command is a value, not
+an error.
 
-A closed set that only affects what is logged of the job that printed it:
-`{"mode":"enabled|metadata|disabled"}`, `{"stop":"TOKEN"}`, `{"resume":"TOKEN"}`, `{"event":{...}}`,
-`{"event":"NAME"}`.
+The commands affect only the log of the job that prints them: `{"mode":"enabled|metadata|disabled"}`,
+`{"stop":"TOKEN"}`, `{"resume":"TOKEN"}`, `{"event":{...}}`, `{"event":"NAME"}`.
 
-A command is exact. What isn't, but may have been meant to keep something out of the log, is a
-MalformedCommand with what it asks for: the classifier takes from it what makes the log narrower,
-and nothing else.
+A valid command is exact. A near miss may have been meant to keep text out of the log, so it becomes
+a MalformedCommand. The classifier obeys the parts of it that narrow the log, and no others.
 """
 
 import json
@@ -23,27 +21,28 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 MAX_TOKEN_CHARS = 256
-MAX_EVENT_BYTES = 8 << 10  # of an event's line: escaped as ASCII it fits a record all the same
-MAX_EVENT_NESTED = 100  # brackets in it: whoever reads it mustn't run out of stack
+MAX_EVENT_BYTES = 8 << 10  # of an event's line; escaped as ASCII it still fits a record
+MAX_EVENT_NESTED = 100  # brackets in an event: protects the stack of readers
 _MAX_MESSAGE_CHARS = 512
 USER_EVENT = "user_event"
 RIGHT_FORM = '/LOGCOMMAND {"mode":"metadata"}  (one space, one JSON object, nothing after it)'
 
 
 class Command(NamedTuple):
-    """A valid command. verb: mode, stop or resume; value: the mode or the token."""
+    """A valid command."""
 
-    verb: str
-    value: str
+    verb: str  # mode, stop or resume
+    value: str  # the mode or the token
 
 
 class UserEvent(NamedTuple):
-    """An event that a job prints. data: all that it gives."""
+    """An event that a job prints."""
 
-    data: Json
+    data: Json  # complete
 
     def record(self) -> Json:
-        """The event as it is stored: `name` and `message` are the data's own, else made of it."""
+        """Return the record to store. `name` and `message` come from the data's fields of that name;
+        without a message, the other fields form one."""
         name, message = self.data.get("name"), self.data.get("message")
         name = name if isinstance(name, str) else ""
         if not isinstance(message, str) or not message:
@@ -58,29 +57,31 @@ class MalformedCommand(NamedTuple):
     """A line that may be meant as a command but isn't one."""
 
     reason: str
-    begin: int = 0  # where PREFIX stands
-    narrow: str | None = None  # the mode that its text asks for, to be taken where that is narrower
-    stop: str | None = None  # the token of a fence that it asks for; "" where none can be made out
-    resume: str | None = None  # the token that it gives
-    has_tail: bool = False  # text follows on the same line, printed after what asks for `narrow`
+    begin: int = 0  # position of PREFIX
+    narrow: str | None = None  # the requested mode, which only applies if it narrows the log
+    stop: str | None = None  # the token of the requested fence; "" if the token is unclear
+    resume: str | None = None  # the token of `resume`
+    has_tail: bool = False  # text follows on the same line, printed after the request for `narrow`
 
 
-_MAX_ODD_BYTES = 4 << 10  # of a malformed command: more aren't looked at
+_MAX_ODD_BYTES = 4 << 10  # of a malformed command; longer ones are not parsed
 _MEANT = late_pattern(rb"(?i)\b(?:mode|stop|resume|event|enabled|metadata|disabled)\b")
-_AFTER_VERB = rb"""(?i)\s*\{?\s*["']?%s["']?\s*[:=]\s*["']?([^"'},]{0,256})"""  # the first key is what is asked for
+_AFTER_VERB = (
+    rb"""(?i)\s*\{?\s*["']?%s["']?\s*[:=]\s*["']?([^"'},]{0,256})"""  # the first key counts
+)
 _TOKEN_IN_TEXT = {verb: late_pattern(_AFTER_VERB % verb.encode()) for verb in ("stop", "resume")}
 _QUOTED = rb"""(?:'[^'\\]*'|"[^"\\]*")"""
 _PAIR = rb"(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED)
 _PYTHON_PAIR = late_pattern(_PAIR)
 _PYTHON_OBJECT = late_pattern(rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PAIR, _PAIR))
-_NARROW_WORD = late_pattern(rb"(?i)\b(?:metadata|disabled)")  # a bar may stand right behind it
-# not amid a sentence
+_NARROW_WORD = late_pattern(rb"(?i)\b(?:metadata|disabled)")  # a bar may follow directly
+# in the middle of a sentence the words mean nothing
 _MEANT_AT_ONCE = late_pattern(rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))")
 _ONE_KEY = "the object must hold one key: mode, stop, resume or event"
 
 
 def width(mode: str) -> int:
-    """0 for enabled, the widest; larger is narrower."""
+    """Return the rank of a mode: 0 for enabled, the widest; larger is narrower."""
     return MODES.index(mode)
 
 
@@ -89,8 +90,8 @@ def narrowest(first: str, second: str) -> str:
 
 
 def parse(line: bytes) -> Command | UserEvent | MalformedCommand | None:
-    """What a rendered line that holds PREFIX, in any case, asks for; None: nothing, it only
-    mentions it. line: without LF, with the blanks at its end."""
+    """Parse a rendered line that contains PREFIX in any case; return None if it only mentions it.
+    line: without LF, with the blanks at its end."""
     if not line.startswith(PREFIX):
         return _parse_odd(line)
     reason = _fault(line)
@@ -98,7 +99,7 @@ def parse(line: bytes) -> Command | UserEvent | MalformedCommand | None:
         try:
             pairs = json.loads(line[len(PREFIX) + 1 :], object_pairs_hook=list)
         except (ValueError, RecursionError):
-            reason = "what follows isn't one JSON object"
+            reason = "no single JSON object follows"
         else:
             command = _event(line) if _is_event(pairs) else _from_pairs(pairs)
             if not isinstance(command, str):
@@ -108,7 +109,7 @@ def parse(line: bytes) -> Command | UserEvent | MalformedCommand | None:
 
 
 def _parse_odd(line: bytes) -> MalformedCommand | None:
-    """A line that doesn't begin with PREFIX."""
+    """Parse a line that doesn't begin with PREFIX."""
     begin = max((match.start() for match in ANY_CASE.finditer(line)), default=-1)
     rest = line[begin + len(PREFIX) :]
     if begin < 0:
@@ -124,8 +125,8 @@ def _parse_odd(line: bytes) -> MalformedCommand | None:
 
 
 def _behind_text(begin: int, rest: bytes) -> MalformedCommand | None:
-    """rest: what follows PREFIX. Only a whole object at the line's end asks for something: source
-    code, as a traceback shows it, rarely ends so."""
+    """Parse a command behind other text. Only a complete object at the line's end counts, because
+    source code in a traceback rarely ends so. rest: the text behind PREFIX."""
     reason = "text stands before it on its line"
     fields = _object(rest)
     if fields is not None:
@@ -141,7 +142,7 @@ def _behind_text(begin: int, rest: bytes) -> MalformedCommand | None:
 
 
 def _malformed_command(reason: str, line: bytes, begin: int) -> MalformedCommand:
-    """begin: where PREFIX stands, at the line's begin or behind blanks."""
+    """begin: position of PREFIX, at the line's begin or behind blanks."""
     rest = line[begin + len(PREFIX) :]
     fields = _object(rest)
     if fields is None:
@@ -154,8 +155,8 @@ def _malformed_command(reason: str, line: bytes, begin: int) -> MalformedCommand
 
 
 def _object(rest: bytes) -> Json | None:
-    """The one object that rest is, as JSON or as Python writes it, keys in lower case; None where
-    it is none."""
+    """Return the text as one object, in JSON's or Python's notation, with keys in lower case; None
+    for any other text."""
     text = rest[:_MAX_ODD_BYTES].strip()
     if len(rest) > _MAX_ODD_BYTES or not (text.startswith(b"{") and text.endswith(b"}")):
         return None
@@ -174,7 +175,7 @@ def _object(rest: bytes) -> Json | None:
 
 
 def _token(fields: Json, verb: str) -> str | None:
-    """A token of a malformed command; "" where it can't be one."""
+    """Return a token of a malformed command, "" for an invalid token, None without the verb."""
     if verb not in fields:
         return None
     value = fields[verb]
@@ -183,13 +184,13 @@ def _token(fields: Json, verb: str) -> str | None:
 
 
 def _token_in_text(rest: bytes, verb: str) -> str | None:
-    """The token that stands behind a verb in text that is no object."""
+    """Return the token behind a verb in a text that is no object; "" and None as in `_token`."""
     match = _TOKEN_IN_TEXT[verb].match(rest[:_MAX_ODD_BYTES])
     if match is None:
         return None
     text = match[1].decode(errors="replace").strip()
     try:
-        text = str(json.loads(f'"{text}"'))  # as the form that is right would be read
+        text = str(json.loads(f'"{text}"'))  # as in the correct form
     except ValueError:
         pass
     return text if _is_token(text) else ""
@@ -207,15 +208,16 @@ def _fault(line: bytes) -> str:
         return (
             "more than one blank follows"
             if rest.startswith((b"  ", b" \t"))
-            else "what follows isn't a JSON object"
+            else "no JSON object follows"
         )
     if not rest.endswith(b"}"):
-        return "something follows the JSON object"
+        return "text follows the JSON object"
     return ""
 
 
 def _from_pairs(pairs: object) -> Command | str:
-    """pairs: the object's (key, value) pairs, which json.loads made of every object in the line."""
+    """Return the command, or the reason why there is none. pairs: the (key, value) pairs of the
+    object, as json.loads returns them with object_pairs_hook=list."""
     if not isinstance(pairs, list) or len(pairs) != 1 or not isinstance(pairs[0], tuple):
         return _ONE_KEY
     key, value = pairs[0]
@@ -246,8 +248,8 @@ def _is_event(pairs: object) -> bool:
 
 
 def _event(line: bytes) -> UserEvent | str:
-    """line: holds one object with the key `event`. Numbers that JSON doesn't know, which Python
-    reads, are refused."""
+    """Return the event, or the reason why there is none. line: contains one object with the key
+    `event`. NaN and Infinity are refused, as JSON has no such numbers."""
     if len(line) > MAX_EVENT_BYTES:
         return f"an event's line is over {MAX_EVENT_BYTES >> 10} KiB"
     if line.count(b"{") + line.count(b"[") > MAX_EVENT_NESTED:
@@ -268,7 +270,7 @@ def _refuse(constant: str) -> "NoReturn":
 
 
 def _named_narrow_mode(rest: bytes) -> str | None:
-    """A job that prints a dict's repr means to hide what follows: its token must not leak for two
-    wrong quotes."""
+    """Return the narrowest mode that the text names. A job that prints a dict's repr means to hide
+    later output; its secret must not leak because of wrong quotes."""
     modes = {word.lower().decode() for word in _NARROW_WORD.findall(rest)}
     return next((mode for mode in reversed(MODES[1:]) if mode in modes), None)

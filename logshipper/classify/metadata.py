@@ -1,9 +1,9 @@
-"""Is a rendered line metadata: one JSON object and nothing else (R18-R21)? Pure.
+"""Recognises metadata: rendered lines that are one JSON object and nothing else (R18-R21). Pure.
 
-orjson screens fast, and is imported with the first line that looks like an object: it takes a good
-part of a sidecar's start, and most short jobs print none. What it refuses goes to the standard
-library, which knows big integers, deep nesting and lone surrogates, and reads NaN, Infinity and
--Infinity as its json.dumps writes them; hostile input never raises and never stalls.
+orjson screens lines fast. It is imported with the first line that looks like an object: the import
+takes a good part of a sidecar's start, and most short jobs print no object. The standard library
+then parses the lines that orjson refuses: it accepts big integers, deep nesting, lone surrogates,
+NaN, Infinity and -Infinity. Hostile input never raises and never stalls.
 """
 
 import json
@@ -18,62 +18,60 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_DEPTH = 512
-GAPS = ("NaN", "Infinity", "-Infinity")  # values that are no numbers: graphs have a gap there
+GAPS = ("NaN", "Infinity", "-Infinity")  # not numbers: a gap in graphs
 _MAX_INT_DIGITS = 4000  # Python refuses longer ones: quadratic time
 _LOOKS_LIKE_OBJECT = late_pattern(rb'\{[ \t]*["}]')
 _LOOKS_LIKE_REPR = late_pattern(rb"\{'[^']*': ")
-# one that has no end, too: no quote in it is tried again
+# also matches a string without an end, so that no quote in it is tried again
 _STRINGS = late_pattern(rb'(?s)"(?:[^"\\]++|\\.)*+"?')
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Hint(NamedTuple):
-    """Why a line that was surely meant as metadata isn't. reason: a stable word; text: the fix, in
-    plain words."""
+    """The reason why a line that was meant as metadata is none."""
 
-    reason: str
-    text: str
+    reason: str  # a stable word
+    text: str  # the fix, for the user
 
 
 NAN_HINT = Hint(
     "nan",
-    "A record holds NaN or Infinity, which are no numbers: graphs have a gap there and mark it; tables and the log "
-    "show what was printed.",
+    "A record contains NaN or Infinity. Graphs show and mark a gap there; tables and the log show the printed text.",
 )
 REPR_HINT = Hint(
     "repr",
-    "A line looks like a Python dict; that isn't JSON: it is logged as an ordinary line. Print json.dumps(...), "
-    "or ask for such lines in ~/.logoptin (metadata: [json, dict]).",
+    "A line looks like a Python dict, which is not JSON, so logshipper logs it as an ordinary line. Print "
+    "json.dumps(...), or enable such records in ~/.logoptin (metadata: [json, dict]).",
 )
 
 
 class KeysWithGaps(tuple[str, ...]):
-    """The keys of a record in which NaN or an infinity stands."""
+    """The keys of a record that contains NaN or an infinity."""
 
     __slots__ = ()
 
 
 def keys_of(line: bytes) -> tuple[str, ...] | Hint | None:
-    """The keys of the one JSON object that a line is (KeysWithGaps with NaN in it); a Hint where it
-    nearly is one; None for any other line.
+    """Return the keys of a line that is one JSON object (KeysWithGaps if it contains NaN), a Hint
+    for a near miss, or None for any other line.
 
-    line: as rendered, with the blanks before the cursor's place, without LF: a blank at either end
-    is text (R20).
+    line: as rendered, without LF, with the blanks before the cursor's position: a blank at either
+    end is text (R20).
     """
     if line[:1] != b"{" or line[-1:] != b"}":
         return None
     try:
         value = _screen()(line)
     except ValueError:
-        return _keys_the_slow_way(line)
-    return tuple(value)  # it begins with `{`: a dict
+        return _keys_by_standard_library(line)
+    return tuple(value)  # a dict, as it begins with `{`
 
 
 @cache
 def _screen() -> "Callable[[bytes], Any]":  # Any: JSON
     try:
         from orjson import loads
-    except ImportError:  # taken away since this process began: as if it refused each line
+    except ImportError:  # removed since this process started: the standard library remains
 
         def loads(line: bytes) -> "Any":  # type: ignore[misc]
             raise ValueError(line)
@@ -81,7 +79,7 @@ def _screen() -> "Callable[[bytes], Any]":  # Any: JSON
     return loads
 
 
-def _keys_the_slow_way(line: bytes) -> tuple[str, ...] | Hint | None:
+def _keys_by_standard_library(line: bytes) -> tuple[str, ...] | Hint | None:
     if not _LOOKS_LIKE_OBJECT.match(line):
         return REPR_HINT if _LOOKS_LIKE_REPR.match(line) else None
     if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _depth(line) > MAX_DEPTH:
@@ -101,7 +99,7 @@ def _lenient_int(digits: str) -> int | str:
 
 
 def _depth(line: bytes) -> int:
-    """The deepest nesting, strings left aside."""
+    """Return the deepest nesting outside of strings."""
     depth = deepest = 0
     for byte in _STRINGS.sub(b"", line).translate(None, _NO_BRACKETS):
         if byte in b"[{":

@@ -1,5 +1,5 @@
-"""Lines that were surely meant as metadata and aren't: other text next to the object, or the object
-on standard error. Pure; a line costs some microseconds, so few are looked at."""
+"""Hints for near misses: JSON objects that are no records, because other text stands on their line
+or because they are on standard error. Pure; a line costs some microseconds, so callers check few."""
 
 import json
 
@@ -9,40 +9,40 @@ from logshipper.render import command_prefix
 from logshipper.spool.segment import Stream
 
 OBJECT_BEGIN = b'{"'
-MAX_BYTES = 1 << 14  # longer lines aren't looked at
+MAX_BYTES = 1 << 14  # longer lines get no hint
 QUOTED_BYTES = 200  # of a line, in its hint
 
 _NUMBER = late_pattern(r":[ \t]*(?:-?[0-9]|NaN|-?Infinity)")
-_ALONE = (
-    "a record is a line of stdout that is one JSON object and nothing else, so this line is none."
+_RULE = (
+    "logshipper takes a line of stdout as a record only if it is one JSON object and nothing else."
 )
 BEFORE_HINT = Hint(
     "text_before",
-    f"Text or blanks stand before a JSON object: {_ALONE} Print the object on a line of its own.",
+    f"Text or blanks stand before a JSON object. {_RULE} Print the object on a line of its own.",
 )
 AFTER_HINT = Hint(
     "text_after",
-    f"Text or blanks stand behind a JSON object: {_ALONE} Print the object on a line of its own.",
+    f"Text or blanks stand behind a JSON object. {_RULE} Print the object on a line of its own.",
 )
 STDERR_HINT = Hint(
     "stderr",
-    f"A JSON object stands on stderr: {_ALONE} Print it on stdout; Python's logging writes to stderr.",
+    f"A JSON object stands on stderr. {_RULE} Print it on stdout; Python's logging writes to stderr.",
 )
 REASONS = frozenset(hint.reason for hint in (BEFORE_HINT, AFTER_HINT, STDERR_HINT))
-_DECODER = json.JSONDecoder(parse_int=len)  # whatever the number of digits
+_DECODER = json.JSONDecoder(parse_int=len)  # accepts any number of digits
 
 
 def hint_at(line: bytes, stream: Stream) -> Hint | None:
-    """Why the JSON object with numbers in a line is no record; None where there is no such object,
-    or it is one. line: as rendered."""
+    """Return the reason why a rendered line with a JSON object of numbers is no record; None for
+    records and for lines without such an object."""
     begin = line.find(OBJECT_BEGIN)
     if begin < 0 or len(line) > MAX_BYTES or line.count(b"{") + line.count(b"[") > MAX_DEPTH:
         return None
     if command_prefix.find(line) >= 0:
-        return None  # that has an event of its own, and may hold a token
+        return None  # commands have their own events, and may contain a token
     is_stdout = stream is Stream.STDOUT
     if is_stdout and not begin and line.endswith(b"}"):
-        return None  # a record, or none at all
+        return None  # a record, or no object at all
     text = line[begin:].decode("utf-8", "replace")
     try:
         _, end = _DECODER.raw_decode(text)
@@ -56,7 +56,7 @@ def hint_at(line: bytes, stream: Stream) -> Hint | None:
 
 
 def quoted(hint: Hint, line: bytes) -> str:
-    """The hint's text with the line in it."""
+    """Return the hint's text with a quote of the line."""
     text = line.decode("utf-8", "replace")
     short = line[:QUOTED_BYTES].decode("utf-8", "ignore")
     return f"{hint.text} The line: {text if len(short) == len(text) else short + '…'}"

@@ -1,8 +1,8 @@
-"""Records of lines that aren't JSON (`metadata` of ~/.logoptin): Python dicts, key=value lines, what
-programs of a small table print, and the user's own patterns. Pure.
+"""Finds records in lines that are not JSON (`metadata` of ~/.logoptin). Pure.
 
-A record is JSON made of numbers only, nothing else of the line. A number keeps its text where JSON
-can have it so; NaN and infinity stand there as Python's json.dumps writes them.
+Such lines are Python dicts, key=value pairs, lines of some well-known programs, and lines that match
+the user's patterns. A record is JSON and contains only the numbers of its line. A number keeps its
+text if that is valid JSON; NaN and infinity have the form of Python's json.dumps.
 """
 
 import json
@@ -14,12 +14,8 @@ from typing import NamedTuple
 from logshipper.classify.metadata import GAPS, KeysWithGaps, keys_of
 from logshipper.config import DICT, PAIRS, MetadataPattern
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from logshipper.classify.own_patterns import OwnPatterns
-
 MAX_LINE_BYTES = 2048  # longer lines are no records
-MAX_VALUES = 100  # of a line; what has more isn't a record
+MAX_VALUES = 100  # of a record; lines with more values are none
 
 _NUMBER = r"[-+]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,9})?"
 _NOT_FINITE = r"[-+]?(?:nan|NaN|NAN|inf|Inf|INF|infinity|Infinity)"
@@ -27,7 +23,7 @@ _PARTS = re.compile(r"([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]+))?")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _VALUE = rf"(?:{_NUMBER}|{_NOT_FINITE})"
 _IS_NUMBER = re.compile(_VALUE)
-# how lines begin that may be records; all others, nearly all of a log, cost this look only
+# begins of possible records; all other lines, nearly the whole log, cost only this match
 _MAY_HOLD = re.compile(
     rb"\{'| {1,9}[0-9]|[0-9]{1,9}[:/]|\[[ 0-9]{0,9}[0-9][\]/]|-- Epoch |[\[]?[A-Za-z_][A-Za-z0-9_./%@-]{0,63}"
     rb"(?: {0,8}= {0,8}[-+.0-9nNiI]|: {1,16}[-+.0-9nNiI]| [0-9]| score: )"
@@ -35,7 +31,7 @@ _MAY_HOLD = re.compile(
 
 # ---- pairs
 
-# words that stand before numbers of other kinds in logs
+# words before numbers that are no metrics
 _NO_METRIC = re.compile(
     r"(?i:[a-z0-9_.]{0,40}(?:error|exception|warning|exit|interrupt)|info|debug|notice|note|fatal|critical|trace|"
     r"line|errno|pid|port|code|status|signal|version|date|time|uid|gid)"
@@ -49,7 +45,7 @@ _HEAD = re.compile(
     r"\[?(?P<word>(?i:epoch|step|iteration|iter|round|batch))(?: {1,8}|: {0,8}|=)"
     r"(?P<number>[0-9]{1,12})(?:/[0-9]{1,12})?\]?(?: {0,8}[:,;|-] {0,8}| {1,8})"
 )
-_UNITS = ("", "%", "s")  # of others the number may mean another thing in the next line
+_UNITS = ("", "%", "s")  # other units may differ from line to line
 
 # ---- Python dicts
 
@@ -64,26 +60,24 @@ _ITEM = re.compile(
 
 
 class TextRecord(NamedTuple):
-    """A record, and the line that it was made of."""
+    """A record and its line."""
 
-    at: int  # the line's number in the text, from 0
+    at: int  # number of the line in the text, from 0
     line: bytes  # JSON
     keys: tuple[str, ...]
     origin: str  # `dict`, `pairs`, or the pattern's name
 
 
 class _Row(NamedTuple):
-    """Lines that one program prints. The expression's groups are keys; its group `items`: the rest
-    of the line, up to a text, is a number of times what another expression matches."""
+    """The lines of one program."""
 
     origin: str
-    begins: str  # characters of which a line's first one is one
-    expression: re.Pattern[str]
-    item: re.Pattern[str] | None = None
-    key: str = "{key}"  # of an item, made of its groups
-    until: str = ""
-    # a line that has no values itself: its number is the next record's
-    is_epoch: bool = False
+    begins: str  # possible first characters of a line
+    expression: re.Pattern[str]  # its groups are keys; the group `items` is the rest of the line
+    item: re.Pattern[str] | None = None  # matches each item of `items`
+    key: str = "{key}"  # of an item, a template of its groups
+    until: str = ""  # the items end before this text
+    is_epoch: bool = False  # a line without values, whose number belongs to the next record
 
 
 _DIGITS = "0123456789"
@@ -121,7 +115,7 @@ _TABLE = (
         ),
         until="total: ",
     ),
-    # Keras: 1563/1563 - 3s - 2ms/step - accuracy: 0.9 - loss: 0.5, or behind a bar that is full
+    # Keras: 1563/1563 - 3s - 2ms/step - accuracy: 0.9 - loss: 0.5, or behind a full bar
     _Row("keras", "E", re.compile(r"Epoch (?P<epoch>[0-9]{1,9})/[0-9]{1,9}"), is_epoch=True),
     _Row(
         "keras",
@@ -183,36 +177,40 @@ for _row in _TABLE:
 
 
 class TextRecords:
-    """Finds the records of one stream. kinds: `dict`, `pairs`, and the user's own patterns, which
-    go first."""
+    """Finds the records of one stream. kinds: `dict`, `pairs`, and the user's patterns, which come
+    first."""
 
     def __init__(self, kinds: Iterable[str | MetadataPattern]) -> None:
         kinds = tuple(kinds)
         self.takes_dicts = DICT in kinds
         self._takes_pairs = PAIRS in kinds
-        self._own = _own_patterns([kind for kind in kinds if isinstance(kind, MetadataPattern)])
+        self._user_patterns = None
+        patterns = [kind for kind in kinds if isinstance(kind, MetadataPattern)]
+        if patterns:  # rare, hence a late import
+            from logshipper.classify.user_patterns import UserPatterns
+
+            self._user_patterns = UserPatterns(patterns)
         self._epochs: dict[str, str] = {}  # by origin
 
     def forget(self) -> None:
-        """What was read so far has no effect on what follows."""
+        """Let no earlier line affect later ones."""
         self._epochs.clear()
 
-    def take_switched_off(self) -> list[str]:
-        """Names of the user's patterns that were switched off since the last call: they took too
-        long."""
-        return self._own.take_switched_off() if self._own is not None else []
+    def take_disabled(self) -> list[str]:
+        """Return the names of the user's patterns that proved too slow since the last call."""
+        return self._user_patterns.take_disabled() if self._user_patterns is not None else []
 
     def find(self, text: bytes) -> list[TextRecord]:
-        """The records of final lines, each ended by LF, in order."""
+        """Return the records of final lines, each ended by LF, in order."""
         lines = text.split(b"\n")
         lines.pop()
-        own = self._find_own(lines) if self._own else {}
+        by_patterns = self._match_user_patterns(lines)
         may_hold = _MAY_HOLD.match
-        numbers = [at for at, line in enumerate(lines) if at in own or may_hold(line)]
+        numbers = [at for at, line in enumerate(lines) if at in by_patterns or may_hold(line)]
         records = []
         for at in numbers:
-            if at in own:
-                records.append(_record(at, *own[at]))
+            if at in by_patterns:
+                records.append(_record(at, *by_patterns[at]))
                 continue
             if len(lines[at]) > MAX_LINE_BYTES:
                 continue
@@ -221,17 +219,17 @@ class TextRecords:
                 records.append(_record(at, *match))
         return records
 
-    def _find_own(self, lines: list[bytes]) -> "dict[int, tuple[str, dict[str, str]]]":
-        if self._own is None:
+    def _match_user_patterns(self, lines: list[bytes]) -> dict[int, tuple[str, dict[str, str]]]:
+        if not self._user_patterns:
             return {}
         texts = [
             (at, line.decode("utf-8", "replace"))
             for at, line in enumerate(lines)
             if len(line) <= MAX_LINE_BYTES
-            # one line is one record
+            # a line is at most one record
             and not (line[:1] == b"{" and isinstance(keys_of(line), tuple))
         ]
-        matches = self._own.find(texts)
+        matches = self._user_patterns.find(texts)
         return {
             at: (name, values)
             for at, (name, groups) in matches.items()
@@ -259,15 +257,6 @@ class TextRecords:
         return (PAIRS, values) if values else None
 
 
-def _own_patterns(patterns: list[MetadataPattern]) -> "OwnPatterns | None":
-    """Imported where it is needed: few have any."""
-    if not patterns:
-        return None
-    from logshipper.classify.own_patterns import OwnPatterns
-
-    return OwnPatterns(patterns)
-
-
 def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
     numbers = [_as_json(text) for text in values.values()]
     pairs = ", ".join(
@@ -284,14 +273,14 @@ def _json_key(key: str) -> str:
 
 
 def _numbers(groups: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """Those of groups whose text is a number."""
+    """Yield the groups whose text is a number."""
     for key, text in groups.items():
         if text is not None and _IS_NUMBER.fullmatch(text):
             yield key, text
 
 
 def _as_json(number: str) -> str:
-    """As it is printed, where JSON has such numbers; else as json.dumps prints it."""
+    """Return the number's text if it is valid JSON, otherwise the nearest JSON."""
     if _JSON_NUMBER.fullmatch(number):
         return number
     match = _PARTS.fullmatch(number)
@@ -315,7 +304,7 @@ def _row_values(row: _Row, match: re.Match[str]) -> dict[str, str] | None:
 
 
 def _item_values(item: re.Pattern[str], key: str, text: str) -> dict[str, str] | None:
-    """None where it is anything else than such items."""
+    """Return the values of a text that consists of items, or None for any other text."""
     values: dict[str, str] = {}
     at = 0
     while at < len(text):
@@ -332,7 +321,7 @@ def _item_values(item: re.Pattern[str], key: str, text: str) -> dict[str, str] |
 
 
 def _pair_values(line: str) -> dict[str, str] | None:
-    """Of a line that is pairs all over, behind `Epoch 3/10` or the like."""
+    """Return the values of a line that consists of pairs, perhaps behind `Epoch 3/10`."""
     values: dict[str, str] = {}
     at = 0
     head = _HEAD.match(line)
@@ -355,7 +344,7 @@ def _pair_values(line: str) -> dict[str, str] | None:
 
 
 def _dict_values(line: str) -> dict[str, str] | None:
-    """The numbers at a dict's top; None where it isn't one, or has none."""
+    """Return the numbers at the top level of a Python dict, or None if there are none."""
     values: dict[str, str] = {}
     at = 1
     while True:

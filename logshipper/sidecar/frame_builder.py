@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from logshipper import line_feeds
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.named_tuple import NamedTuple
 from logshipper.spool import segment
 from logshipper.spool.segment import Json, Kind, Stream

@@ -18,7 +18,7 @@ from signal import SIGKILL
 
 from logshipper import __version__
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
 from logshipper.relay import relay, side_pipe

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import logshipper
 from logshipper import emit, emitting, event
 from logshipper.classify.classifier import Classifier
+from logshipper.classify.logged import LoggedLines
 from logshipper.classify.metadata import KeysWithGaps, keys_of
-from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from tests.project.test_docs import FENCE
 from tests.tools.sources import ROOT, SOURCES

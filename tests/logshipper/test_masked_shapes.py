@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.config import METADATA_KINDS
 from logshipper.render.colours import stripped
 from logshipper.sidecar.context import masked_command

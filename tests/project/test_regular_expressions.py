@@ -18,7 +18,7 @@ from tests.tools.stress.adversaries import Expression, secs_at, slow_text
 # Built while it runs. Those that people type are their own: they look in logs with them, in their
 # own process.
 BUILT = {
-    "logshipper/classify/masks.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
+    "logshipper/classify/stop_tokens.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
     "logshipper/classify/commands.py:late_pattern(_AFTER_VERB % verb.encode())": "match only, one repetition",
     "logshipper/shape_mask.py:late_pattern(shape.between + shape.check + secret)": "test_shape_mask.py tries each",
     "logshipper/shape_mask.py:late_pattern(b'%s(%s*)\\\\Z' % (shape.between, shape.alphabet))": "likewise",

@@ -5,6 +5,7 @@ A secret in colours, or escaped in JSON, is not in the line as a plain sequence 
 search each form, and map each match back to its place in the line.
 """
 
+import json
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +14,7 @@ from typing import NamedTuple
 MAX_LEVELS = 4  # of JSON within JSON: the quarantine's file, an entry, and the job's own levels
 MAY_DIFFER = r"[\x1b\\]"  # matches lines with other forms, in RE2 as well
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
-_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(["\\/bfnrt]))')
-_NAMED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPE = re.compile(r'\\(?:u[0-9a-fA-F]{4}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?|["\\/bfnrt])')
 
 
 class Form(NamedTuple):
@@ -76,9 +76,4 @@ def _replaced(form: Form, step: "re.Pattern[str]", value: "Callable[[re.Match[st
 
 
 def _character(match: "re.Match[str]") -> str:
-    if match[3]:
-        return _NAMED.get(match[3], match[3])
-    first = int(match[1], 16)
-    if match[2] and 0xD800 <= first < 0xDC00:
-        return chr(0x10000 + ((first - 0xD800) << 10) + (int(match[2], 16) - 0xDC00))
-    return chr(first) + (chr(int(match[2], 16)) if match[2] else "")
+    return str(json.loads(f'"{match[0]}"'))

@@ -12,8 +12,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 from logshipper.classify.classifier import Classifier
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.metadata import Hint, keys_of
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.sidecar.frame_builder import FrameBuilder

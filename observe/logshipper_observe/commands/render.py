@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedLines
+from logshipper.classify.logged import LoggedLines
 from logshipper.errors import LogshipperError, os_words
 from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
 from logshipper.render.last_screen import LastScreen

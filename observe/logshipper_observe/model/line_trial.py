@@ -42,7 +42,7 @@ class LineTrial:
     def take(self, text: bytes) -> Iterator[TrialRecord]:
         """The records of these lines, each ended by LF."""
         record_by_line = {record.at: record for record in self._text_records.find(text)}
-        self.switched_off += self._text_records.take_switched_off()
+        self.switched_off += self._text_records.take_disabled()
         lines = text.split(b"\n")
         lines.pop()
         begin, self.lines = self.lines, self.lines + len(lines)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedLines
+from logshipper.classify.logged import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.ranks import alphabetical_code, rank
 from logshipper_ingest.shipping.followed_capture import FIRST_REPORT_NS, REPORT_NS

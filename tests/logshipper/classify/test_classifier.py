@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.classify import stream_log
+from logshipper.classify import stream_output, stream_status
 from logshipper.classify.classifier import MAX_REFUSALS, Classifier
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.repeat_note import printed_line
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.spool.segment import (
     MAX_LINE_BYTES,
     MAX_STATUS_BARS,
@@ -761,14 +761,14 @@ def test_repeats_are_said_while_they_go_on() -> None:
     """R30's arrow: at least every 10 s."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"w\nw\nw\n", 0.0)
-    classifier.tick(stream_log.REPEAT_SECS - 1)
+    classifier.tick(stream_output.REPEAT_SECS - 1)
     assert _lines(classifier) == [b"w"]
     assert classifier.next_tick() is not None
-    assert (classifier.next_tick() or 0) <= stream_log.REPEAT_SECS
+    assert (classifier.next_tick() or 0) <= stream_output.REPEAT_SECS
     classifier.feed(OUT, b"w\n", 9.5)
-    classifier.tick(stream_log.REPEAT_SECS)
+    classifier.tick(stream_output.REPEAT_SECS)
     classifier.feed(OUT, b"w\n" * 2, 12.0)
-    classifier.tick(12.0 + stream_log.REPEAT_SECS)
+    classifier.tick(12.0 + stream_output.REPEAT_SECS)
     assert _lines(classifier, Kind.NOTE) == [b"[repeated 3 times: w]", b"[repeated 2 times: w]"]
 
 
@@ -776,8 +776,8 @@ def test_a_gap_ends_a_run_of_repeats() -> None:
     """R30's arrow: over 10 s."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"w\nw\nw\n", 0.0)
-    classifier.feed(OUT, b"w\n", stream_log.REPEAT_SECS)
-    classifier.feed(OUT, b"w\n" * 3, 2.1 * stream_log.REPEAT_SECS)
+    classifier.feed(OUT, b"w\n", stream_output.REPEAT_SECS)
+    classifier.feed(OUT, b"w\n" * 3, 2.1 * stream_output.REPEAT_SECS)
     classifier.end(OUT, 30.0)
     assert _lines(classifier) == [b"w", b"[repeated 3 times: w]", b"w", b"[repeated 2 times: w]"]
 
@@ -902,7 +902,7 @@ def test_a_running_bar_is_live() -> None:
         if now >= (classifier.next_tick() or 0.0):
             classifier.tick(now)
         ages.append(now - float(classifier.live()[OUT].split()[-1]))
-    assert max(ages) <= stream_log.LIVE_SECS + 0.011
+    assert max(ages) <= stream_status.LIVE_SECS + 0.011
     assert len(_lines(classifier, Kind.STATUS)) == 3
     classifier.feed(OUT, b"\n", now)
     while (due := classifier.next_tick()) is not None and classifier.live()[OUT]:
@@ -923,7 +923,7 @@ def test_each_of_several_bars_is_in_the_status() -> None:
         classifier.tick(now)
     items = classifier.take()
     assert _lines(items, Kind.STATUS) == [b"epoch 1/3\rbatch 20/40"]
-    assert _lines(items, Kind.NOTE) == [stream_log.SNAPSHOT_MARK + b"batch 20/40"]
+    assert _lines(items, Kind.NOTE) == [stream_status.SNAPSHOT_MARK + b"batch 20/40"]
     classifier.end(OUT, 123.0)
     items = classifier.take()
     assert _lines(items, Kind.STATUS) == [b""]

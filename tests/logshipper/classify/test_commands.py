@@ -31,12 +31,12 @@ def test_valid(line: bytes, command: Command) -> None:
         (b'/LOGCOMMANDS {"mode":"enabled"}', "no blank follows"),
         (b"/LOGCOMMAND", "nothing follows"),
         (b"/LOGCOMMAND ", "nothing follows"),
-        (b'/LOGCOMMAND ["mode","enabled"]', "isn't a JSON object"),
-        (b"/LOGCOMMAND enabled", "isn't a JSON object"),
+        (b'/LOGCOMMAND ["mode","enabled"]', "no JSON object"),
+        (b"/LOGCOMMAND enabled", "no JSON object"),
         (b'/LOGCOMMAND {"mode":"enabled"} ', "something follows"),
         (b'/LOGCOMMAND {"mode":"enabled"} please', "something follows"),
-        (b'/LOGCOMMAND {"mode":"enabled"}{}', "isn't one JSON object"),
-        (b"/LOGCOMMAND {'mode':'enabled'}", "isn't one JSON object"),
+        (b'/LOGCOMMAND {"mode":"enabled"}{}', "no single JSON object"),
+        (b"/LOGCOMMAND {'mode':'enabled'}", "no single JSON object"),
         (b'/LOGCOMMAND {"mode":"on"}', "mode must be"),
         (b'/LOGCOMMAND {"mode":1}', "mode must be"),
         (b'/LOGCOMMAND {"mode":["enabled"]}', "mode must be"),
@@ -48,7 +48,7 @@ def test_valid(line: bytes, command: Command) -> None:
         (b'/LOGCOMMAND {"stop":7}', "token"),
         (b'/LOGCOMMAND {"stop":"' + b"x" * 300 + b'"}', "token"),
         (b'/LOGCOMMAND {"mode":"' + b"x" * (1 << 20) + b'"}', "over 64 KiB"),
-        (b'/LOGCOMMAND {"mode":' + b"[" * 60_000 + b"}", "isn't one JSON object"),
+        (b'/LOGCOMMAND {"mode":' + b"[" * 60_000 + b"}", "no single JSON object"),
     ],
 )
 def test_refused_and_never_wider(line: bytes, reason: str) -> None:
@@ -85,7 +85,7 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
         (b"x/LOGCOMMAND {'MODE': 'Metadata'}  ", MalformedCommand(BEHIND, 1, "metadata")),
         (
             b'/LOGCOMMAND no /LOGCOMMAND {"mode":"disabled"}',
-            MalformedCommand("what follows isn't a JSON object", 0, "disabled"),
+            MalformedCommand("what follows no JSON object", 0, "disabled"),
         ),
         (b'x/LOGCOMMAND {"mode":"disabled"} x', MalformedCommand(BEHIND, 1)),
         (b'x/LOGCOMMAND {"stop":"tok"}', MalformedCommand(BEHIND, 1, None, "tok")),
@@ -113,7 +113,7 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
         ),
         (
             b"/LOGCOMMAND stop",
-            MalformedCommand("what follows isn't a JSON object", 0, has_tail=True),
+            MalformedCommand("what follows no JSON object", 0, has_tail=True),
         ),
     ],
 )

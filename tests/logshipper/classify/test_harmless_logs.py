@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedLines
+from logshipper.classify.logged import LoggedLines
 from logshipper.spool.segment import Stream
 from tests.tools.sources import ROOT
 

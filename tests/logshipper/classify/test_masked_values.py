@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from logshipper.classify.capture_log import MASKED_SECS
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import MASKED_SECS, LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.spool.segment import Kind, Stream
 
 TOKEN = "ghp" + "_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"

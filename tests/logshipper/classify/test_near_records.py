@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from logshipper.classify.capture_log import MAX_LOOKS
 from logshipper.classify.classifier import Classifier
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.near_records import MAX_BYTES, QUOTED_BYTES, hint_at
-from logshipper.classify.stream_log import MAX_LOOKS, LoggedEvent, LoggedLines
 from logshipper.spool.segment import Kind, Stream
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR

@@ -103,7 +103,7 @@ def _leaks(program: list[Item], start: str) -> list[str]:
 def _state(policies: Policies) -> tuple[object, ...]:
     return (
         policies._start,
-        *(getattr(policies._of[stream], name) for stream in (OUT, ERR) for name in _FIELDS),
+        *(getattr(policies._policies[stream], name) for stream in (OUT, ERR) for name in _FIELDS),
     )
 
 
@@ -112,7 +112,7 @@ def _restore(policies: Policies, state: tuple[object, ...]) -> None:
     policies._start = next(values)  # type: ignore[assignment]  # whatever _state took
     for stream in (OUT, ERR):
         for name in _FIELDS:
-            setattr(policies._of[stream], name, next(values))
+            setattr(policies._policies[stream], name, next(values))
 
 
 @pytest.mark.parametrize("start", ["enabled", "disabled"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.commands import narrowest
-from logshipper.classify.stream_log import LoggedLines
+from logshipper.classify.logged import LoggedLines
 from logshipper.spool.segment import Stream
 from tests.tools.stress.model_settings import examples
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.own_patterns import OwnPatterns
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.text_records import MAX_LINE_BYTES, MAX_VALUES, TextRecords
+from logshipper.classify.user_patterns import UserPatterns
 from logshipper.config import MetadataPattern
 from logshipper.spool.segment import Kind, Stream
 from tests.programs import capture
@@ -439,7 +439,7 @@ def test_an_own_pattern() -> None:
     ]
 
 
-def test_own_patterns_go_first_and_the_first_counts() -> None:
+def test_user_patterns_go_first_and_the_first_counts() -> None:
     kinds = (*KINDS, MetadataPattern("one", "(?P<a>[0-9]+)"), MetadataPattern("two", "(?P<b>5)"))
     assert _records(_items(b"loss: 5\nn: -inf\n", metadata=kinds)) == [
         ("one", {"a": 5}),
@@ -473,22 +473,22 @@ def test_a_pattern_that_takes_too_long_is_switched_off() -> None:
 
 
 def test_all_patterns_may_be_switched_off() -> None:
-    patterns = OwnPatterns([SLOW, SLOW._replace(name="too")])
+    patterns = UserPatterns([SLOW, SLOW._replace(name="too")])
     assert patterns.find([(0, "1" * MAX_LINE_BYTES)]) == {}
-    assert patterns.take_switched_off() == ["slow", "too"]
+    assert patterns.take_disabled() == ["slow", "too"]
     assert not patterns
-    assert patterns.take_switched_off() == []
+    assert patterns.take_disabled() == []
 
 
 def test_the_timer_works_where_the_signal_was_blocked() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGVTALRM,))
-    patterns = OwnPatterns([SLOW])
+    patterns = UserPatterns([SLOW])
     assert patterns.find([(0, "1" * MAX_LINE_BYTES)]) == {}
-    assert patterns.take_switched_off() == ["slow"]
+    assert patterns.take_disabled() == ["slow"]
 
 
 def test_no_timer_is_left_behind() -> None:
-    patterns = OwnPatterns([MetadataPattern("good", "(?P<n>[0-9]+)")])
+    patterns = UserPatterns([MetadataPattern("good", "(?P<n>[0-9]+)")])
     assert patterns.find([(3, "n 5")]) == {3: ("good", {"n": "5"})}
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 

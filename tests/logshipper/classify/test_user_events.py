@@ -20,7 +20,7 @@ from logshipper.classify.commands import (
     MalformedCommand,
     UserEvent,
 )
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
 from tests.tools.captures.captured_runs import Home

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedLines
+from logshipper.classify.logged import LoggedLines
 from logshipper.render.renderer import FIRST_SECS, Renderer
 from logshipper.spool.segment import Kind, Stream
 from tests.programs import capture

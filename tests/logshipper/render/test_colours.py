@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.config import Config
 from logshipper.render.colours import stripped
 from logshipper.sidecar import slurm_sidecar

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedLines
+from logshipper.classify.logged import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from tests.observe.commands.test_reading_terminal import start
 from tests.tools.captures.captured_runs import Home, wait_until

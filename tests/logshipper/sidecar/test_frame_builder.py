@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.sidecar import frame_builder
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool import segment

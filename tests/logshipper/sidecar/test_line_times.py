@@ -3,7 +3,7 @@
 import pytest
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedEvent, LoggedLines
+from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool import segment
 from logshipper.spool.segment import MAX_LATE_NS, Frame, FrameType, Kind, Stream

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.classify import stream_log
+from logshipper.classify import stream_status
 from logshipper.config import Config
 from logshipper.errors import SpoolFull
 from logshipper.relay import side_pipe
@@ -141,7 +141,7 @@ def test_a_bar_that_is_drawn_again_and_again_fills_no_spool(
 ) -> None:
     """Its bytes alone are no ledger's news; what it shows is in one small file."""
     monkeypatch.setattr(sidecar, "LEDGER_SECS", 0.0)
-    monkeypatch.setattr(stream_log, "LIVE_SECS", 0.0)
+    monkeypatch.setattr(stream_status, "LIVE_SECS", 0.0)
     plan, _ = pipes
     served = sidecar.Sidecar(plan, Settings(Config(), (), capture, lambda: None))
     served.start()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import LoggedLines
+from logshipper.classify.logged import LoggedLines
 from logshipper.telegraf import measurements
 from logshipper.telegraf.listener import LOOPBACK
 from logshipper.telegraf.measurements import MAX_WAIT_SECS, Collector, Measurements, waited_line

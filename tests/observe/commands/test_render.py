@@ -214,7 +214,7 @@ def test_colours_are_kept_where_asked_for(
 )
 def test_no_collapse_keeps_every_line(lines: list[bytes], size: int) -> None:
     from logshipper.classify.classifier import Classifier
-    from logshipper.classify.stream_log import LoggedLines
+    from logshipper.classify.logged import LoggedLines
     from logshipper.spool.segment import Stream
 
     data = b"".join(line + b"\n" for line in lines)

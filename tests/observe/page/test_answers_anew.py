@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from logshipper.classify.stream_log import LIVE_SECS
+from logshipper.classify.stream_status import LIVE_SECS
 from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.page.jobs_api import facts_of
 from logshipper_observe.page.server import PageServer

@@ -1,29 +1,27 @@
-"""Stop tokens are never logged, however they are written: as they are, or as JSON may escape them.
-Pure."""
+"""Masks stop tokens, as printed or as JSON may escape them. Pure."""
 
 import json
 import re
 
 from logshipper.late_pattern import late_pattern
+from logshipper.shape_mask import MASK
 
-MASK = b"***"
-MAX_TOKENS = 1000  # the oldest makes room: each costs a search of all text
-MIN_CHARS = 8  # shorter ones could stand anywhere
-MIN_SHOWN = 4  # of a token that the end of a text has cut off
-# several units at once: they may be one character
+MAX_TOKENS = 1000  # a new token replaces the oldest: each costs a search of all text
+MIN_CHARS = 8  # shorter tokens could occur anywhere
+MIN_SHOWN = 4  # of a token cut off by the end of a text
+# several units together, as two of them may form one character
 _ESCAPED = late_pattern(rb'(?:\\u[0-9A-Fa-f]{4})+|\\["\\/bfnrt]')
 
 
-class Masks:
-    """The tokens of a capture. longest: bytes of the longest form of any of them."""
+class StopTokens:
+    """The stop tokens of a capture."""
 
     __slots__ = ("_patterns", "longest")
 
     def __init__(self) -> None:
-        self._patterns: dict[
-            bytes, re.Pattern[bytes] | None
-        ] = {}  # by token, in UTF-8; the oldest first; made when met
-        self.longest = 0
+        # by token in UTF-8, oldest first; None: not compiled yet
+        self._patterns: dict[bytes, re.Pattern[bytes] | None] = {}
+        self.longest = 0  # bytes of the longest form of any token
 
     def __bool__(self) -> bool:
         return bool(self._patterns)
@@ -48,18 +46,17 @@ class Masks:
         return text
 
     def _pattern(self, token: bytes) -> re.Pattern[bytes]:
-        """Matches the token in UTF-8 and in each way that JSON can write it."""
+        """Return an expression for all forms of the token: in UTF-8 and as JSON may escape it."""
         pattern = self._patterns[token]
         if pattern is None:
             pattern = self._patterns[token] = re.compile(b"".join(map(_forms, token.decode())))
         return pattern
 
     def masked_open(self, text: bytes) -> bytes:
-        """As `masked`, of text that may go on: what may be the begin of a token isn't shown
-        either."""
+        """Mask a text that may continue: also hide an end that may begin a token."""
         text = self.masked(text)
         if self._patterns and b"\\" in text[-self.longest :]:
-            return text[: -self.longest] + MASK  # escapes hide where a token begins
+            return text[: -self.longest] + MASK  # escapes hide the begin of a token
         for token in self._patterns:
             for size in range(min(len(token), len(text)), MIN_SHOWN - 1, -1):
                 if text.endswith(token[:size]):

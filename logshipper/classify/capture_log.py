@@ -1,0 +1,91 @@
+"""The common state of a capture's two streams: results in order, stop tokens, counts and hints.
+Pure."""
+
+from logshipper.classify import near_records
+from logshipper.classify.logged import LoggedEvent, LoggedLines
+from logshipper.classify.metadata import Hint
+from logshipper.classify.stop_tokens import StopTokens
+from logshipper.spool.segment import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MASKED_SECS = 60.0  # between two reports of masked values
+MAX_KEY_SETS = 1024  # with a numbering of their own; records with further sets share one
+MAX_LOOKS = 1000  # lines of a capture that are checked for near misses
+
+
+class CaptureLog:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.out: list[LoggedLines | LoggedEvent] = []  # results, in the order of writing
+        self.stop_tokens = StopTokens()
+        self.masked: dict[str, int] = {}  # unreported masked values, by shape
+        self._masked_due = 0.0  # earliest time of the next report of them
+        self.notes = self.statuses = self.parts = 0
+        self.looks = MAX_LOOKS  # remaining checks for near misses
+        self._key_sets: dict[frozenset[str], int] = {}
+        self._hint_reasons: set[str] = set()  # of the hints so far
+
+    # Any: JSON values
+    def event(
+        self, name: str, message: str, stream: Stream | None = None, **details: "Any"
+    ) -> None:
+        source = {} if stream is None else {"stream": stream.name.lower()}
+        self.out.append(LoggedEvent({"event": name, "message": message, **source, **details}))
+
+    def masked_due(self) -> float | None:
+        """Return the time of the next report of masked values, if there are any."""
+        return self._masked_due if self.masked else None
+
+    def report_masked(self, now: float, *, at_end: bool = False) -> None:
+        """Report masked values by shape, at most once per MASKED_SECS and at the end."""
+        if not self.masked or not (at_end or now >= self._masked_due):
+            return
+        self._masked_due = now + MASKED_SECS
+        shapes = dict(sorted(self.masked.items(), key=lambda item: (-item[1], item[0])))
+        self.masked.clear()
+        values = sum(shapes.values())
+        names = ", ".join(
+            name if len(shapes) == 1 else f"{count} {name}" for name, count in shapes.items()
+        )
+        message = f"{values} value{'s' * (values > 1)} masked: {names}"
+        self.event("values_masked", message, values=values, shapes=shapes)
+
+    def number(self, keys: tuple[str, ...]) -> int:
+        """Return the record's number, from 1, among the records with the same set of keys."""
+        key_set = frozenset(keys)
+        if key_set not in self._key_sets and len(self._key_sets) >= MAX_KEY_SETS:
+            key_set = frozenset()
+        number = self._key_sets.get(key_set, 0) + 1
+        self._key_sets[key_set] = number
+        return number
+
+    def report_pattern_off(self, name: str) -> None:
+        message = (
+            f"logshipper disabled the pattern `{name}` of ~/.logoptin, because it takes too long; its "
+            "lines are no longer records. Make it more definite: begin it with a constant word"
+        )
+        self.event("metadata_pattern_off", message, pattern=name)
+
+    def hint(self, hint: Hint, stream: Stream, line: bytes = b"") -> None:
+        """Report a near miss and its fix, once per reason. line: quoted, unless empty."""
+        if hint.reason not in self._hint_reasons:
+            self._hint_reasons.add(hint.reason)
+            text = near_records.quoted(hint, line) if line else hint.text
+            self.event("json_hint", text, stream, reason=hint.reason)
+
+    def check_near_records(self, text: bytes, stream: Stream, *, may_quote: bool) -> None:
+        """Hint at the first line of each kind that is nearly a record."""
+        for line in text.split(b"\n"):
+            if near_records.OBJECT_BEGIN not in line:
+                continue
+            if not self.looks or self._hint_reasons >= near_records.REASONS:
+                self.looks = 0
+                return
+            self.looks -= 1
+            hint = near_records.hint_at(line, stream)
+            if hint is not None:
+                self.hint(hint, stream, line if may_quote else b"")
