@@ -15,8 +15,19 @@ PAGES = (
     "CHANGELOG.md",
     "docs/architecture.md",
     "docs/masks.md",
+    "docs/page.md",
+    "docs/coverage.md",
+    "docs/coming-from-balsam.md",
+    "docs/coming-from-mlo.md",
+    "docs/coming-from-qcg.md",
+    "docs/coming-from-xt.md",
 )
-PACKAGES: tuple[str, ...] = ()
+PACKAGES: tuple[str, ...] = (
+    "observe/logshipper_observe/page",
+    "observe/logshipper_observe/page/api",
+    "observe/logshipper_observe/page/data",
+    "observe/logshipper_observe/page/log",
+)
 _FEW_SENTENCES = 50  # of fewer, one may be of each kind
 
 

@@ -29,7 +29,7 @@ export function batches(keys) {
 export const xOf = (key) => (key === "time" || key === "" ? `key:${key}` : key);
 
 /** @typedef {{id: string, words: object}} Source how the server is asked for the line of one of a series' points
- * (point_lines_api.py): of which job, and all words but the point's place */
+ * (page/api/points.py): of which job, and all words but the point's place */
 
 /** What a panel shows of an answer's graph. query: of which job the answer is, and over which X; without it points have no lines.
  * @param {{id: string, x: string} | null} query @returns {import("./graph_panel.js").Drawing} */

@@ -5,7 +5,7 @@ import { get, look } from "./api.js";
 const PAGE = 200;
 const MAX_PAGES = 60;
 
-/** A line as the server gives it: a list (observe/logshipper_observe/page/console_api.py). */
+/** A line as the server gives it: a list (observe/logshipper_observe/page/api/console.py). */
 export const TIME = 0, STREAM = 1, KIND = 2, TEXT = 3, ATTEMPT = 4, CAPTURE = 5, LEFT_OUT = 6, GOES_ON = 7, NUMBER = 8, LEVEL = 9;
 
 export class Lines {
