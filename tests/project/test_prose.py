@@ -8,36 +8,11 @@ import pytest
 from tests.tools.prose import LIMITS, Figures, figures, texts_of
 from tests.tools.sources import ROOT
 
-PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "CHANGELOG.md",
-    "deploy/ansible/README.md",
-    "deploy/compose/README.md",
-    "deploy/selinux/README.md",
-    "deploy/slurm/README.md",
-    "docs/architecture.md",
-    "docs/alerts.md",
-    "docs/dependencies.md",
-    "docs/development.md",
-    "docs/masks.md",
-    "docs/metrics.md",
-    "docs/releasing.md",
-    "docs/segment-format.md",
-)
-PACKAGES = (
-    "ingest/logshipper_ingest/metrics",
-    "ingest/logshipper_ingest/shipping",
-    "ingest/logshipper_ingest/spool",
-    "ingest/logshipper_ingest/state",
-)
-PACKAGES: tuple[str, ...] = (
-    "ingest/logshipper_ingest/admin",
-    "ingest/logshipper_ingest/agent",
-    "ingest/logshipper_ingest/checks",
-    "ingest/logshipper_ingest/config",
-    "ingest/logshipper_ingest/slurm",
+PLAIN_PAGES = "README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md".split()
+PACKAGES = sorted(
+    str(path.parent.relative_to(ROOT))
+    for top in ("logshipper", "ingest", "observe", "grafana")
+    for path in (ROOT / top).rglob("__init__.py")
 )
 _FEW_SENTENCES = 50  # of fewer, one may be of each kind
 

@@ -1,1 +1,1 @@
-"""The local page: jobs in a browser, served to nobody but who has the link (docs/page.md)."""
+"""The local page: jobs in a browser, served only to holders of its link (docs/page.md)."""

@@ -1,12 +1,10 @@
-"""Who may ask the page's server: whoever came by the link once, on this machine, from the page
-itself.
+"""Access control of the page's server: only browsers that opened its link, and only from the page.
 
-Other users of a login node reach the port, too. The link's token is 256 random bits; it is changed
-for a cookie that scripts can't read, and the page then lies below a path that is random as well:
-cookies know no ports, so another server on this host, visited by the same browser, would be given
-the cookie, but never where it is of use. A page of another site that has its own name lead to
-127.0.0.1 (DNS rebinding) is recognized by the header Host; one that asks from where it is by Origin and
-Sec-Fetch-Site.
+Other users of a login node reach the port, too. The link's token has 256 random bits. The server
+exchanges it for a cookie that scripts can't read. The page lies below a random path: browsers ignore
+ports in cookies, so they send the cookie to other servers on this host, but the path keeps it
+useless there. The header Host reveals another site's name for 127.0.0.1 (DNS rebinding); Origin and
+Sec-Fetch-Site reveal requests from another site's page.
 """
 
 import hmac
@@ -17,7 +15,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Protocol
 from urllib.parse import quote
 
-from logshipper_observe.page.kept_secrets import kept_secrets, new_secrets
+from logshipper_observe.page.link_secrets import new_secrets, stored_secrets
 
 HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _MAX_COOKIES = 4096  # characters of the header
@@ -30,26 +28,24 @@ _REDIRECT = """<!doctype html>
 
 
 class Access:
-    """The secrets of one server. port: whose secrets are kept, 0 for new ones. Raises
-    ConfigError."""
+    """The secrets of one server: stored ones of a port, or new ones. Raises ConfigError."""
 
-    def __init__(self, port: int = 0) -> None:
-        secrets = kept_secrets(port) if port else new_secrets()
+    def __init__(self, port: int = 0) -> None:  # 0 for new secrets
+        secrets = stored_secrets(port) if port else new_secrets()
         self.token, self.place, self._cookie, self._cookie_name = secrets
 
     @property
     def root(self) -> str:
-        """Where the page lies, as a path."""
+        """The path of the page."""
         return f"/{self.place}/"
 
     def link(self, port: int, view: str = "") -> str:
-        """The address to be opened in a browser. view: what is shown, such as `job/k3f9x2`."""
+        """Return the address for a browser, perhaps of a view such as `job/k3f9x2`."""
         parameter = f"&view={quote(view, safe='/')}" if view else ""
         return f"http://127.0.0.1:{port}{self.root}?token={self.token}{parameter}"
 
     def set_cookie(self) -> str:
-        """The header's value: for this browser's session, this page, and nothing but requests of
-        the page itself."""
+        """Return the header's value, limited to the browser's session and the page's requests."""
         return f"{self._cookie_name}={self._cookie}; Path={self.root}; HttpOnly; SameSite=Strict"
 
     def has_token(self, token: str) -> bool:
@@ -74,8 +70,8 @@ class Headers(Protocol):
 
 
 def foreign(headers: Headers, *, entering: bool) -> str:
-    """The reason why a request isn't the page's own, "" where it is. entering: by the link, which may stand
-    anywhere."""
+    """Return why a request isn't the page's own, "" if it is. `entering`: by the link, which any
+    page may contain."""
     host = headers.get("Host") or ""
     name, _, port = host.rpartition(":") if host[-1:].isdigit() else (host, "", "")
     if (name or host).lower() not in HOSTS or (port and not port.isdigit()):
@@ -90,8 +86,8 @@ def foreign(headers: Headers, *, entering: bool) -> str:
 
 
 def write_redirect(link: str) -> str:
-    """A file that only its owner can read and that leads a browser to the link; its path. Others
-    can read a browser's arguments. Whoever calls removes it. Raises OSError."""
+    """Write a private file that leads a browser to the link; return its path. Other users can read
+    a browser's arguments. The caller removes the file. Raises OSError."""
     folder = os.environ.get("XDG_RUNTIME_DIR")
     handle, path = tempfile.mkstemp(
         ".html", "logshipper-", folder if folder and os.path.isdir(folder) else None

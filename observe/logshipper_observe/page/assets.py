@@ -1,5 +1,5 @@
-"""The page's files, from the package: a fixed table, so that nothing of a request becomes a path on
-the disk."""
+"""The page's files from the package. The table is fixed, so no part of a request becomes a path on
+disk."""
 
 import hashlib
 from importlib.resources import files
@@ -29,7 +29,7 @@ class Asset(NamedTuple):
 
 
 def load() -> dict[str, Asset]:
-    """All of them, by name; the index also as ""."""
+    """Read all files, by name. The index is also at ""."""
     folder = files("logshipper_observe.page") / "assets"
     assets = {}
     for name in NAMES:

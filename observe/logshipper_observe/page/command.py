@@ -1,5 +1,4 @@
-"""What `open` and `serve` share: the page's server runs in the foreground, its link is printed,
-Ctrl-C ends it."""
+"""The page's server in the foreground, for `open` and `serve`: prints the link, ends at Ctrl-C."""
 
 import argparse
 import os
@@ -17,11 +16,11 @@ from logshipper_observe.base.running import say
 from logshipper_observe.page.access import write_redirect
 from logshipper_observe.page.server import PageServer
 
-LOOK_SECS = 1.0  # between two looks for signals
+SIGNAL_SECS = 1.0  # the longest delay of a signal
 
 
 def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: bool = False) -> int:
-    """Serves until Ctrl-C or SIGTERM. view: what the link shows; browser: opens one by it, too."""
+    """Serve until Ctrl-C or SIGTERM. The link shows a view, perhaps in a new browser window."""
     over = threading.Event()
     ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     with set_by_signals([over], ends), PageServer(args, port, say) as server:
@@ -30,21 +29,21 @@ def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: b
         sys.stdout.flush()
         if hint := forwarding_hint(server.port):
             say(hint)
-        say("the link is for you alone: who has it reads your jobs. Ctrl-C ends the page")
+        say("keep the link secret: everyone who has it can read your jobs. Ctrl-C ends the page")
         redirect = _open_browser(link) if browser else None
         try:
-            while not over.wait(LOOK_SECS):
-                pass  # Python sees a signal that came just before the wait after it only
+            while not over.wait(SIGNAL_SECS):
+                pass  # a signal just before the wait takes effect after it
         finally:
             if redirect is not None:
                 redirect.unlink(missing_ok=True)
-    say("the page is closed")
+    say("the page has ended")
     return 0
 
 
 def forwarding_hint(port: int) -> str:
-    """How a browser on the other side of an ssh connection reaches the page, "" where there is
-    none."""
+    """Return how a browser at the other end of an ssh connection reaches the page, "" without
+    one."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if len(connection) != 4:
         return ""
@@ -54,8 +53,8 @@ def forwarding_hint(port: int) -> str:
 
 
 def _open_browser(link: str) -> Path | None:
-    """Opens a browser by a file that only the user can read; the file, to be removed. Through ssh,
-    and without a display, none is opened: it would be one in the terminal, or nobody's."""
+    """Open a browser by a private file; return the file for removal. Through ssh and without a
+    display, open none: it would be in the terminal or on another screen."""
     if os.environ.get("SSH_CONNECTION") or not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
@@ -63,8 +62,8 @@ def _open_browser(link: str) -> Path | None:
     try:
         path = Path(write_redirect(link))
     except OSError as error:
-        say(f"no file to hand the link over: {os_words(error)}; open the link yourself")
+        say(f"can't write a file for the browser: {os_words(error)}; open the link yourself")
         return None
     if not webbrowser.open(path.as_uri()):
-        say("no browser could be opened: open the link yourself")
+        say("can't start a browser: open the link yourself")
     return path

@@ -1,10 +1,8 @@
-"""The page's server: HTTP on 127.0.0.1 for the one person who has the link
-(logshipper_observe/page/access.py).
+"""The page's server: HTTP on 127.0.0.1 for the holder of the link (access.py).
 
-Others can reach the port as well, so it is small on purpose: MAX_CONNECTIONS at a time, each with
-its own thread, HEAD_SECS for a request's head, WRITE_SECS for a browser that doesn't take what it
-asked for, and heads of MAX_LINE bytes a line. Where there is no room for one more, the connection
-that has waited longest for a request goes.
+Other users reach the port, too, so everything has a limit: MAX_CONNECTIONS with a thread each,
+HEAD_SECS for a request's head, WRITE_SECS for a browser that accepts no data, MAX_LINE bytes for a
+line of a head. A new connection replaces the one that has waited longest for a request.
 """
 
 import argparse
@@ -21,22 +19,29 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from logshipper.errors import ConfigError, LogshipperError, QueryError, UnknownJob, os_words
-from logshipper_observe.page import assets, routes
+from logshipper_observe.page import assets
 from logshipper_observe.page.access import Access, foreign
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, Shelf, json_answer
-from logshipper_observe.page.copied import Copies
-from logshipper_observe.page.graph_feeds import Feeds
-from logshipper_observe.page.jobs_api import JobsPage
-from logshipper_observe.page.kept_secrets import forget_secrets
-from logshipper_observe.page.logs import Logs
-from logshipper_observe.page.opened import OpenedStore, SharedIngest
-from logshipper_observe.page.point_search import PointSearches
+from logshipper_observe.page.api import routes
+from logshipper_observe.page.api.request import (
+    Caches,
+    PageAnswer,
+    Request,
+    RequestRefusal,
+    json_answer,
+)
+from logshipper_observe.page.data.graph_feeds import Feeds
+from logshipper_observe.page.data.job_list import JobListing
+from logshipper_observe.page.data.point_search import PointSearches
+from logshipper_observe.page.data.thread_store import SharedIngest, ThreadStore
+from logshipper_observe.page.link_secrets import forget_secrets
+from logshipper_observe.page.log.log_copy import Copies
+from logshipper_observe.page.log.logs import Logs
 
 MAX_CONNECTIONS = 64
-HEAD_SECS = 20.0  # from the connection, or the last answer, to the end of the next request's head
+HEAD_SECS = 20.0  # from the connection or the last answer to the end of a request's head
 WRITE_SECS = 30.0
 MAX_LINE = 8192  # bytes of the request line
-MAX_WORDS = 32  # parameters of a query
+MAX_PARAMS = 32  # of a query
 _POLL_SECS = 0.25
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 POLICY = "; ".join(
@@ -54,8 +59,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# another site's link brought the browser here: only a page of our own, which this one leads to, is
-# sent the cookie
+# a browser that follows a link of another site sends the cookie only from a page of ours, such as
+# this one
 _ENTERED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}"><title>logshipper</title>
 <link rel="icon" href="icon.svg"></head><body><p><a href="{url}">To the page</a></p></body></html>
@@ -63,25 +68,21 @@ _ENTERED = """<!doctype html>
 
 
 class PageServer:
-    """Serves the page of one store from threads of its own, from `start` until `close`.
-
-    args: the options of a reading command (opening.py); port: 0 for a free one; of another one
-    the link is kept. say: logs faults of
-    the server's own. Raises ConfigError where the port isn't available.
-    """
+    """Serves the page of one store from its own threads, from `start` until `close`. Raises
+    ConfigError for an unavailable port."""
 
     def __init__(
         self,
-        args: argparse.Namespace,
-        port: int = 0,
-        say: Callable[[str], None] = lambda words: None,
+        args: argparse.Namespace,  # options of a reading command (opening.py)
+        port: int = 0,  # 0 for a free one; the link of a chosen port stays the same
+        log: Callable[[str], None] = lambda message: None,  # for faults of the server
     ) -> None:
         self.access = Access(port)
         try:
-            self._server = _Server(port, self.access, SharedIngest(args), say)
+            self._server = _Server(port, self.access, SharedIngest(args), log)
         except OSError as error:
             if port:
-                forget_secrets(port)  # who listens there may have been told them
+                forget_secrets(port)  # the program at the port may have received them
             raise ConfigError(
                 "--port", [f"can't listen on 127.0.0.1:{port}: {os_words(error)}; try another"]
             ) from None
@@ -91,14 +92,14 @@ class PageServer:
         )
 
     def link(self, view: str = "") -> str:
-        """The address that lets a browser in. view: what is shown, such as `job/k3f9x2`."""
+        """Return the address for a browser, perhaps of a view such as `job/k3f9x2`."""
         return self.access.link(self.port, view)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops listening and ends all connections."""
+        """Stop listening and end all connections."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -114,17 +115,16 @@ class PageServer:
 
 
 class _Connection:
-    """waits_since: for a request, by the monotonic clock; None while one is answered."""
-
     def __init__(self, request: socket.socket) -> None:
         self.socket = request
+        # since when it waits for a request, None while the server answers one
         self.waits_since: float | None = time.monotonic()
 
     def end(self) -> None:
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the other side was first
+            pass  # the browser was first
 
 
 class _Server(ThreadingHTTPServer):
@@ -133,19 +133,19 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(
-        self, port: int, access: Access, intake: SharedIngest, say: Callable[[str], None]
+        self, port: int, access: Access, intake: SharedIngest, log: Callable[[str], None]
     ) -> None:
         self.access = access
         self.intake = intake
         self.assets = assets.load()
-        self.shelf = Shelf(JobsPage(), Feeds(), PointSearches(), Logs(), Copies(intake))
-        self.say = say
+        self.caches = Caches(JobListing(), Feeds(), PointSearches(), Logs(), Copies(intake))
+        self.log = log
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}  # the oldest first
         super().__init__(("127.0.0.1", port), _Request)
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # not HTTPServer's, which asks the DNS for the machine's name
+        TCPServer.server_bind(self)  # HTTPServer's method would look up the machine's name
 
     def process_request(
         self, request: Any, client_address: Any
@@ -161,12 +161,12 @@ class _Server(ThreadingHTTPServer):
             request.setblocking(False)
             request.send(_BUSY)
         except OSError:
-            pass  # it is closed either way
+            pass  # the next line closes it
         self.shutdown_request(request)
 
     def _make_room(self) -> bool:
-        """Ends the connection that has waited longest; its thread is yet to notice, so there is a
-        little more room."""
+        """End the connection that has waited longest. Its thread ends later, so count up to twice
+        the limit."""
         if len(self._open) >= 2 * MAX_CONNECTIONS:
             return False
         candidates = [
@@ -182,7 +182,7 @@ class _Server(ThreadingHTTPServer):
         return True
 
     def note(self, request: socket.socket, *, waits: bool) -> None:
-        """A connection waits for a request from now on, or has got one."""
+        """Note whether a connection waits for a request."""
         with self._lock:
             if request in self._open:
                 self._open[request].waits_since = time.monotonic() if waits else None
@@ -203,15 +203,15 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             for connection in self._open.values():
                 connection.end()
-        self.shelf.copies.close()
+        self.caches.copies.close()
 
     def handle_error(
         self, request: Any, client_address: Any
     ) -> None:  # Any: as socketserver has them
-        """A browser that goes away is no fault of ours."""
+        """Log faults, except connections that the browser ended."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            self.say(f"a request of the page failed: {error!r}")
+            self.log(f"the page's server failed to answer: {error!r}")
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -219,7 +219,7 @@ class _Request(BaseHTTPRequestHandler):
     raw_requestline: bytes
     protocol_version = "HTTP/1.1"
     timeout = WRITE_SECS
-    # head and body go together, and at once: neither waits for an acknowledgement of the other
+    # send head and body together and at once, without waiting for acknowledgements
     wbufsize = 1 << 16
     disable_nagle_algorithm = True
     server_version = "logshipper"
@@ -227,7 +227,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self._store = OpenedStore(self.server.intake)
+        self._store = ThreadStore(self.server.intake)
 
     def finish(self) -> None:
         self._store.close()
@@ -258,43 +258,43 @@ class _Request(BaseHTTPRequestHandler):
         except LogshipperError as error:
             answer = _failure(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         except Exception as error:
-            self.server.say(f"a request of the page failed: {error!r}")
+            self.server.log(f"the page's server failed to answer: {error!r}")
             answer = _failure(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
-                "this is a fault of logshipper's: see its terminal",
+                "logshipper failed to answer: its terminal shows the error",
             )
         self._send(answer)
 
     do_HEAD = do_GET  # noqa: N815  http.server's name
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """http.server's own: a method that isn't there, a malformed head. The connection ends: a
-        body may follow."""
+        """Answer an unknown method or a malformed head. End the connection, as a body may
+        follow."""
         status = (
             HTTPStatus.METHOD_NOT_ALLOWED
             if code == HTTPStatus.NOT_IMPLEMENTED
             else HTTPStatus(code)
         )
         self.close_connection = True
-        # 0.9, which bare lines are taken for, has no status
+        # HTTP 0.9, the version of bare lines, has no status
         self.request_version = self.protocol_version
         allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
         self._send(_failure(status, status.phrase, {**allow, "Connection": "close"}))
 
     def _answer(self) -> PageAnswer:
-        # refused alike whether or not something is there: whoever has no cookie learns nothing
+        # without a cookie, existing and missing paths get the same refusal
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
-            self.close_connection = True  # what follows would be read as the next request
+            self.close_connection = True  # the body would count as the next request
         target = urlsplit(self.path)
-        words = _words(target.query)
+        params = _params(target.query)
         root = self.server.access.root
-        entering = target.path == root and "token" in words
+        entering = target.path == root and "token" in params
         reason = foreign(self.headers, entering=entering)
         if reason:
-            raise RequestRefusal(HTTPStatus.FORBIDDEN, reason)
-        if entering and self.server.access.has_token(words["token"]):
+            raise RequestRefusal(reason, HTTPStatus.FORBIDDEN)
+        if entering and self.server.access.has_token(params["token"]):
             cookie = {"Set-Cookie": self.server.access.set_cookie()}
-            url = "./" + (f"#/{quote(words['view'], safe='/')}" if words.get("view") else "")
+            url = "./" + (f"#/{quote(params['view'], safe='/')}" if params.get("view") else "")
             return PageAnswer(
                 _ENTERED.format(url=html.escape(url)).encode(),
                 "text/html; charset=utf-8",
@@ -304,18 +304,18 @@ class _Request(BaseHTTPRequestHandler):
             self.headers.get("Cookie") or ""
         ):
             raise RequestRefusal(
-                HTTPStatus.FORBIDDEN, "open the page by the link that `logshipper` has printed"
+                "open the page by the link that `logshipper` printed", HTTPStatus.FORBIDDEN
             )
-        return self._inside(target.path.removeprefix(root), words)
+        return self._inside(target.path.removeprefix(root), params)
 
-    def _inside(self, path: str, words: dict[str, str]) -> PageAnswer:
+    def _inside(self, path: str, params: dict[str, str]) -> PageAnswer:
         etag = self.headers.get("If-None-Match") or ""
         if path.startswith("api/"):
             answer, parts = routes.find(path.removeprefix("api/"))
-            return answer(Ask(parts, words, self._store, self.server.shelf, etag))
+            return answer(Request(parts, params, self._store, self.server.caches, etag))
         asset = self.server.assets.get(path)
         if asset is None:
-            raise RequestRefusal(HTTPStatus.NOT_FOUND, "there is no such page")
+            raise RequestRefusal("there is no such page", HTTPStatus.NOT_FOUND)
         return PageAnswer(asset.body, asset.content_type, etag=asset.etag)
 
     def _send(self, answer: PageAnswer) -> None:
@@ -341,8 +341,8 @@ class _Request(BaseHTTPRequestHandler):
         self._send_pieces(answer.body)
 
     def _send_pieces(self, pieces: Iterator[bytes]) -> None:
-        """A body of unknown length, in chunks (RFC 9112, 7.1). What fails in the midst of it ends
-        the connection before the last chunk, so that the browser knows."""
+        """Send a body of unknown length in chunks (RFC 9112, 7.1). After an error, end the
+        connection without the last chunk, so that the browser reports it."""
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         if self.command == "HEAD":
@@ -357,18 +357,16 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody wants a line for each request."""
+        """Log no requests."""
 
 
-def _words(query: str) -> dict[str, str]:
+def _params(query: str) -> dict[str, str]:
     try:
-        return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_WORDS))
+        return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_PARAMS))
     except ValueError:
-        raise RequestRefusal(
-            HTTPStatus.BAD_REQUEST, f"a query has at most {MAX_WORDS} parameters"
-        ) from None
+        raise RequestRefusal(f"a query has at most {MAX_PARAMS} parameters") from None
 
 
-def _failure(status: HTTPStatus, words: str, headers: dict[str, str] | None = None) -> PageAnswer:
-    body = json_answer({"error": words}).body
+def _failure(status: HTTPStatus, message: str, headers: dict[str, str] | None = None) -> PageAnswer:
+    body = json_answer({"error": message}).body
     return PageAnswer(body, status=status, headers=headers or {})

@@ -94,7 +94,7 @@ def serve() -> Iterator[Callable[[Path], PageServer]]:
     messages: list[str] = []
 
     def start(store: Path) -> PageServer:
-        server = PageServer(options(store), say=messages.append)
+        server = PageServer(options(store), log=messages.append)
         servers.append(server)
         server.start()
         return server

@@ -103,7 +103,7 @@ def test_nothing_without_cookie_or_token(client: Client, path: str) -> None:
         answer = client.ask(path, cookie=False, **cookie)
         assert answer.status == 403
         assert json.loads(answer.body) == {
-            "error": "open the page by the link that `logshipper` has printed"
+            "error": "open the page by the link that `logshipper` printed"
         }
         assert "Set-Cookie" not in answer.headers
 

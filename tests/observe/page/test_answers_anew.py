@@ -10,7 +10,7 @@ import pytest
 
 from logshipper.classify.stream_status import LIVE_SECS
 from logshipper_ingest.model.job import JobSummary
-from logshipper_observe.page.jobs_api import facts_of
+from logshipper_observe.page.data.job_list import facts_of
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.test_access import Client
 from tests.tools.stores.reading_store import SpooledCapture

@@ -56,7 +56,7 @@ def test_serve(tmp_path: Path, stop_signal: signal.Signals) -> None:
         process.send_signal(stop_signal)
         out, err = process.communicate(timeout=SECS)
     assert (process.returncode, out) == (0, "")
-    assert "the link is for you alone" in err
+    assert "keep the link secret" in err
     assert "ssh" not in err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.page import events_api
+from logshipper_observe.page.api import events as events_api
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import PHONE, Browsing
 from tests.observe.page.conftest import options

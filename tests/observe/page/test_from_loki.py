@@ -14,8 +14,8 @@ from playwright.sync_api import expect
 
 from logshipper.spool.segment import Kind
 from logshipper_ingest.loki.client import LokiClient
-from logshipper_observe.page import copied
-from logshipper_observe.page.copied import Copy
+from logshipper_observe.page.log import log_copy
+from logshipper_observe.page.log.log_copy import Copy
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing
 from tests.observe.page.conftest import options
@@ -219,14 +219,14 @@ def test_a_point_behind_the_end_of_a_copy(
     clients: tuple[Client, Client], loki: LokiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What keeps the copy from having the line is what is said."""
-    monkeypatch.setattr(copied, "MAX_BYTES", 0)
+    monkeypatch.setattr(log_copy, "MAX_BYTES", 0)
     with PageServer(options(None, source="loki", loki_url=loki.url)) as server:
         client = GraphClient(server, JOB)
         graph = client.graph("loss")
         series = graph["series"][0]
         answer = client.point(graph, series, series["x"][-1], series["y"][-1])
         assert answer["line"] is None
-        assert answer["words"].endswith("only the first 2 lines are shown")
+        assert answer["words"].endswith("the page shows only the first 2 lines")
 
 
 def test_a_server_that_is_away(browse: Browsing) -> None:

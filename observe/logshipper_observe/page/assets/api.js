@@ -1,4 +1,4 @@
-// The server's answers. Paths are relative: the page lies below a path that only this browser knows.
+// Requests to the server. Paths are relative, because the page lies below a secret path.
 
 export class Failure extends Error {
   constructor(status, words) {
@@ -7,10 +7,10 @@ export class Failure extends Error {
   }
 }
 
-const known = new Map(); // by path: the ETag and the document that it stands for
+const known = new Map(); // by path: ETag and document
 const MAX_KNOWN = 32;
 
-/** The path of an API call. pieces: of the path; words: of the query, without those that are null or "". */
+/** Makes the path of an API call. words: parameters of the query; skips null and "". */
 export function path(pieces, words = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(words)) {
@@ -20,12 +20,12 @@ export function path(pieces, words = {}) {
   return `api/${pieces.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
-/** Asks for JSON. Numbers beyond a double's are given by the server as texts where they matter. Throws Failure. */
+/** Requests JSON. Exact numbers beyond doubles arrive as texts. Throws Failure. */
 export async function get(pieces, words = {}, signal = undefined) {
   return (await look(pieces, words, signal)).document;
 }
 
-/** As `get`, with whether it has changed since this path was asked last. */
+/** As `get`, and whether the document has changed since the last request of this path. */
 export async function look(pieces, words = {}, signal = undefined) {
   const url = path(pieces, words);
   const had = known.get(url);
@@ -42,7 +42,7 @@ export async function look(pieces, words = {}, signal = undefined) {
     document = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure(response.status, "the answer was cut off");
+    throw new Failure(response.status, "the server's answer is incomplete: reload the page");
   }
   if (!response.ok) throw new Failure(response.status, document.error);
   const etag = response.headers.get("ETag");
@@ -54,7 +54,7 @@ export async function look(pieces, words = {}, signal = undefined) {
   return { document, changed: true };
 }
 
-/** Calls `turn` again and again, `secs()` apart, less often while the page isn't seen, until `stop` is called. */
+/** Calls `turn` every `secs()` seconds, less often while the page is hidden, until `stop`. */
 export function repeat(turn, secs) {
   const stopping = new AbortController();
   let timer = null;

@@ -1,10 +1,10 @@
-// The page's frame: which view an address shows, light or dark, and whether the server still answers.
+// The page's frame: the view of an address, colours, and the state of the connection.
 //
 //   #/                      all jobs
 //   #/job/ID[/TAB]          one job: console, graphs, metadata
 //   #/compare/ID,ID         jobs side by side
 //
-// A view is a module with `show(root, context)`, which returns what `close()` ends it. context: see `contextOf`.
+// A view is a module with `show(root, context)`, which returns an object with `close()`. context: see `contextOf`.
 
 import { el, fill } from "./dom.js";
 import { listen, showKeys } from "./keys.js";
@@ -17,7 +17,7 @@ const crumbs = document.getElementById("crumbs");
 const connection = document.getElementById("connection");
 let current = null;
 
-/** What an address names: the view, and the parts behind it. */
+/** Splits an address into its parts and its query. */
 function parse(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
   const parts = path.split("/").filter(Boolean).map((part) => {
@@ -32,12 +32,12 @@ function parse(hash) {
 
 function viewOf(parts) {
   if (parts[0] === "job" && parts[1]) return job;
-  if (parts[0] === "compare" && parts[1]) return import("./compare.js"); // fetched when it is looked at
+  if (parts[0] === "compare" && parts[1]) return import("./compare.js"); // loaded on demand
   return jobs;
 }
 
-/** What a view is given. parts: of the address; words: its query; go: to another address; crumbs: names the place;
- * answered, failed: tell the reader whether the server answers. */
+/** Makes the context of a view. parts, words: path and query of the address; go: opens another address; crumbs: shows the
+ * place; answered, failed: show the state of the connection. */
 function contextOf({ parts, words }) {
   return {
     parts,
@@ -67,9 +67,9 @@ async function route() {
       contextOf(place).failed(error);
       return;
     }
-    if (number !== routes) return; // another address was chosen meanwhile
+    if (number !== routes) return; // the address has changed meanwhile
   }
-  // a view may take another address of its own without starting again
+  // a view may take another address without a restart
   if (current?.view === view && current.shown.move?.(contextOf(place))) return;
   current?.shown.close();
   main.replaceChildren();

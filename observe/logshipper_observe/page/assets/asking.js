@@ -1,23 +1,23 @@
-// Questions to the server that newer ones replace: what is given up for one is no fault. How often there are more of
-// them depends on how long the answers take.
+// Requests to the server that newer ones replace; aborted requests are no errors. The polling interval grows with the
+// duration of answers.
 
-const LEAST_SECS = 2; // between two looks at what runs
-const COST = 15; // times as long as the server took, at least
+const LEAST_SECS = 2; // the shortest interval
+const COST = 15; // the interval is at least this multiple of the answer time
 
 export class Asking {
-  /** @param {(error: Error) => void} failed is told of all other faults */
+  /** @param {(error: Error) => void} failed handles errors */
   constructor(failed) {
     this.failed = failed;
-    this.secs = LEAST_SECS; // until the next look
+    this.secs = LEAST_SECS; // the interval
     this.controller = new AbortController();
   }
 
-  /** Of what is asked from now on. */
+  /** The signal of new requests. */
   get signal() {
     return this.controller.signal;
   }
 
-  /** Gives up what is under way. */
+  /** Aborts running requests. */
   anew() {
     this.controller.abort();
     this.controller = new AbortController();
@@ -36,7 +36,7 @@ export class Asking {
     }
   }
 
-  /** @param {number} secs that the server took */
+  /** @param {number} secs the answer time */
   took(secs) {
     this.secs = Math.max(LEAST_SECS, COST * secs);
   }

@@ -1,4 +1,4 @@
-// Which columns of a table are shown: a list to tick, with a search for where there are many.
+// A list of checkboxes for the columns of a table, with a search.
 
 import { el, fill, visible } from "./dom.js";
 import { grouped, plural } from "./format.js";
@@ -9,13 +9,13 @@ const tokenOf = (column) => JSON.stringify(column.path);
 
 export class ColumnChooser {
   /** @param {{byDefault: (column: Column) => boolean, changed: () => void, more?: Node}} options byDefault: whether a
-   * column is shown unasked; more: a button of the view's own */
+   * column appears by default; more: a further button */
   constructor({ byDefault, changed, more }) {
     this.byDefault = byDefault;
     this.changed = changed;
-    /** @type {Map<string, Column>} all that were met, in that order */
+    /** @type {Map<string, Column>} all columns, in order of appearance */
     this.known = new Map();
-    /** @type {Map<string, boolean>} those that somebody has ticked or not */
+    /** @type {Map<string, boolean>} the reader's choices */
     this.asked = new Map();
     this.search = el("input", { type: "search", placeholder: "key", "aria-label": "Search columns",
       on: { input: () => this.drawList() } });
@@ -28,7 +28,7 @@ export class ColumnChooser {
     this.summary, el("div", { class: "column-panel" }, head, this.list));
   }
 
-  /** Learns columns. @param {Column[]} columns */
+  /** Adds columns. @param {Column[]} columns */
   take(columns) {
     for (const column of columns) {
       if (!this.known.has(tokenOf(column))) this.known.set(tokenOf(column), column);
@@ -46,12 +46,12 @@ export class ColumnChooser {
     return asked ?? this.byDefault(column);
   }
 
-  /** Those that are shown, in the order in which they were met. */
+  /** The shown columns, in order of appearance. */
   shown() {
     return [...this.known.values()].filter((column) => this.isShown(column));
   }
 
-  /** What isn't shown, in words; "" where all is. */
+  /** A sentence about hidden columns, "" without any. */
   words() {
     const hidden = this.known.size - this.shown().length;
     return hidden ? `. ${plural(hidden, "column")} hidden: see Columns` : "";
@@ -66,7 +66,7 @@ export class ColumnChooser {
     return [...this.known.values()].filter((column) => visible(column.name).toLowerCase().includes(needle));
   }
 
-  /** Draws the list that is open. */
+  /** Draws the list, if it is open. */
   drawList() {
     if (!this.root.open) return;
     fill(this.list, this.#matching().map((column) =>

@@ -1,8 +1,8 @@
-// Elements are made here and nowhere else: text goes in as text, never as HTML, whatever a job has printed.
+// Makes all elements: inserts text as text, never as HTML.
 
 /**
- * An element. attributes: `class`, `on` (listeners by event), `data` (dataset), booleans; what is null or false is left
- * out. children: elements, texts, numbers, lists of these; null and false are left out.
+ * Makes an element. attributes: `class`, `on` (listeners by event), `data` (dataset), booleans. children: elements, texts,
+ * numbers, lists of these. Both skip null and false.
  */
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -24,13 +24,13 @@ export function append(node, children) {
   }
 }
 
-/** Replaces all that is in a node. */
+/** Replaces a node's content. */
 export function fill(node, ...children) {
   node.replaceChildren();
   append(node, children);
 }
 
-/** An element of SVG. */
+/** Makes an element of SVG. */
 export function svg(tag, attributes = {}, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -42,11 +42,11 @@ export function svg(tag, attributes = {}, ...children) {
   return node;
 }
 
-// control characters, and what reverses or hides text (Unicode: bidirectional controls, zero width, line separators, tags)
+// control characters, and characters that reverse or hide text (Unicode: bidirectional controls, zero width, line separators, tags)
 const HIDDEN = /[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 const SOME_HIDDEN = new RegExp(HIDDEN.source, "u");
 
-/** How a character that can't be seen is shown: a control picture, or its number. */
+/** Makes an invisible character visible: as a control picture, or by its number. */
 export function shownAs(character) {
   const code = character.codePointAt(0);
   if (code < 0x20) return String.fromCharCode(0x2400 + code);
@@ -54,12 +54,12 @@ export function shownAs(character) {
   return `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>`;
 }
 
-/** Text with each character that can't be seen shown as one that can. */
+/** Makes all invisible characters of a text visible. */
 export function visible(text) {
   return SOME_HIDDEN.test(text) ? text.replace(HIDDEN, shownAs) : text;
 }
 
-/** Whether a key event is meant for a field that is being typed in. */
+/** Whether a key event belongs to a field for typing. */
 export function isTyping(event) {
   const target = event.target;
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));

@@ -1,5 +1,5 @@
-// What happened to the job, newest first: changes of state and mode, late heartbeats, lost lines, its own events. Called by
-// job.js: context has `job`, `failed`, `answered`. Graphs show the same as marks (marks.js).
+// A job's events, newest first: changes of state and mode, late heartbeats, lost lines, its own events. Called by job.js:
+// context has `job`, `failed`, `answered`. Graphs show events as marks (marks.js).
 
 import { look, repeat } from "./api.js";
 import { el, fill, visible } from "./dom.js";
@@ -7,8 +7,8 @@ import { grouped, isRunning, local, plural } from "./format.js";
 import { lookOf } from "./marks.js";
 import { keepSettings } from "./settings.js";
 
-const SECS = 2; // between two looks at a running job
-const MOST = 1000; // that are listed
+const SECS = 2; // polling interval of a running job
+const MOST = 1000; // in the list
 
 export function show(root, context) {
   const id = context.job.job_id;

@@ -1,16 +1,16 @@
-// A part of the page that fills the window: a dialog about what it shows otherwise in its place. Escape leaves it.
+// A part of the page that fills the window, in a dialog. Escape ends it.
 
 import { el, isTyping } from "./dom.js";
 
 export class FullScreen {
-  /** @param {HTMLElement} root its place on the page @param {HTMLElement} content all that is in it
+  /** @param {HTMLElement} root its place on the page @param {HTMLElement} content
    * @param {string} title */
   constructor(root, content, title) {
     this.root = root;
     this.content = content;
     this.button = el("button", { type: "button", "aria-pressed": "false", "aria-label": `Full screen of ${title}`,
       title: "Key f; Escape leaves it", on: { click: () => this.toggle() } }, "Full screen");
-    // before the graph's own keys, where Escape shows all
+    // before the graph's keys, where Escape resets the zoom
     this.dialog = el("dialog", { class: "full-screen", "aria-label": title, on: { close: () => this.#left() } });
     this.dialog.addEventListener("keydown", (event) => this.#escape(event), { capture: true });
     root.addEventListener("keydown", (event) => this.#key(event));
@@ -23,7 +23,7 @@ export class FullScreen {
 
   #enter() {
     const focused = this.#focused();
-    this.root.style.minHeight = `${this.root.offsetHeight}px`; // what is below stays where it is
+    this.root.style.minHeight = `${this.root.offsetHeight}px`; // keeps the place of the content below
     this.dialog.append(this.content);
     this.root.append(this.dialog);
     this.dialog.showModal();
@@ -40,7 +40,7 @@ export class FullScreen {
     focused.focus();
   }
 
-  /** What has the focus, to be given it again in its other place. */
+  /** The focused element, which gets the focus again after the move. */
   #focused() {
     const { activeElement } = document;
     return this.content.contains(activeElement) ? activeElement : this.button;

@@ -1,15 +1,15 @@
-// Graphs' points from the server: keys shared out to requests, and answers as what a panel shows.
+// Loads points of graphs in batches of keys, and converts answers for panels.
 
 import { get, look } from "./api.js";
 import { grouped, plural } from "./format.js";
 
 export const POINTS = 2000; // of a series
-const MOST_AT_ONCE = 24; // keys of one request
+const MOST_AT_ONCE = 24; // keys per request
 const MOST_BYTES = 5000; // of the keys in an address
 
-const smoothGraphs = new WeakMap(); // by a graph: what was made of it and its smoothed one
+const smoothGraphs = new WeakMap(); // by graph: its combination with the smoothed one
 
-/** Sharing out keys to requests: few of them, and no address too long. @param {string[]} keys */
+/** Splits keys into few requests with short addresses. @param {string[]} keys */
 export function batches(keys) {
   const found = [];
   let size = Infinity;
@@ -25,20 +25,20 @@ export function batches(keys) {
   return found;
 }
 
-/** The value of an X selector for a key: `time` is the clock. @param {string} key */
+/** Returns the `x` parameter of a key: `time` alone is the clock. @param {string} key */
 export const xOf = (key) => (key === "time" || key === "" ? `key:${key}` : key);
 
-/** @typedef {{id: string, words: object}} Source how the server is asked for the line of one of a series' points
- * (point_lines_api.py): of which job, and all words but the point's place */
+/** @typedef {{id: string, words: object}} Source request for the line of a series' point
+ * (page/api/points.py): the job, and all parameters except the place */
 
-/** What a panel shows of an answer's graph. query: of which job the answer is, and over which X; without it points have no lines.
+/** Converts a graph of an answer for a panel. query: the job and X of the answer; without it, points lead to no lines.
  * @param {{id: string, x: string} | null} query @returns {import("./graph_panel.js").Drawing} */
 export function drawingOf(graph, query = null) {
   const isClock = graph.x.key === null && !graph.x.by_number;
   return {
     title: graph.key,
     xKey: graph.x.key,
-    // dots of any order have no before and after, and where a record's number is isn't known
+    // unordered dots and record numbers have no time
     markable: !graph.scattered && !graph.x.by_number,
     xLabel: isClock ? "time since the start" : graph.x.key ?? "record number",
     xKind: isClock ? "elapsed" : graph.x.integer ? "integer" : "number",
@@ -56,7 +56,7 @@ function sourceOf(graph, { origin, tags, curve }, { id, x }) {
   return { id, words: { y: JSON.stringify([graph.key]), x, own_x: graph.own_x ? 1 : "", origin, tags: JSON.stringify(tags), curve } };
 }
 
-/** Points as a chart draws them: NaN stands where no line joins what is before and behind. */
+/** Converts points for a chart: a NaN interrupts the line. */
 function rowsOf({ x, y, breaks }) {
   if (!breaks.length) return { xs: x, ys: y };
   const [xs, ys] = [[], []];
@@ -73,15 +73,15 @@ function rowsOf({ x, y, breaks }) {
   return { xs, ys };
 }
 
-/** How far an answer was read, in words; "" where that is all. */
+/** Returns the progress of an answer in words, "" at the end. */
 export function readSoFar({ complete, records, total }) {
   return complete ? "" : `Read ${grouped(records)} of ${plural(total, "record")} …`;
 }
 
-/** Fetches graphs by key. Where only some of a series' points come, the server smooths all of them. Of a long job an
- * answer has what was read so far: missing says so in words, and one asks again. secs: what it has cost the server.
+/** Loads graphs by key. For thinned series, the server smooths all points. An answer about a long job may be incomplete:
+ * then missing has the progress, and the caller repeats the request. secs: the server's time.
  * @param {string} id @param {string[]} keys @param {AbortSignal} signal
- * @param {{x: string, smooth: number, debias?: boolean, low?: number, high?: number}} how low, high: only what lies between these X
+ * @param {{x: string, smooth: number, debias?: boolean, low?: number, high?: number}} how low, high: limits of X
  * @returns {Promise<{graphs: Map<string, object>, secs: number, missing: string}>} */
 export async function fetchGraphs(id, keys, { x, smooth, debias, low, high }, signal) {
   const found = new Map();
@@ -107,7 +107,7 @@ export async function fetchGraphs(id, keys, { x, smooth, debias, low, high }, si
   return { graphs: found, secs, missing };
 }
 
-/** The same value for the same answers: then nothing is drawn again. */
+/** Returns the same value for the same answers, so that graphs need no redraw. */
 function withSmooth(graph, smoothed) {
   const cached = smoothGraphs.get(graph);
   if (cached?.smoothed === smoothed) return cached.graph;

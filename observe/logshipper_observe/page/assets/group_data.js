@@ -1,5 +1,5 @@
-// Curves of several jobs in groups, from the server: a curve for each run, coloured by its group, or for each group the
-// mean and the deviation of its runs.
+// Grouped curves of several jobs: a curve for each run in the colour of its group, or for each group the mean and the
+// deviation of its runs.
 
 import { look } from "./api.js";
 import { drawingOf, POINTS, readSoFar } from "./graph_data.js";
@@ -7,8 +7,8 @@ import { drawingOf, POINTS, readSoFar } from "./graph_data.js";
 const MOST_KEYS = 4; // of one request
 
 /** Fetches graphs by key, as `fetchGraphs` does.
- * @param {{ids: string[], labels: string[]}} jobs labels: what they are called @param {string[]} keys
- * @param {{x: string, by: string, mean: boolean, smooth: number, debias: boolean}} how by: what runs are grouped by
+ * @param {{ids: string[], labels: string[]}} jobs @param {string[]} keys
+ * @param {{x: string, by: string, mean: boolean, smooth: number, debias: boolean}} how by: the criterion of the groups
  * @param {AbortSignal} signal */
 export async function fetchGroups({ ids, labels }, keys, { x, by, mean, smooth, debias }, signal) {
   const found = new Map();

@@ -1,11 +1,11 @@
-// Columns of options and metrics in the list of jobs: those that the reader chose, kept in the address and for the next
-// visit, or those in which the jobs differ.
+// Columns of options and metrics in the list of jobs: the reader's choice, from the address or the browser's storage, or
+// the differing options.
 
 import { ColumnChooser } from "./column_chooser.js";
 import { el } from "./dom.js";
 import { kept, keep } from "./storage.js";
 
-const MOST = 24; // as the server takes
+const MOST = 24; // the server's limit
 const PLACE = "columns"; // in the browser's storage
 export const LAST = "*"; // the column of each job's last values
 
@@ -13,9 +13,9 @@ export class JobColumns {
   /** @param {URLSearchParams} words of the address @param {() => void} changed */
   constructor(words, changed) {
     const names = words.has("column") ? words.getAll("column") : kept(PLACE, null);
-    /** @type {string[] | null} null: as the server says */
+    /** @type {string[] | null} null: the server's choice */
     this.chosen = Array.isArray(names) ? names.filter((name) => name && typeof name === "string").slice(0, MOST) : null;
-    /** @type {{name: string, title: string}[]} as the server answered */
+    /** @type {{name: string, title: string}[]} of the server's answer */
     this.shown = [];
     this.changed = changed;
     this.chooser = new ColumnChooser({
@@ -26,7 +26,7 @@ export class JobColumns {
     this.chooser.take([{ path: [LAST], name: "last values" }]);
   }
 
-  /** What the server is asked for: undefined for its own choice. */
+  /** The parameter of the request, undefined for the server's choice. */
   get request() {
     return this.chosen ? JSON.stringify(this.chosen.filter((name) => name !== LAST)) : undefined;
   }
@@ -35,13 +35,13 @@ export class JobColumns {
     return this.#names().includes(LAST);
   }
 
-  /** @param {URLSearchParams} query the address, which gets what was chosen */
+  /** @param {URLSearchParams} query of the address, which gets the choice */
   addTo(query) {
     if (!this.chosen) return;
     for (const name of this.chosen.length ? this.chosen : [""]) query.append("column", name);
   }
 
-  /** Learns what there is, and what is shown. */
+  /** Takes the available and the shown columns. */
   answer({ columns, offer }) {
     this.shown = columns;
     const column = (name) => ({ path: [name], name: name.replace(/^start\./, "") });
@@ -56,7 +56,7 @@ export class JobColumns {
     return this.chosen ?? [...this.shown.map(({ name }) => name), LAST];
   }
 
-  /** What is ticked now, in the order in which it was. */
+  /** Takes the ticked columns, in order of ticking. */
   #take() {
     const ticked = this.chooser.shown().map((column) => column.path[0]);
     const before = this.#names().filter((name) => ticked.includes(name));

@@ -1,4 +1,4 @@
-// All jobs: a list that is looked at again and again, searched, filtered and sorted by the server.
+// The list of jobs, polled from the server, which searches, filters and sorts.
 
 import { get, look, repeat } from "./api.js";
 import { el, fill } from "./dom.js";
@@ -8,12 +8,12 @@ import { listen } from "./keys.js";
 
 const PAGE = 100;
 const MAX_LIMIT = 1000;
-const MAX_LAST = 50; // jobs whose last values are asked for at once
+const MAX_LAST = 50; // jobs per request of last values
 const TYPED_MS = 150;
 const COLUMNS = [
   ["state", "State"], ["name", "Name"], ["started", "Started"], ["took", "Took"], ["lines", "Lines"], ["records", "Records"],
 ];
-const DESCENDING = new Set(["started", "took", "lines", "records"]); // first, when a column is chosen
+const DESCENDING = new Set(["started", "took", "lines", "records"]); // at the first click
 
 const ascendsFirst = (name) => !DESCENDING.has(name) && !name.endsWith(".max");
 
@@ -98,7 +98,7 @@ class Jobs {
     this.#ask();
   }
 
-  /** Asks again, with what the fields have; the address has it, too. */
+  /** Requests jobs by the fields, and updates the address. */
   #ask() {
     Object.assign(this.asked, {
       q: this.field.value, state: this.state.value, tag: this.tag.value,
@@ -175,7 +175,7 @@ class Jobs {
       el("td", { class: "last", hidden: !this.columns.hasLast }));
   }
 
-  /** A value of a column, exact where one points at it. */
+  /** Makes a cell. Hovering shows the exact value. */
   #cell(text, title) {
     const words = shortText(text);
     const isNumber = words !== "" && Number.isFinite(Number(words));
@@ -217,9 +217,9 @@ class Jobs {
       { keys: ["/"], words: "search", call: () => { this.field.focus(); this.field.select(); } },
       { keys: ["j", "ArrowDown"], words: "next job", call: (event) => this.#focusJob(1, event.key === "j") },
       { keys: ["k", "ArrowUp"], words: "previous job", call: (event) => this.#focusJob(-1, event.key === "k") },
-      { keys: ["Enter"], words: "its page" },
-      { keys: ["x"], words: "tick it, to be compared", call: () => document.activeElement?.closest?.("tr[data-id]")?.querySelector("input")?.click() },
-      { keys: ["Escape"], words: "in the search: empty it" },
+      { keys: ["Enter"], words: "open the job" },
+      { keys: ["x"], words: "tick the job for a comparison", call: () => document.activeElement?.closest?.("tr[data-id]")?.querySelector("input")?.click() },
+      { keys: ["Escape"], words: "in the search: clear it" },
     ];
   }
 
@@ -229,7 +229,7 @@ class Jobs {
     this.#ask();
   }
 
-  /** begins: where none has the focus, the first one gets it; else the key scrolls. */
+  /** begins: without a focused job, focus the first one instead of scrolling. */
   #focusJob(by, begins) {
     const links = [...this.body.querySelectorAll("td.name a")];
     const row = document.activeElement?.closest?.("tr[data-id]");
@@ -240,7 +240,7 @@ class Jobs {
   }
 }
 
-/** What may be chosen, and what is. */
+/** Fills a select, keeping its value. */
 function choices(select, any, found) {
   const value = select.value;
   const known = found.some(([name]) => name === value);

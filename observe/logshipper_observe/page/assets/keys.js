@@ -1,15 +1,15 @@
-// The keys of the page that one is on: one table makes both what they do and the help that ? opens.
+// Keys of the present page: one table defines their actions and the help of `?`.
 
 import { el, isTyping } from "./dom.js";
 
 /** @typedef {{keys: string[], words: string, call?: (event: KeyboardEvent) => boolean | void}} Key
- * keys: as events name them; call: false where the key isn't taken; none where a field or a graph does it itself */
+ * keys: names of events; call: returns false to ignore the key; without call, a field or graph handles it */
 
 /** @type {Set<{title: string, rows: Key[]}>} */
 const tables = new Set();
 const NAMES = { ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→" };
 
-/** Takes keys until `close` is called. @param {string} title @param {Key[]} rows */
+/** Listens to keys until `close`. @param {string} title @param {Key[]} rows */
 export function listen(title, rows) {
   const table = { title, rows };
   const calls = new Map(rows.flatMap(({ keys, call }) => (call ? keys.map((key) => [key, call]) : [])));
@@ -29,7 +29,7 @@ export function listen(title, rows) {
   };
 }
 
-/** Shows all keys that there are now. */
+/** Shows the present keys. */
 export function showKeys() {
   const shown = [...tables].reverse().map(({ title, rows }) => el("section", {}, el("h3", {}, title),
     el("dl", {}, rows.map(({ keys, words }) => el("div", {},
@@ -38,5 +38,5 @@ export function showKeys() {
     el("header", {}, el("h2", {}, "Keys of this page"), el("button", { type: "button", on: { click: () => dialog.close() } }, "Close")),
     shown);
   document.body.append(dialog);
-  dialog.showModal(); // Escape closes it, and the focus goes back to where it was
+  dialog.showModal(); // Escape closes it and restores the focus
 }

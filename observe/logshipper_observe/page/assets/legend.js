@@ -1,8 +1,8 @@
-// A graph's legend: a click on an entry shows only that series (again: all), with Ctrl or Cmd it toggles that one.
+// A graph's legend: a click shows one series only (again: all), with Ctrl or Cmd it toggles the series.
 
 import { colourOf, dashesOf, themeOf } from "./paint.js";
 
-/** What is shown after a click on an entry. @param {boolean[]} shown @param {number} at @param {boolean} toggles */
+/** Returns the shown series after a click on an entry. @param {boolean[]} shown @param {number} at @param {boolean} toggles */
 export function afterClick(shown, at, toggles) {
   if (toggles) {
     const next = shown.map((one, number) => (number === at ? !one : one));
@@ -25,7 +25,7 @@ export class Legend {
     host.addEventListener("click", (event) => this.#press(event, event.ctrlKey || event.metaKey));
     host.addEventListener("keydown", (event) => {
       if ((event.key === "Enter" || event.key === " ") && (event.ctrlKey || event.metaKey)) {
-        event.preventDefault(); // a browser makes no click of it
+        event.preventDefault(); // browsers create no click event
         this.#press(event, true);
       }
     });
@@ -39,7 +39,7 @@ export class Legend {
     this.show();
   }
 
-  /** Shows the chart's series as they are now; nothing where there is only one. */
+  /** Shows the chart's present series, unless it has only one. */
   show() {
     const { series, shown } = this.chart;
     this.host.hidden = series.length < 2;

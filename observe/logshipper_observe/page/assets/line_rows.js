@@ -1,4 +1,4 @@
-// The rows of the console that are seen: one element each, filled again as others come into sight.
+// The visible rows of the console: reuses an element for each.
 
 import { marked, pieces, plain } from "./ansi.js";
 import { el, fill, visible } from "./dom.js";
@@ -8,7 +8,7 @@ import { GOES_ON, KIND, LEFT_OUT, LEVEL, STREAM, TEXT, TIME } from "./lines.js";
 const SIGNS = { debug: "D", info: "I", warning: "W", error: "E", critical: "C" };
 
 export class LineRows {
-  /** layer: what they stand in; search: what is marked in them. */
+  /** layer: their parent; search: marks hits in them. */
   constructor(layer, search) {
     this.layer = layer;
     this.search = search;
@@ -16,8 +16,8 @@ export class LineRows {
     this.first = 0; // the row of the first element
   }
 
-  /** Shows lines. first: the first one's row; entries: for each its number (undefined: not known yet) and itself (undefined:
-   * not fetched yet); picked: the first and last number that are picked, or null. */
+  /** Shows lines. first: the first row; entries: number and line of each, undefined before they are loaded; picked: the
+   * first and last selected number, or null. */
   draw(first, entries, picked) {
     while (this.rows.length < entries.length) this.rows.push(this.#newRow());
     this.#rotate(first - this.first);
@@ -25,17 +25,17 @@ export class LineRows {
     this.rows.forEach((row, at) => this.#fill(row, entries[at], picked));
   }
 
-  /** The heights in pixels of the rows that are drawn. */
+  /** The heights of drawn rows, in pixels. */
   get heights() {
     return this.rows.filter(({ node }) => !node.hidden).map(({ node }) => node.getBoundingClientRect().height);
   }
 
-  /** The line that an element shows. */
+  /** Returns an element's line. */
   lineOf(node) {
     return this.rows.find((row) => row.node === node)?.line;
   }
 
-  /** Elements from one end go to the other: the others keep their lines, with the focus and what is selected. */
+  /** Moves elements from one end to the other. The others keep their lines, focus and selection. */
   #rotate(by) {
     if (by === 0 || Math.abs(by) >= this.rows.length) return;
     if (by > 0) this.rows.push(...this.rows.splice(0, by));
@@ -72,7 +72,7 @@ export class LineRows {
       row.number.textContent = number === undefined ? "" : grouped(number + 1);
     }
     const marks = this.search.marks.get(number);
-    if (row.line === line && row.sought === key && row.marks === marks) return; // as it is already
+    if (row.line === line && row.sought === key && row.marks === marks) return; // unchanged
     Object.assign(row, { line, sought: key, marks });
     if (line === undefined) {
       this.#empty(row);
@@ -82,7 +82,7 @@ export class LineRows {
     row.node.dataset.kind = line[KIND];
     this.#showSign(row, line);
     row.time.textContent = clock(line[TIME], true);
-    if (row.time.title) row.time.title = ""; // it was another line's
+    if (row.time.title) row.time.title = ""; // of the previous line
     this.#fillText(row.text, line, number);
   }
 
@@ -92,7 +92,7 @@ export class LineRows {
     nameSign(row.sign, "");
   }
 
-  /** Stream and level as letters: neither is told by its colour alone. */
+  /** Shows stream and level as letters, not by colour alone. */
   #showSign(row, line) {
     const level = line[LEVEL] ?? "";
     const isError = line[STREAM] === "stderr";

@@ -1,15 +1,15 @@
-// Lines of a job's log by their numbers: those that were fetched, and those that are to be.
+// A cache of a job's lines by number, which loads missing ones.
 
 import { get, look } from "./api.js";
 
 const PAGE = 200;
 const MAX_PAGES = 60;
 
-/** A line as the server gives it: a list (observe/logshipper_observe/page/console_api.py). */
+/** A line of the server's answer is a list (observe/logshipper_observe/page/api/console.py). */
 export const TIME = 0, STREAM = 1, KIND = 2, TEXT = 3, ATTEMPT = 4, CAPTURE = 5, LEFT_OUT = 6, GOES_ON = 7, NUMBER = 8, LEVEL = 9;
 
 export class Lines {
-  /** changed: is called when there are more, or others. failed: with a Failure. */
+  /** changed: called for new or other lines. failed: called with a Failure. */
   constructor(id, changed, failed) {
     this.id = id;
     this.view = {};
@@ -18,18 +18,18 @@ export class Lines {
     this.reset();
   }
 
-  /** Shows other lines of the job: `streams`, `attempt`; with `only`, those that match, by their place among these. */
+  /** Selects lines: `streams`, `attempt`; with `only`, hits of a search by their index. */
   reset(view = this.view) {
     this.view = view;
-    this.total = 0; // that are shown
-    this.linesTotal = 0; // those that don't match included
-    this.limited = false; // more that match aren't looked for
+    this.total = 0; // shown lines
+    this.linesTotal = 0; // includes lines without a hit
+    this.limited = false; // the search has stopped at its limit
     this.generation = -1;
     this.problem = "";
     this.complete = true;
     this.known = false; // whether the server has answered
     this.pages = new Map(); // by number
-    this.busy = new Set(); // pages that are being fetched
+    this.busy = new Set(); // loading pages
     this.fetching?.abort();
     this.fetching = new AbortController();
   }
@@ -38,13 +38,13 @@ export class Lines {
     return ["jobs", this.id, "lines"];
   }
 
-  /** The line with a number; undefined where it isn't here. */
+  /** Returns a line, undefined for a missing one. */
   line(number) {
     const page = this.pages.get(Math.floor(number / PAGE));
     return page?.[number % PAGE];
   }
 
-  /** What the newest lines are. count: how many are seen. */
+  /** Loads the newest lines. count: the number of visible ones. */
   async refresh(count, signal) {
     const view = this.view;
     const { document, changed } = await look(this.path, { ...view, from: -count, count }, signal);
@@ -54,13 +54,13 @@ export class Lines {
     this.changed();
   }
 
-  /** Fetches what isn't here of the lines from first to end. */
+  /** Loads missing lines from first to end. */
   want(first, end) {
     end = Math.min(end, this.total);
     for (let page = Math.floor(first / PAGE); page * PAGE < end; page += 1) {
       const had = this.pages.get(page);
       if (had) {
-        this.pages.delete(page); // the one that was wanted last goes last
+        this.pages.delete(page); // the most recently used page is the last one
         this.pages.set(page, had);
       }
       const begin = Math.max(first, page * PAGE);
@@ -73,7 +73,7 @@ export class Lines {
     return true;
   }
 
-  /** Drops fetches of what isn't seen any more. */
+  /** Aborts running requests. */
   giveUp() {
     this.fetching.abort();
     this.fetching = new AbortController();
@@ -99,7 +99,7 @@ export class Lines {
   }
 
   #note(document) {
-    if (document.generation !== this.generation) this.pages.clear(); // lines have other numbers now
+    if (document.generation !== this.generation) this.pages.clear(); // renumbered
     this.generation = document.generation;
     this.total = document.total;
     this.linesTotal = document.lines_total ?? document.total;

@@ -1,20 +1,20 @@
-// Events of a job as marks in its graphs: over time where they were, over a key at the X that the records around them have.
+// Events of a job as marks in its graphs: over a key, a mark stands at the X of the records around it.
 
 import { look } from "./api.js";
 import { visible } from "./dom.js";
 import { fetchGraphs } from "./graph_data.js";
 
 const MARKS = 200; // in a graph, the newest
-// drops as on Grafana's page, and silence
+// losses, as in Grafana, and late heartbeats
 const BAD = new Set(["lines_lost", "lines_left_out", "segment_damaged", "record_left_out", "events_left_out",
   "user_events_left_out", "measurements_left_out", "records_lost", "heartbeat_lost"]);
-// they only stand in the list
+// only in the list
 const UNMARKED = new Set(["json_hint", "metadata_pattern_off", "values_masked", "output_slowed", "output_slowed_no_longer"]);
 
 /** @typedef {{x: number, secs: number, look: "bad" | "user" | "state", label: string}} Mark an event in a graph; secs:
  * since the job's start, as x in a graph over time */
 /** @typedef {{xs: number[], ys: number[]}} Course a key over time: of one attempt, step and task */
-/** @typedef {(xKey: string | null) => Mark[]} MarksOver those of a graph over this key, null for time */
+/** @typedef {(xKey: string | null) => Mark[]} MarksOver the marks of a graph over this key, null for time */
 
 export const NO_MARKS = () => [];
 
@@ -24,7 +24,7 @@ export function lookOf(event) {
   return event.kind === "user_event" ? "user" : "state";
 }
 
-/** The same value as long as nothing has changed: then nothing is drawn again. */
+/** Returns the same value until something changes, so that graphs need no redraw. */
 export class JobMarks {
   /** @param {string} id */
   constructor(id) {
@@ -34,7 +34,7 @@ export class JobMarks {
     this.over = NO_MARKS;
   }
 
-  /** @param {string[]} xKeys over which there are graphs @param {AbortSignal} signal @returns {Promise<MarksOver>} */
+  /** @param {string[]} xKeys the X axes of graphs @param {AbortSignal} signal @returns {Promise<MarksOver>} */
   async fetch(xKeys, signal) {
     const { document } = await look(["jobs", this.id, "events"], { limit: MARKS }, signal);
     const isWanted = document.events.length && xKeys.length;
@@ -63,8 +63,8 @@ function wordsOf(event) {
   return visible([change, event.words].filter(Boolean).join(": ") || event.kind);
 }
 
-/** Marks at the values that a key had at their times. Before all records, and between two attempts, a mark stands at the
- * value that is nearest before it, else at the first. @param {Mark[]} marks @param {Course[]} courses @returns {Mark[]} */
+/** Places marks at the values of a key at their times. Between two attempts, a mark stands at the last value before it;
+ * before all records, at the first value. @param {Mark[]} marks @param {Course[]} courses @returns {Mark[]} */
 export function placed(marks, courses) {
   const known = courses.filter((one) => one.xs.length);
   if (!known.length) return [];
@@ -78,7 +78,7 @@ export function placed(marks, courses) {
   });
 }
 
-/** Between two points in a straight line, after the last one as that. */
+/** Interpolates linearly; after the last point, returns its value. */
 function valueAt({ xs, ys }, secs) {
   let [low, high] = [0, xs.length - 1];
   if (secs >= xs[high]) return ys[high];

@@ -1,4 +1,4 @@
-// The job's metadata as a table, newest first: pages of it, a column per key, every value. Called by
+// Pages of the job's metadata as a table, newest first, with a column per key. Called by
 // job.js: context has `job`, `follow`, `go`, `failed`, `answered`.
 
 import { look, path, repeat } from "./api.js";
@@ -8,9 +8,9 @@ import { grouped, isRunning, local, plural, shortText } from "./format.js";
 import { saveFrom } from "./save.js";
 import { keepSettings } from "./settings.js";
 
-const ROWS = 100; // of a page
-const SECS = 2; // between two looks at a running job's newest page
-const MOST_COLUMNS = 40; // that are shown unasked
+const ROWS = 100; // per page
+const SECS = 2; // polling interval of a running job
+const MOST_COLUMNS = 40; // by default
 const NOTHING = "No metadata yet: it is lines on stdout that are one JSON object";
 const NUMBER = /^(-?\d+(\.\d+)?([eE][-+]?\d+)?|NaN|-?Infinity)$/;
 
@@ -25,10 +25,10 @@ class MetadataTable {
     this.context = context;
     this.search = context.words.get("search") ?? "";
     this.order = context.words.get("order") === "oldest" ? "oldest" : "newest";
-    /** @type {({from: string, skip: number} | null)[]} where the pages up to this one begin; null: at the start */
+    /** @type {({from: string, skip: number} | null)[]} begins of the pages up to this one; null: the start */
     this.places = [null];
-    this.numbers = [0]; // of the rows before each of these pages
-    this.open = new Set(); // rows that show their exact line
+    this.numbers = [0]; // rows before each of these pages
+    this.open = new Set(); // rows with a visible exact line
     this.#build(root);
     this.looking = repeat((signal) => this.#turn(signal), () => (isRunning(this.context.job.state) ? SECS : 5));
   }
@@ -114,7 +114,7 @@ class MetadataTable {
     }
   }
 
-  /** A page of rows; where one searches, of several answers, each of which looks at some of the records. */
+  /** Loads a page of rows. A search may need several answers, each over a part of the records. */
   async #fetch(signal) {
     let place = this.places.at(-1);
     let found = null;
@@ -198,12 +198,12 @@ function heading(column) {
   return el("th", { scope: "col", title: name, class: column.number ? "number" : null }, el("bdi", {}, name));
 }
 
-/** Whether a column holds numbers only. */
+/** Whether a column has only numbers. */
 function isNumeric(rows, at) {
   return rows.every((row) => row.cells[at] === null || NUMBER.test(row.cells[at]));
 }
 
-/** Two pages as one: the second's columns that the first hasn't got come last. */
+/** Joins two pages. New columns of the second come last. */
 export function joined(one, other) {
   const places = new Map(one.columns.map((column, at) => [JSON.stringify(column.path), at]));
   const columns = [...one.columns];

@@ -1,21 +1,21 @@
-// Panels of graphs, of which only those in view are asked for and drawn: there may be hundreds.
+// Panels of graphs. Only those in view request data, since there may be hundreds.
 
 /** @typedef {import("./graph_panel.js").GraphPanel} GraphPanel */
 
-const SCROLL_MS = 60; // many come into view while one scrolls
+const SCROLL_MS = 60; // scrolling shows many at once
 
 export class PanelGrid {
   /** @param {HTMLElement} host @param {(name: string | symbol) => GraphPanel} make
-   * @param {() => void} came called when panels have come into view */
+   * @param {() => void} came called for new panels in view */
   constructor(host, make, came) {
     this.host = host;
     this.make = make;
     this.came = came;
     /** @type {Map<string | symbol, GraphPanel>} */
     this.panels = new Map();
-    this.names = new WeakMap(); // of the panels' elements
+    this.names = new WeakMap(); // by the panels' elements
     this.inView = new Set();
-    this.stale = new Set(); // those whose numbers were asked for in another way
+    this.stale = new Set(); // panels with outdated numbers
     this.watcher = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "300px" });
   }
 
@@ -30,12 +30,12 @@ export class PanelGrid {
     for (const panel of this.panels.values()) call(panel);
   }
 
-  /** All panels need other numbers than they show. */
+  /** Marks all panels as outdated. */
   outdate() {
     this.stale = new Set(this.panels.keys());
   }
 
-  /** The panels that are there, in this order; those that are there already stay as they are.
+  /** Shows these panels in this order; keeps existing ones.
    * @param {(string | symbol)[]} names */
   layOut(names) {
     const wanted = new Set(names);
@@ -55,7 +55,7 @@ export class PanelGrid {
     });
   }
 
-  /** Those in view; newOnly: of them those whose numbers aren't there yet. @returns {(string | symbol)[]} */
+  /** Returns the panels in view; newOnly: only those without up-to-date numbers. @returns {(string | symbol)[]} */
   wanted(newOnly) {
     const lacks = (name) => !this.panels.get(name).chart || this.stale.has(name);
     return [...this.panels.keys()].filter((name) => this.inView.has(name) && (!newOnly || lacks(name)));

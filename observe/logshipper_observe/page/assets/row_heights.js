@@ -1,16 +1,16 @@
-// The heights of rows that wrap, in pixels: of those that were measured, a limited number.
+// Measured heights of wrapping rows, in pixels. Keeps a limited number.
 
 const MAX_ROWS = 20_000;
 
 export class RowHeights {
-  /** @param {number} least of any row; one that isn't measured yet counts as such */
+  /** @param {number} least the height of unmeasured rows */
   constructor(least) {
     this.least = least;
     this.clear();
   }
 
   clear() {
-    this.heights = new Map(); // by row; the one that was measured last stands last
+    this.heights = new Map(); // by row, in order of measurement
     this.sum = 0;
   }
 
@@ -18,12 +18,12 @@ export class RowHeights {
     return this.heights.get(row) ?? this.least;
   }
 
-  /** Of the rows that were measured. */
+  /** The mean of measured rows. */
   get mean() {
     return this.heights.size ? this.sum / this.heights.size : this.least;
   }
 
-  /** Notes what was measured; whether the row is of another height than it counted as. */
+  /** Notes a measurement. Returns whether the height differs from the previous one. */
   note(row, height) {
     const isOther = this.of(row) !== height;
     this.#drop(row);

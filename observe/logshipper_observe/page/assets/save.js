@@ -1,13 +1,13 @@
-// Files for the person who looks: a name that every system takes, and the download itself.
+// Downloads, with names that every system accepts.
 
-/** A file's name out of what jobs and keys are called. @param {string[]} parts @param {string} suffix */
+/** Makes a file name of the names of jobs and keys. @param {string[]} parts @param {string} suffix */
 export function fileName(parts, suffix) {
   const letters = (part) => part.normalize("NFKD").replace(/[^A-Za-z0-9._-]+/g, "-");
   const plain = parts.map((part) => letters(part).replace(/^[-.]+|-+$/g, ""));
   return `${plain.filter(Boolean).join("-").slice(0, 100) || "graph"}.${suffix}`;
 }
 
-/** Has the browser save it. @param {Blob} blob @param {string} name */
+/** Saves a blob. @param {Blob} blob @param {string} name */
 export function saveBlob(blob, name) {
   const address = URL.createObjectURL(blob);
   saveFrom(address, name);

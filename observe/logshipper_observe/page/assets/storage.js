@@ -1,6 +1,6 @@
-// What this browser keeps for the next visit; it may be switched off, then it holds for this page only.
+// Settings in the browser's storage. Without storage they last as long as the page.
 
-/** @param {string} place @param {unknown} otherwise where nothing, or nothing of use, is there */
+/** @param {string} place @param {unknown} otherwise the default */
 export function kept(place, otherwise) {
   try {
     return JSON.parse(localStorage.getItem(place)) ?? otherwise;
@@ -9,7 +9,7 @@ export function kept(place, otherwise) {
   }
 }
 
-/** @param {string} place @param {unknown} value null: nothing is kept any more */
+/** @param {string} place @param {unknown} value null removes the setting */
 export function keep(place, value) {
   try {
     if (value === null) localStorage.removeItem(place);

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from logshipper_observe.page import search as search_module
+from logshipper_observe.page.log import search as search_module
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing
 from tests.observe.page.console.test_console import log, open_console, row, rows

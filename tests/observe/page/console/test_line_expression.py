@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logshipper_observe.page import line_expression
-from logshipper_observe.page.line_expression import (
+from logshipper_observe.page.log import line_expression
+from logshipper_observe.page.log.line_expression import (
     MAX_MATCHED,
     ExpressionRefusal,
     LineExpression,
@@ -93,8 +93,8 @@ def test_the_begin_of_a_long_line_is_matched() -> None:
         ("(a+)+b", "repeats what is itself repeated"),
         ("(?=a)", "looking ahead"),
         (r"(a)\1", "references to groups"),
-        ("a{600}", "take smaller numbers in {}"),
-        ("(?:a{100}){100}", "take smaller numbers in {}"),
+        ("a{600}", "use smaller numbers in {}"),
+        ("(?:a{100}){100}", "use smaller numbers in {}"),
         ("a" * 301, "over 300 characters"),
         ("a?" * 21, "has 21 repeats"),
     ],

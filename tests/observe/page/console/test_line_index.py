@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import LogLine, Position
 from logshipper_ingest.store.job_reader import BlockHead
-from logshipper_observe.page import line_index
-from logshipper_observe.page import search as search_module
-from logshipper_observe.page.line_index import LineIndex, Slice
-from logshipper_observe.page.search import Search, SearchQuery
+from logshipper_observe.page.log import line_index
+from logshipper_observe.page.log import search as search_module
+from logshipper_observe.page.log.line_index import LineIndex, Slice
+from logshipper_observe.page.log.search import Search, SearchQuery
 
 Lines = list[tuple[int, int, int]]  # time, block, place in the block
 

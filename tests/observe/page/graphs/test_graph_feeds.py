@@ -9,7 +9,7 @@ import pytest
 
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
-from logshipper_observe.page.graph_feeds import Feed, FeedQuery, Feeds
+from logshipper_observe.page.data.graph_feeds import Feed, FeedQuery, Feeds
 from logshipper_observe.query.asked import UnknownKey
 from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.fakes.loki_fake import FakeLoki

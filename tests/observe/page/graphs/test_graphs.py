@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.page import graphs_api
+from logshipper_observe.page.api import graphs as graphs_api
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing, each_look
 from tests.observe.page.graphs.graph_jobs import (

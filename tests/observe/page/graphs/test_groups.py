@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from logshipper.start.cli import main
-from logshipper_observe.page import groups_api
+from logshipper_observe.page.api import groups as groups_api
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing, each_look
 from tests.observe.page.graphs.graphing import model, open_graphs, panel, wait_for_model
@@ -88,10 +88,10 @@ def test_different_x(server: PageServer) -> None:
     assert (first["label"], second["label"]) == ("lr=0.1, 2 runs", "lr=0.2, 1 run")
     assert (first["x"], first["y"], first["counts"]) == ([1, 2, 3], [6, 4, 1], [2, 2, 1])
     assert first["deviations"] == [pytest.approx(math.sqrt(8)), pytest.approx(math.sqrt(8)), None]
-    assert graph["notes"] == ["lr=0.1: not each X is one of all its 2 runs: means are of 1 to 2."]
+    assert graph["notes"] == ["lr=0.1: some of its 2 runs lack an X: means are over 1 to 2 runs."]
     (graph,) = grouped(server, x="step")["graphs"]
     assert max(graph["series"][0]["counts"]) == 1
-    assert "lr=0.1: no X is one of two of its 2 runs, so there is no deviation." in graph["notes"]
+    assert "lr=0.1: no two of its 2 runs share an X, so there is no deviation." in graph["notes"]
 
 
 def test_what_is_not_there_is_said(server: PageServer) -> None:
@@ -143,7 +143,7 @@ def test_groups_on_the_page(browse: Browsing, server: PageServer) -> None:
     assert shown["curves"][0]["ys"] == [6, 4, 1]
     assert shown["y"]["high"] > 6 + math.sqrt(8), "the band is in view"
     graph = panel(page, "loss")
-    expect(graph).to_contain_text("not each X is one of all its 2 runs")
+    expect(graph).to_contain_text("some of its 2 runs lack an X")
     graph.locator("canvas").press("Home")
     expect(graph.locator(".chart-tip b")).to_have_text(
         ["6, deviation 2.82843, n 2", "3, deviation none, n 1"]

@@ -24,9 +24,9 @@ def ask_api(client: Client, path: str, **words: str) -> tuple[int, dict[str, obj
 @pytest.mark.parametrize(
     ("path", "words", "status", "message"),
     [
-        (f"jobs/{CURVES}/graphs", {}, 400, "a JSON list of keys is wanted"),
-        (f"jobs/{CURVES}/graphs", {"y": "loss"}, 400, "a JSON list of keys is wanted"),
-        (f"jobs/{CURVES}/graphs", {"y": "[1]"}, 400, "a JSON list of keys is wanted"),
+        (f"jobs/{CURVES}/graphs", {}, 400, "y: must be a JSON list of texts"),
+        (f"jobs/{CURVES}/graphs", {"y": "loss"}, 400, "y: must be a JSON list of texts"),
+        (f"jobs/{CURVES}/graphs", {"y": "[1]"}, 400, "y: must be a JSON list of texts"),
         (f"jobs/{CURVES}/graphs", {"y": json.dumps(["loss"] * 33)}, 400, "at most 32"),
         (f"jobs/{CURVES}/graphs", {"y": '["lost"]'}, 404, "did you mean loss?"),
         (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "x": "epocs"}, 404, "did you mean epoch?"),
@@ -41,7 +41,7 @@ def ask_api(client: Client, path: str, **words: str) -> tuple[int, dict[str, obj
         (f"jobs/{CURVES}/records", {"from": "-1"}, 400, "from"),
         ("jobs/nosuchjob/graphs", {"y": '["loss"]'}, 404, "nosuchjob"),
         ("jobs/nosuchjob/records.csv", {}, 404, "nosuchjob"),
-        ("compare", {"jobs": CURVES}, 400, "a JSON list of jobs' ids is wanted"),
+        ("compare", {"jobs": CURVES}, 400, "jobs: must be a JSON list of texts"),
         ("compare", {"jobs": json.dumps([str(n) for n in range(17)])}, 400, "at most 16"),
     ],
 )

@@ -229,6 +229,6 @@ def test_no_line_is_said(
     page = open_graphs(browse, serve(tmp_path / "store"), f"job/{JOB}/graphs")
     page.mouse.click(*pixel_of(page, "loss", 2, 1))
     expect(panel(page, "loss").locator(".graph-line-status")).to_have_text(
-        "The record was made of a line that isn't JSON (mine), and which line of the log that was isn't certain."
+        "The record comes from a line that isn't JSON (mine), and logshipper can't tell which line of the log that is."
     )
     assert page.evaluate("location.hash") == f"#/job/{JOB}/graphs"

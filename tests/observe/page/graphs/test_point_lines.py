@@ -12,7 +12,8 @@ from urllib.parse import urlencode
 import pytest
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_observe.page import graph_feeds, point_lines_api
+from logshipper_observe.page.api import points
+from logshipper_observe.page.data import cache
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.graphs.graph_jobs import LONG, LONG_RECORDS, PEAK_AT, long_line
 from tests.observe.page.test_access import Client
@@ -143,7 +144,7 @@ def test_a_long_job_is_searched_by_and_by(
 ) -> None:
     client = GraphClient(serve(graph_store), LONG)
     graph = client.graph("loss")
-    monkeypatch.setattr(point_lines_api, "READ_SECS", 0.0)
+    monkeypatch.setattr(points, "READ_SECS", 0.0)
     (series,) = graph["series"]
     of = {"origin": "", "tags": "{}", "y": '["loss"]', "at_x": PEAK_AT, "at_y": 99.5}
     answers = [client.ask("point", **of)]
@@ -160,7 +161,7 @@ def test_a_long_job_is_searched_by_and_by(
         "complete": True,
         "records": LONG_RECORDS,
         "total": LONG_RECORDS,
-        "words": point_lines_api.CHANGED,
+        "words": points.CHANGED,
     }
 
 
@@ -282,7 +283,7 @@ def test_no_line_rather_than_a_wrong_one(store: Path, serve: Serve) -> None:
     answers = chunk_lines(store, serve)
     assert [answer["line"] for answer in answers] == [None] * 4
     assert all(answer["complete"] for answer in answers)
-    assert "which line of the log that was isn't certain" in answers[0]["words"]
+    assert "can't tell which line of the log that is" in answers[0]["words"]
     assert "isn't JSON (mine)" in answers[-1]["words"]
 
 
@@ -309,7 +310,7 @@ def test_while_the_job_runs(store: Path, serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({}, "a JSON list of keys is wanted"),
+        ({}, "y: must be a JSON list of texts"),
         ({"y": '["loss"]'}, "at_x"),
         ({"y": '["loss"]', "at_x": "1", "at_y": "x"}, "at_y"),
         ({"y": '["loss"]', "at_x": "1", "at_y": "1", "tags": "[]"}, "tags"),
@@ -325,7 +326,7 @@ def test_wrong_questions(graph_server: PageServer, words: dict[str, str], messag
 
 
 def test_the_last_searches_are_kept() -> None:
-    latest = graph_feeds.Latest[int, list[int]](lambda number: [number], 2)
+    latest = cache.Cache[int, list[int]](lambda number: [number], 2)
     first = latest.get(1)
     assert latest.get(1) is first
     latest.get(2)

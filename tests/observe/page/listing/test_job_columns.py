@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.page import job_values
+from logshipper_observe.page.data import job_values
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import PHONE, Browsing, each_look
 from tests.observe.page.graphs.graph_jobs import XSS

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.grown_store import grow
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.page import jobs_api
+from logshipper_observe.page.api import jobs as jobs_api
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.test_access import Client
 

@@ -1,4 +1,4 @@
-"""Files that the page's server sends piece by piece, however long they are."""
+"""Downloads of any length, sent piece by piece."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ _PIECE_CHARS = 1 << 16
 
 
 def pieces(texts: Iterable[str]) -> Iterator[bytes]:
-    """The texts in UTF-8, many at a time; what UTF-8 can't hold is replaced."""
+    """Join texts to pieces in UTF-8. A `?` replaces each lone surrogate."""
     batch: list[str] = []
     size = 0
     for text in texts:

@@ -1,5 +1,8 @@
-"""The record that a point of a graph stands for. No graph keeps it: it is looked for among the job's
-records, for a while at a time, and the search goes on where it was."""
+"""Searches for the record of a point in a graph.
+
+Graphs keep no records. So a search reads the job's records, for a limited time per request, and
+continues at the next one.
+"""
 
 import threading
 import time
@@ -17,14 +20,15 @@ from logshipper_observe.graphs.series import (
     tags_of,
     with_own_x,
 )
-from logshipper_observe.page.graph_feeds import Latest, Reading
+from logshipper_observe.page.data.cache import Cache
+from logshipper_observe.page.data.graph_feeds import Reading
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
     from logshipper_ingest.model.stores import Reader
 
 MOST_SEARCHES = 16
-_NEAR_NS = 1_000  # more than what a float of seconds since a job's start may be off by
+_NEAR_NS = 1_000  # more than the rounding error of seconds since a job's start
 
 
 class PointQuery(NamedTuple):
@@ -33,33 +37,32 @@ class PointQuery(NamedTuple):
     place: str  # of the store
     job_id: str
     y: str  # the graph's key
-    x: str | None  # as the graph was asked for, None for the job's own choice
-    own_x: bool  # its key has an X of its own
-    origin: str  # of its series: whose records these are, see Points
-    tags: tuple[tuple[str, str], ...]  # of its series, in order
-    curve: int | None  # of its series, None where that isn't parted
-    at: tuple[float, float]  # X and Y, not smoothed
+    x: str | None  # of the graph's request, None for the job's own choice
+    own_x: bool  # the key has an X of its own
+    origin: str  # of the series: Points
+    tags: tuple[tuple[str, str], ...]  # of the series, in order
+    curve: int | None  # of the series, None for an undivided one
+    at: tuple[float, float]  # X and Y before smoothing
 
 
 class PointSearch:
-    """Looks for the first record of a point. complete: to the last record there was; found_at: when the
-    record was found, of time.monotonic()."""
+    """A search for the first record of a point."""
 
     def __init__(self, query: PointQuery) -> None:
-        self.lock = threading.Lock()  # held by whoever calls it
-        self.complete = False
-        self.found_at = 0.0
+        self.lock = threading.Lock()  # callers hold it
+        self.complete = False  # up to the last record
+        self.end_time = 0.0  # of the last reading, monotonic
         self._query = query
         self._state: object = None
 
     @property
     def records(self) -> int:
-        """Those that were read."""
+        """The number of records read so far."""
         return self._reading.records
 
     def read_on(self, reader: "Reader", secs: float) -> "MetadataRecord | None":
-        """The record; None where there is none, or as long as it isn't found. secs: how long to
-        read at most, to go on with the next call. Raises UnknownKey."""
+        """Read for at most so long. Return the record, None without a match so far. Raises
+        UnknownKey."""
         deadline = time.monotonic() + secs
         query = self._query
         (graph,), _ = planned(reader, GraphRequest(query.x, (query.y,)), 1)
@@ -72,29 +75,28 @@ class PointSearch:
             self._state = state
         if self._sink.record is None:
             self.complete = self._reading.read_on(reader, deadline)
-            self.found_at = time.monotonic()
+            self.end_time = time.monotonic()
         return self._sink.record
 
     def _begin_ns(self, reader: "Reader", graph: Graph) -> int:
-        """The time before which the record can't be: over the clock X says it, unless it is the
-        records' own."""
+        """Return a lower bound of the record's time: over logshipper's clock, X has the time."""
         if graph.x.key is not None or graph.x.by_number or graph.x.path:
             return 0
         return max(beginning_ns(reader) + int(self._query.at[0] * NS) - _NEAR_NS, 0)
 
 
-class PointSearches(Latest[PointQuery, PointSearch]):
-    """Those that were asked for last."""
+class PointSearches(Cache[PointQuery, PointSearch]):
+    """The most recent searches."""
 
     def __init__(self) -> None:
         super().__init__(PointSearch, MOST_SEARCHES)
 
 
 class _PointSink:
-    """Takes records until one has the point. record: that one."""
+    """Takes records until one has the point."""
 
     def __init__(self, reader: "Reader", graph: Graph, query: PointQuery) -> None:
-        self.record: MetadataRecord | None = None
+        self.record: MetadataRecord | None = None  # the match
         capture = captures_by_label(reader).get(query.origin)
         self._captures = {
             peer.capture
@@ -116,12 +118,11 @@ class _PointSink:
         return self._point.is_here
 
     def show(self) -> None:
-        """Nothing is drawn of it."""
+        """Do nothing: no graph shows the records."""
 
 
 class _Point(Points):
-    """A series that keeps nothing. is_here: the last point that was added is the one at this
-    place, on this curve."""
+    """A series without memory that compares each point with a place on a curve."""
 
     __slots__ = ("_of_curve", "_place", "is_here")
 
@@ -129,10 +130,10 @@ class _Point(Points):
         super().__init__()
         self._place = place
         self._of_curve = curve
-        self.is_here = False
+        self.is_here = False  # whether the last point matches
 
     def _take(self, x: float, y: float) -> None:
         self.is_here = (x, y) == self._place and self._of_curve in (None, self._curve)
 
     def _append(self, x: float, y: float) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""

@@ -12,10 +12,10 @@ import pytest
 from logshipper.errors import QueryError, StoreError, UnknownJob
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import Capture, LogLine, Position
-from logshipper_observe.page import copied
-from logshipper_observe.page.copied import Copies, Copy
-from logshipper_observe.page.logs import Log, View
-from logshipper_observe.page.search import SearchQuery
+from logshipper_observe.page.log import log_copy
+from logshipper_observe.page.log.log_copy import Copies, Copy
+from logshipper_observe.page.log.logs import Log, View
+from logshipper_observe.page.log.search import SearchQuery
 from tests.tools.waiting import scaled
 
 DEADLINE_SECS = scaled(20.0)
@@ -77,10 +77,10 @@ class FakeLoki:
 @pytest.fixture
 def copy_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[FakeLoki], Copy]]:
     copies: list[Copy] = []
-    monkeypatch.setattr(copied, "RETRY_SECS", 0.01)
+    monkeypatch.setattr(log_copy, "RETRY_SECS", 0.01)
 
     def begin(loki: FakeLoki, job_id: str = "4711") -> Copy:
-        monkeypatch.setattr(copied, "OpenedStore", lambda intake: loki)
+        monkeypatch.setattr(log_copy, "ThreadStore", lambda intake: loki)
         copies.append(Copy(job_id, None))  # type: ignore[arg-type]  # nobody ingests here
         return copies[-1]
 
@@ -149,8 +149,8 @@ def test_a_capture_that_comes_late_gives_the_others_new_numbers(
 def test_a_log_that_is_too_long(
     copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copied, "MAX_BYTES", 2_000)
-    monkeypatch.setattr(copied, "BLOCK_LINES", 10)
+    monkeypatch.setattr(log_copy, "MAX_BYTES", 2_000)
+    monkeypatch.setattr(log_copy, "BLOCK_LINES", 10)
     copy = copy_of(FakeLoki([f"line {number}" for number in range(10_000)]))
     until(lambda: "too long" in copy.problem)
     texts = texts_of(copy)
@@ -171,10 +171,10 @@ def test_nobody_looks_any_more(
     copy = copy_of(FakeLoki(["one"]))
     until(lambda: copy.complete)
     (head,) = copy.blocks()
-    monkeypatch.setattr(copied, "IDLE_SECS", 0.0)
+    monkeypatch.setattr(log_copy, "IDLE_SECS", 0.0)
     until(lambda: copy.is_over)
     until(lambda: not copy._thread.is_alive())
-    with pytest.raises(StoreError, match="ask again"):
+    with pytest.raises(StoreError, match="reload the page"):
         copy.block_lines(head)
 
 
@@ -184,14 +184,14 @@ def test_no_room_for_it(
     with open("/dev/full", "w+b", buffering=0) as full:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: full)
         copy = copy_of(FakeLoki(["one"]))
-        until(lambda: "only the first 0 lines are shown" in copy.problem)
-        assert "can't be written" in copy.problem
+        until(lambda: "the page shows only the first 0 lines" in copy.problem)
+        assert "can't write the copy" in copy.problem
         copy.close()
         until(lambda: not copy._thread.is_alive())
 
 
 def test_the_one_that_was_looked_at_longest_ago_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copied, "OpenedStore", lambda intake: FakeLoki([]))
+    monkeypatch.setattr(log_copy, "ThreadStore", lambda intake: FakeLoki([]))
     copies = Copies(None)  # type: ignore[arg-type]  # likewise
     job_copies = [copies.of("4711" if number == 0 else f"other{number}") for number in range(9)]
     assert job_copies[0].is_over

@@ -9,11 +9,11 @@ import pytest
 
 from logshipper.errors import ConfigError
 from logshipper_observe.page.access import Access
-from logshipper_observe.page.kept_secrets import (
+from logshipper_observe.page.link_secrets import (
     MAX_AGE_SECS,
     forget_secrets,
-    kept_secrets,
     secrets_file,
+    stored_secrets,
 )
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.conftest import options
@@ -57,7 +57,7 @@ def test_it_is_given_up_after_some_time(file: Path) -> None:
 def test_what_others_may_know_is_refused(file: Path, mode: int) -> None:
     Access(PORT)
     file.chmod(mode)
-    with pytest.raises(ConfigError, match=r"port-8090\.json: isn't a file of your own.*remove it"):
+    with pytest.raises(ConfigError, match=r"port-8090\.json: isn't your own file.*remove it"):
         Access(PORT)
 
 
@@ -83,7 +83,7 @@ def test_what_is_no_file_is_refused(file: Path, tmp_path: Path, kind: str) -> No
     else:
         os.mkfifo(file, 0o600)
     with pytest.raises(ConfigError, match=r"port-8090\.json"):
-        kept_secrets(PORT)
+        stored_secrets(PORT)
 
 
 def test_a_server_at_its_port_again(file: Path, store: Path) -> None:

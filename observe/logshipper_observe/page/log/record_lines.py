@@ -1,5 +1,4 @@
-"""Which line of a job's log a metadata record is, or was made of. Where that isn't certain it is
-none."""
+"""The line of a metadata record in its job's log, or none if the line is uncertain."""
 
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -8,19 +7,19 @@ from logshipper.classify.text_records import TextRecords
 from logshipper.config import DICT, JSON, PAIRS
 from logshipper.spool.segment import Kind
 from logshipper_observe.base.words import uncoloured
-from logshipper_observe.page.logs import Blocks, Log, merged_lines
+from logshipper_observe.page.log.logs import Blocks, Log, merged_lines
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine, MetadataRecord
     from logshipper_ingest.model.stores import Reader
 
-_MOST_GROUPS = 16  # of blocks that are looked through, of a copy whose lines came late
-_MOST_BESIDE = 4_096  # lines, or records, that are looked at for those that were written together
-_EPOCH = '{"epoch": '  # what a program says in a line before goes first in its record
+_MOST_GROUPS = 16  # of blocks: in a copy, late lines are in later groups
+_MOST_NEIGHBOURS = 4_096  # lines or records of one batch
+_EPOCH = '{"epoch": '  # an epoch from an earlier line is the first key of a record
 
 
 def line_number(log: Log, source: Blocks, reader: "Reader", record: "MetadataRecord") -> int | None:
-    """The line's number in the log; None where no line is certain to be the record's."""
+    """Return the number of the record's line, None if it is uncertain."""
     groups = islice(log.index.groups_back(record.time_ns), _MOST_GROUPS)
     for group in groups:
         log_lines = merged_lines(source, group)
@@ -29,7 +28,7 @@ def line_number(log: Log, source: Blocks, reader: "Reader", record: "MetadataRec
                 is_record = line.kind is Kind.METADATA and line.text == record.line
                 return group.first + at if is_record else None
         if record.origin != JSON:
-            place = _line_beside(log_lines, reader, record)
+            place = _neighbour_line(log_lines, reader, record)
             if place is not None:
                 return group.first + place
     return None
@@ -39,17 +38,19 @@ def _is_of(record: "MetadataRecord", line: "LogLine") -> bool:
     return line.stream is record.stream and line.capture == record.capture
 
 
-def _line_beside(
+def _neighbour_line(
     log_lines: "list[LogLine]", reader: "Reader", record: "MetadataRecord"
 ) -> int | None:
-    """The place of the line that a record was made of. Such lines and their records were written
-    together, 1 ns apart, in the same order: where as many lines make this very record as there are
-    such records, each is one's."""
-    records = _records_beside(reader, record)
+    """Return the place of the line that a record was made of.
+
+    The sidecar writes a batch of such lines, then their records, 1 ns apart and in the same order.
+    So if as many lines make this record as there are such records, they correspond in order.
+    """
+    records = _neighbour_records(reader, record)
     place_by_time = {line.time_ns: at for at, line in enumerate(log_lines) if _is_of(record, line)}
     places: list[int] = []
     time_ns = records[0].time_ns - 1
-    while time_ns in place_by_time and len(places) < _MOST_BESIDE:
+    while time_ns in place_by_time and len(places) < _MOST_NEIGHBOURS:
         places.append(place_by_time[time_ns])
         time_ns -= 1
     places.reverse()
@@ -69,10 +70,10 @@ def _is_same(made: str, line: str) -> bool:
     return line == made or (line.startswith(_EPOCH) and line.partition(", ")[2] == made[1:])
 
 
-def _records_beside(reader: "Reader", record: "MetadataRecord") -> "list[MetadataRecord]":
-    """The records that were written together with one, in order, that one among them."""
+def _neighbour_records(reader: "Reader", record: "MetadataRecord") -> "list[MetadataRecord]":
+    """Return the records of a record's batch, in order."""
     time_ns = record.time_ns
-    begin_ns, end_ns = max(time_ns - _MOST_BESIDE, 0), time_ns + _MOST_BESIDE
+    begin_ns, end_ns = max(time_ns - _MOST_NEIGHBOURS, 0), time_ns + _MOST_NEIGHBOURS
     peer_by_time = {
         peer.time_ns: peer
         for peer in reader.records(begin_ns=begin_ns, end_ns=end_ns)

@@ -1,8 +1,8 @@
-"""Matches a regular expression in a time that is linear in the text, whatever the expression is.
+"""Regular expressions that match in time linear in the text.
 
-Python's own `re` tries one way after another, and nothing stops it in a thread. Here an expression
-is a graph of nodes (Thompson's construction), and the nodes that a text may be at are a state;
-states are made as they are needed, and remembered up to a limit.
+Python's `re` backtracks, and no thread can stop it. Here an expression is a graph of nodes
+(Thompson's construction), and a set of nodes is a state. The matcher creates states on demand and
+keeps a limited number.
 """
 
 import re
@@ -16,7 +16,7 @@ from logshipper.metadata_pattern import parsed, search_problem
 
 MAX_MATCHED = 4_096  # characters of a line, from its beginning
 MAX_NODES = 500
-MAX_STEPS = 50_000  # that are remembered
+MAX_STEPS = 50_000  # in memory
 _START, _HIT = 0, 1  # nodes
 _WORD = frozenset(string.ascii_letters + string.digits + "_")
 _CATEGORIES = {
@@ -25,18 +25,18 @@ _CATEGORIES = {
     "CATEGORY_WORD": _WORD,
 }
 
-Holds = Callable[[str], bool]
+Test = Callable[[str], bool]
 
 
 class ExpressionRefusal(LogshipperError):
-    """An expression that isn't taken; its text says why, and the fix."""
+    """An unsupported expression. The message has the reason and the fix."""
 
 
 class _Place(NamedTuple):
-    """What stands around a place between two characters."""
+    """The surroundings of a place between two characters."""
 
-    begins: bool  # of the line
-    ends: bool
+    begins: bool  # at the line's begin
+    ends: bool  # at the line's end
     word_before: bool
     word_behind: bool
 
@@ -52,16 +52,15 @@ _CONDITIONS: dict[str, Callable[[_Place], bool]] = {
 
 
 class _Node(NamedTuple):
-    """Leads to other nodes: with a character that it holds, or with none where the condition
-    does."""
+    """A node of the graph. It consumes a character, or none if `character` is None."""
 
-    behind: list[int]
-    character: Holds | None = None
-    condition: Callable[[_Place], bool] | None = None
+    behind: list[int]  # the next nodes
+    character: Test | None = None  # accepts the character
+    condition: Callable[[_Place], bool] | None = None  # for passing without a character
 
 
 class _State(dict[str, "_State"]):
-    """By the next character, the state behind it."""
+    """Maps each next character to the state behind it."""
 
     def __init__(self, expression: "LineExpression", nodes: frozenset[int], place: _Place) -> None:
         super().__init__()
@@ -77,7 +76,7 @@ class _State(dict[str, "_State"]):
 
     @property
     def is_hit(self) -> bool:
-        """Where the line ends here."""
+        """Whether the expression matches if the line ends here."""
         if self._is_hit_at_end is None:
             place = self._place._replace(ends=True, word_behind=False)
             self._is_hit_at_end = self._expression.is_hit(self._nodes, place)
@@ -85,10 +84,10 @@ class _State(dict[str, "_State"]):
 
 
 class LineExpression:
-    """An expression of the subset that users' own patterns have. exact: upper and lower case
-    differ. Raises ExpressionRefusal. One thread at a time."""
+    """An expression of the subset that users' patterns have, for one thread at a time. Raises
+    ExpressionRefusal."""
 
-    def __init__(self, pattern: str, *, exact: bool) -> None:
+    def __init__(self, pattern: str, *, exact: bool) -> None:  # exact: case matters
         problem = search_problem(pattern)
         if problem:
             raise ExpressionRefusal(f"the expression {problem}")
@@ -110,15 +109,15 @@ class LineExpression:
     # ---- matching
 
     def search(self, line: str) -> bool:
-        """Whether it is in a line's first MAX_MATCHED characters."""
+        """Return whether it matches in a line's first MAX_MATCHED characters."""
         state = self._begin
         for character in line[:MAX_MATCHED]:
             state = state[character]
         return state.is_hit
 
     def spans(self, line: str, until: float) -> Iterator[tuple[int, int]]:
-        """Where it is in a line: the leftmost places, the longest of each, none that is empty.
-        until: by time.monotonic(), when to give up."""
+        """Return the non-empty matches in a line: the leftmost ones, the longest at each place.
+        Stops at `until`, by time.monotonic()."""
         line = line[:MAX_MATCHED]
         at = 0
         while at < len(line):
@@ -131,7 +130,7 @@ class LineExpression:
 
     def _span(self, line: str, begin: int, until: float) -> tuple[int, int] | None:
         best: tuple[int, int] | None = None
-        threads: list[tuple[int, int]] = []  # node, and where it began, the leftmost first
+        threads: list[tuple[int, int]] = []  # node and begin of the match, the leftmost first
         for at in range(begin, len(line) + 1):
             if time.monotonic() > until:
                 return None
@@ -158,7 +157,7 @@ class LineExpression:
         return best
 
     def step(self, numbers: frozenset[int], place: _Place, character: str) -> _State:
-        """The state behind a character."""
+        """Return the state behind a character."""
         word = character in _WORD
         place = place._replace(word_behind=word)
         behind: set[int] = {_START}
@@ -185,7 +184,7 @@ class LineExpression:
         return any(_HIT in self._reached(number, place, seen) for number in numbers)
 
     def _reached(self, number: int, place: _Place, seen: set[int]) -> list[int]:
-        """The nodes that ask for a character, and _HIT, that are reached without one."""
+        """Return the nodes that consume a character, and _HIT, reachable without a character."""
         reached, stack = [], [number]
         while stack:
             number = stack.pop()
@@ -204,14 +203,14 @@ class LineExpression:
     def _add(self, node: _Node) -> int:
         if len(self._nodes) >= MAX_NODES:
             raise ExpressionRefusal(
-                f"the expression stands for more than {MAX_NODES} characters and choices, "
-                "repeats written out: take smaller numbers in {}, or `+` and `*`"
+                f"the expression has more than {MAX_NODES} characters and choices, with repeats "
+                "written out: use smaller numbers in {}, or `+` and `*`"
             )
         self._nodes.append(node)
         return len(self._nodes) - 1
 
     def _sequence(self, parts: Any, behind: int, ignores_case: bool) -> int:  # Any: see parsed
-        """The first node of some parts that lead to the node behind them."""
+        """Add nodes for some parts in front of a node; return the first."""
         for operation, argument in reversed(list(parts)):
             behind = self._part(str(operation), argument, behind, ignores_case)
         return behind
@@ -229,7 +228,7 @@ class LineExpression:
             return self._repeat(least, most, parts, behind, ignores_case)
         if name == "AT":
             return self._add(_Node([behind], condition=_CONDITIONS[str(argument)]))
-        return self._add(_Node([behind], character=_holds(name, argument, ignores_case)))
+        return self._add(_Node([behind], character=_test(name, argument, ignores_case)))
 
     def _repeat(self, least: int, most: Any, parts: Any, behind: int, ignores_case: bool) -> int:
         if str(most) == "MAXREPEAT":
@@ -241,14 +240,14 @@ class LineExpression:
                 first = self._add(_Node([behind, self._sequence(parts, first, ignores_case)]))
         for _ in range(least):
             begin = self._sequence(parts, first, ignores_case)
-            if begin == first:  # nothing is repeated
+            if begin == first:  # an empty part
                 break
             first = begin
         return first
 
 
-def _holds(name: str, argument: Any, ignores_case: bool) -> Holds:
-    """Whether a character is one of a part's."""
+def _test(name: str, argument: Any, ignores_case: bool) -> Test:
+    """Return the test for a part's characters."""
     if name == "ANY":
         return lambda character: True
     entries = argument if name == "IN" else [("LITERAL", argument)]
@@ -256,16 +255,16 @@ def _holds(name: str, argument: Any, ignores_case: bool) -> Holds:
     negated = name == "NOT_LITERAL" or items[0][0] == "NEGATE"
     tests = [_item(item, value) for item, value in items if item != "NEGATE"]
 
-    def holds(character: str) -> bool:
+    def accepts(character: str) -> bool:
         if not ignores_case:
             return any(test(character) for test in tests) != negated
         cases = [case for case in (character.lower(), character.upper()) if len(case) == 1]
         return any(test(case) for test in tests for case in (character, *cases)) != negated
 
-    return holds
+    return accepts
 
 
-def _item(name: str, value: Any) -> Holds:
+def _item(name: str, value: Any) -> Test:
     if name == "LITERAL":
         literal = chr(value)
         return lambda character: character == literal

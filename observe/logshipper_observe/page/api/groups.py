@@ -1,5 +1,5 @@
-"""`api/groups`: curves of several jobs in groups, with mean and deviation, as `plot --group-by` and
-`--aggregate` have them."""
+"""`api/groups`: curves of several jobs in groups, with mean and deviation, like `plot --group-by`
+and `--aggregate`."""
 
 import sys
 import time
@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import orjson
 
 from logshipper.errors import LogshipperError, UnknownJob
 from logshipper_ingest.console.text_table import plural
@@ -18,25 +16,30 @@ from logshipper_observe.graphs.plot_runs import MAX_TRACES, PLACES, RUN, CommonA
 from logshipper_observe.graphs.points import extreme_places
 from logshipper_observe.graphs.series import GraphRequest, numeric_keys
 from logshipper_observe.model.options import options_of
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, etag_of, json_answer
-from logshipper_observe.page.compare_api import job_ids, marks_of
-from logshipper_observe.page.graph_feeds import KEPT_POINTS, FeedQuery
-from logshipper_observe.page.graphs_api import (
+from logshipper_observe.page.api.compare import job_ids, marks_of
+from logshipper_observe.page.api.graphs import (
     DEFAULT_POINTS,
     READ_SECS,
     axis_document,
-    is_debiased,
     keys_of,
     weight_of,
 )
-from logshipper_observe.page.jobs_api import facts_of
+from logshipper_observe.page.api.request import (
+    PageAnswer,
+    Request,
+    RequestRefusal,
+    etag_of,
+    json_answer,
+)
+from logshipper_observe.page.data.graph_feeds import KEPT_POINTS, FeedQuery
+from logshipper_observe.page.data.job_list import facts_of
 from logshipper_observe.query.asked import UnknownKey
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
-MOST_KEYS = 4  # of one answer, of each of which all runs are held in memory
-RUN_POINTS = 1 << 14  # that are kept of a run
+MOST_KEYS = 4  # of one answer, which holds all runs of each key in memory
+RUN_POINTS = 1 << 14  # of a run
 RUN_SERIES = 64  # of a job
 
 
@@ -46,57 +49,55 @@ class _Job(NamedTuple):
     options: Mapping[str, str]
 
 
-def groups(ask: Ask) -> PageAnswer:
-    """The graphs of the keys in `y`, a JSON list, of the jobs in `jobs`, which `labels` names. by:
-    what runs are grouped by; mean=1: of each group the mean and deviation at each X instead of its
-    runs; x, smooth, debias, points: as in `graphs`."""
+def groups(request: Request) -> PageAnswer:
+    """Return the graphs of the keys in `y`, a JSON list, over several jobs.
+
+    Parameters: `jobs`, and a label for each in `labels`; `by` groups the runs; `mean=1` replaces
+    the runs of a group by their mean and deviation at each X; `x`, `smooth`, `debias` and `points`
+    as for graphs.
+    """
     began = time.perf_counter()
-    points = ask.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
-    keys = keys_of(ask, MOST_KEYS)
-    is_mean = ask.choice("mean", "0", "1") == "1"
-    measures = ("mean", "std") if is_mean else (NONE, NONE)
-    treatment = Treatment(weight_of(ask), *measures, debias=is_debiased(ask))
-    request = GraphRequest(ask.words.get("x") or None, keys)
+    points = request.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
+    keys = keys_of(request, MOST_KEYS)
+    measures = ("mean", "std") if request.flag("mean") else (NONE, NONE)
     query = PlotQuery(
-        request, group_by=ask.words.get("by") or RUN, treatment=treatment, max_traces=sys.maxsize
+        GraphRequest(request.params.get("x") or None, keys),
+        group_by=request.params.get("by") or RUN,
+        treatment=Treatment(weight_of(request), *measures, debias=request.flag("debias")),
+        max_traces=sys.maxsize,
     )
     with ExitStack() as exit_stack:
-        jobs = _open(ask, exit_stack, query.group_by)
-        etag = etag_of([ask.words, [_facts(job) for job in jobs]])
-        if etag == ask.client_etag:
+        jobs = _open(request, exit_stack, query.group_by)
+        etag = etag_of([request.params, [_facts(job) for job in jobs]])
+        if etag == request.client_etag:
             return PageAnswer(b"", etag=etag)
-        reading = _Grouping(ask, query, jobs)
-        complete = reading.read(time.monotonic() + READ_SECS)
+        grouping = _Grouping(request, query, jobs)
+        complete = grouping.read(time.monotonic() + READ_SECS)
         document = {
             "complete": complete,
-            "records": reading.records,
+            "records": grouping.records,
             "total": sum(job.reader.summary.records for job in jobs),
-            "graphs": [reading.graph(key, points) for key in keys] if complete else [],
+            "graphs": [grouping.graph(key, points) for key in keys] if complete else [],
             "secs": round(time.perf_counter() - began, 4),
         }
     return json_answer(document, etag if complete else "")
 
 
-def _open(ask: Ask, exit_stack: ExitStack, by: str) -> list[_Job]:
-    """Those that are there. Raises RequestRefusal."""
-    ids = job_ids(ask)
-    try:
-        labels = orjson.loads(ask.words.get("labels", "null"))
-    except orjson.JSONDecodeError:
-        labels = ()
-    if labels is None:
-        labels = ids
-    if not isinstance(labels, list) or [*map(type, labels)] != [str] * len(ids):
-        raise RequestRefusal(
-            HTTPStatus.BAD_REQUEST, "labels: a JSON list of a text for each job is wanted"
-        )
+def _open(request: Request, exit_stack: ExitStack, by: str) -> list[_Job]:
+    """Open the jobs that exist."""
+    ids = job_ids(request)
+    labels = ids
+    if "labels" in request.params:
+        labels = request.texts("labels", '["lr=0.1"]')
+    if len(labels) != len(ids):
+        raise RequestRefusal("labels: must have a text for each job")
     jobs = []
     for job_id, label in zip(ids, labels, strict=True):
         try:
-            reader = exit_stack.enter_context(ask.store.job(job_id))
+            reader = exit_stack.enter_context(request.store.job(job_id))
         except UnknownJob:
             continue
-        options = {} if by in PLACES else options_of(reader, marks_of(ask, reader))
+        options = {} if by in PLACES else options_of(reader, marks_of(request, reader))
         jobs.append(_Job(reader, label, options))
     return jobs
 
@@ -109,22 +110,22 @@ def _facts(job: _Job) -> list[object]:
 class _Grouping:
     """The runs of jobs, by key."""
 
-    def __init__(self, ask: Ask, query: PlotQuery, jobs: Sequence[_Job]) -> None:
-        self.records = 0  # that were read
-        self._ask = ask
+    def __init__(self, request: Request, query: PlotQuery, jobs: Sequence[_Job]) -> None:
+        self.records = 0  # read so far
+        self._request = request
         self._query = query
         self._runs = {key: Runs(query, 1) for key in query.request.y}
         self._jobs = jobs
 
     def read(self, deadline: float) -> bool:
-        """False where the time was up before all was read. Raises RequestRefusal."""
+        """Read all runs. Return False if the time is up before."""
         all_keys = [numeric_keys(job.reader) for job in self._jobs]
         choices = [job.reader.x_axis() for job in self._jobs]
         complete = True
         try:
             axes = CommonAxes(self._query, choices, all_keys)
         except UnknownKey as error:
-            raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from None
+            raise RequestRefusal(str(error), HTTPStatus.NOT_FOUND) from None
         for job, keys in zip(self._jobs, all_keys, strict=True):
             for name in self._runs.keys() - keys.keys():
                 self._runs[name].notes.append(f"{job.label} has no key {name}")
@@ -133,17 +134,15 @@ class _Grouping:
                     for name in names:
                         self._runs[name].notes.append(f"{job.label} has no key {x.key}, which is X")
                     continue
-                place, job_id = self._ask.store.intake.place, job.reader.summary.job_id
-                feed = self._ask.shelf.feeds.get(
-                    FeedQuery(
-                        place,
-                        job_id,
-                        x,
-                        tuple(names),
-                        kept_points=RUN_POINTS,
-                        most_series=RUN_SERIES,
-                    )
+                query = FeedQuery(
+                    self._request.store.intake.place,
+                    job.reader.summary.job_id,
+                    x,
+                    tuple(names),
+                    kept_points=RUN_POINTS,
+                    most_series=RUN_SERIES,
                 )
+                feed = self._request.caches.feeds.get(query)
                 with feed.lock:
                     graphs = feed.read_on(job.reader, max(deadline - time.monotonic(), 0.0))
                     complete = complete and feed.complete
@@ -155,7 +154,7 @@ class _Grouping:
         return complete
 
     def graph(self, key: str, points: int) -> dict[str, Any]:  # Any: JSON
-        """As the page draws it. points: that each curve is thinned to."""
+        """Return a graph with at most so many points per curve."""
         runs = self._runs[key]
         if not runs.is_grouped:
             return _empty(key, [f"No run of these has the tag or option {self._query.group_by}."])
@@ -170,11 +169,12 @@ class _Grouping:
             notes.append(
                 f"{len(traces) - MAX_TRACES} more curves left out: one graph shows {MAX_TRACES}."
             )
+        is_raw = self._query.treatment.aggregate == NONE
         return {
             **_empty(key, [*notes, *graph_set.notes]),
-            "integer": graph.integer and self._query.treatment.aggregate == NONE,
+            "integer": graph.integer and is_raw,
             "x": axis_document(graph),
-            "scattered": graph.x.rule == 7 and self._query.treatment.aggregate == NONE,
+            "scattered": graph.x.rule == 7 and is_raw,
             "series": [_series(trace, points) for trace in traces[:MAX_TRACES]],
         }
 
@@ -192,29 +192,31 @@ def _empty(key: str, notes: list[str]) -> dict[str, Any]:  # Any: JSON
 
 
 def _uneven(trace: Trace) -> str:
-    """What is to be known of a mean whose runs have different X; "" where they share them."""
+    """Return a note for a mean over runs with different X, "" if the runs share all X."""
     least, most = min(trace.counts, default=trace.runs), max(trace.counts, default=trace.runs)
     if least == trace.runs:
         return ""
     if most == 1:
         return (
-            f"{trace.group}: no X is one of two of its {trace.runs} runs, so there is no deviation."
+            f"{trace.group}: no two of its {trace.runs} runs share an X, so there is no deviation."
         )
-    return f"{trace.group}: not each X is one of all its {trace.runs} runs: means are of {least} to {most}."
+    return (
+        f"{trace.group}: some of its {trace.runs} runs lack an X: "
+        f"means are over {least} to {most} runs."
+    )
 
 
 def _series(trace: Trace, points: int) -> dict[str, Any]:  # Any: JSON
     document: dict[str, Any] = {"group": trace.group, "runs": trace.runs, "seen": trace.total}
     if trace.errors is None:
         thin = trace.thinned(points)
-        gaps = [gap_document(gap) for _, gap in trace.gaps]
         return {
             **document,
             "label": trace.label,
             "x": thin.xs.tolist(),
             "y": thin.ys.tolist(),
             "breaks": thin.breaks,
-            "gaps": gaps,
+            "gaps": [gap_document(gap) for _, gap in trace.gaps],
         }
     places = extreme_places(trace.ys, points)
     return {

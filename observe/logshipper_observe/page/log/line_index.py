@@ -1,11 +1,9 @@
-"""Where each line of a job's log is: its number, counted in order of time, against the block that
-holds it.
+"""Index of a job's log: numbers lines in order of time, and finds the block of a line.
 
-Blocks (store/job_reader.py) come in the order of being ingested; the lines of one are in order of
-time. Those of different streams and captures may overlap in time: such neighbours are one group,
-whose lines are merged when they are read. What belongs before something that is numbered already
-gives what is behind it other numbers: `generation` shows it. 25 bytes a block, so that a log of ten
-million lines, or of as many blocks, has its index in memory.
+Blocks (store/job_reader.py) arrive in the order of ingestion. The lines of one block are in order of
+time, but blocks of different streams and captures may overlap. Overlapping neighbours form a group,
+and readers merge its lines. Late blocks renumber the lines behind them; then `generation` rises. The
+index takes 25 bytes per block.
 """
 
 from array import array
@@ -18,32 +16,31 @@ from typing import NamedTuple
 
 from logshipper_ingest.store.job_reader import BlockHead
 
-_MAX_CHANGES = 1_000  # that are remembered; of older ones only that there were some
+_MAX_CHANGES = 1_000  # in memory; older changes count as a change of all
 
 
 class Slice(NamedTuple):
-    """Blocks whose lines, merged, are those from number `first` on."""
+    """Blocks whose merged lines have the numbers from `first` on."""
 
     first: int
     blocks: list[BlockHead]
 
 
 class IndexChange(NamedTuple):
-    """Blocks from `block` on, in the index's order, and lines from `line` on have other numbers
-    than before."""
+    """The first block and line with other numbers than before."""
 
-    block: int
+    block: int  # place in the index
     line: int
 
 
 class LineIndex:
-    """The lines of the blocks that are added. streams: only those of these; None: of all."""
+    """The lines of some streams, or of all (None)."""
 
     def __init__(self, streams: Container[int] | None = None) -> None:
         self.total = 0
         self.generation = 0  # rises whenever lines get other numbers
         self._changes: deque[IndexChange] = deque(maxlen=_MAX_CHANGES)
-        self.newest = 0  # id of the last block that was added
+        self.newest = 0  # id of the last block
         self._streams = streams
         self._captures: Container[int] | None = None
         self._ids = array("q")
@@ -51,8 +48,8 @@ class LineIndex:
         self._lines = array("I")
         self._of_stream = array("B")
         self._of_capture = array("I")
-        self._firsts = array("q")  # number of each block's first line, as if blocks didn't overlap
-        self._joins = array("B")  # whether a block overlaps what comes before it
+        self._firsts = array("q")  # number of each block's first line, ignoring overlaps
+        self._joins = array("B")  # whether a block overlaps an earlier one
         self._until_ns = 0  # end of the last group
         self._columns = (
             self._ids, self._times, self._lines, self._of_stream, self._of_capture, self._firsts, self._joins
@@ -62,11 +59,11 @@ class LineIndex:
         return len(self._ids)
 
     def see(self, captures: Container[int] | None) -> None:
-        """From now on only blocks of these captures count; None: of all."""
+        """Add only blocks of these captures from now on, or of all (None)."""
         self._captures = captures
 
     def add(self, blocks: Sequence[BlockHead]) -> None:
-        """Ingests blocks with higher ids than all before."""
+        """Add blocks with higher ids than all before."""
         if self._extend(blocks):
             return
         late_blocks: list[BlockHead] = []
@@ -84,8 +81,8 @@ class LineIndex:
             self._insert(late_blocks)
 
     def _extend(self, blocks: Sequence[BlockHead]) -> bool:
-        """The same, ten times as quick, where all of them count and none overlaps another; else
-        does nothing, and returns False."""
+        """Add blocks ten times as fast, if all count and none overlaps another. Otherwise do nothing
+        and return False."""
         if not blocks or self._captures is not None:
             return False
         ids, times, lines, streams, captures = zip(*blocks, strict=True)
@@ -114,7 +111,7 @@ class LineIndex:
         self.total += block.lines
 
     def _insert(self, late_blocks: list[BlockHead]) -> None:
-        """Puts blocks where their times say; what is behind them gets other numbers."""
+        """Insert blocks by their times, which renumbers the lines behind them."""
         at, until_ns = self._group_behind(min(block.time_ns for block in late_blocks))
         tail_blocks = [self.block(index) for index in range(at, len(self))]
         if tail_blocks:
@@ -128,8 +125,8 @@ class LineIndex:
             self._append(block)
 
     def _group_behind(self, time_ns: int) -> tuple[int, int]:
-        """Where the first group begins that isn't over by this time, and when the one before it
-        is."""
+        """Return the place of the first group that ends after this time, and the end of the group
+        before it."""
         at = bisect_right(self._times, time_ns)
         while at:
             begin = at - 1
@@ -142,15 +139,15 @@ class LineIndex:
         return 0, 0
 
     def changed_since(self, generation: int) -> IndexChange | None:
-        """Where the first change since then was; None where there was none."""
+        """Return the first change since a generation, None without one."""
         change_count = self.generation - generation
         if change_count > len(self._changes):
             return IndexChange(0, 0)
         return min(list(self._changes)[-change_count:]) if change_count else None
 
     def alone(self, begin: int, limit: int) -> int:
-        """The end of the blocks from the place `begin` on that overlap no other, at most so many:
-        at `begin` itself where that one does."""
+        """Return the end of the run of blocks from `begin` on that overlap no other, `begin` itself
+        for an empty run."""
         end = min(begin + limit, len(self))
         try:
             return self._joins.index(1, begin + 1, end + 1) - 1
@@ -158,12 +155,12 @@ class LineIndex:
             return end
 
     def ids(self, begin: int, end: int) -> "array[int]":
-        """Of the blocks at these places."""
+        """Return the ids of the blocks at these places."""
         return self._ids[begin:end]
 
     def first(self, at: int) -> int:
-        """The number of the first line of the block at a place, or behind the last one, where it
-        overlaps no other."""
+        """Return the number of the first line of a block that overlaps no other, or behind the last
+        block."""
         return self._firsts[at] if at < len(self) else self.total
 
     def block(self, at: int) -> BlockHead:
@@ -176,8 +173,7 @@ class LineIndex:
         )
 
     def slices(self, first: int, end: int) -> Iterator[Slice]:
-        """Groups of blocks that hold the lines from first to end, and perhaps some before and
-        behind."""
+        """Return the groups of the lines from first to end. They may have further lines."""
         if first >= end or first >= self.total:
             return
         at = bisect_right(self._firsts, first) - 1
@@ -189,8 +185,7 @@ class LineIndex:
             yield group
 
     def groups(self, begin: int) -> Iterator[tuple[int, Slice]]:
-        """All groups from the block at `begin` of the order on, each with where the next one
-        begins."""
+        """Return all groups from the block at `begin` on, each with the place of the next one."""
         at = begin
         while at < len(self):
             first = at
@@ -200,7 +195,7 @@ class LineIndex:
             yield at, Slice(self._firsts[first], [self.block(index) for index in range(first, at)])
 
     def groups_back(self, time_ns: int) -> Iterator[Slice]:
-        """Groups that begin at this time or before, the last one first."""
+        """Return the groups that begin at this time or before, the last one first."""
         at = bisect_right(self._times, time_ns)
         end = at
         while end < len(self) and self._joins[end]:
@@ -213,8 +208,7 @@ class LineIndex:
             end = at
 
     def number_at(self, time_ns: int) -> int:
-        """The number of the first line that isn't older than this; the number behind the last where
-        all are."""
+        """Return the number of the first line at this time or later, or behind the last line."""
         at = bisect_right(self._times, time_ns) - 1
         if at < 0:
             return 0

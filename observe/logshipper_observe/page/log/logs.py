@@ -1,31 +1,29 @@
-"""Jobs' logs for the page: any place of them by line number, and searches, for all threads of the
-server.
+"""Jobs' logs for the page, by line number, and their searches, for all threads of the server.
 
-What is known of a log (LineIndex, searches) is kept for the jobs that were asked for last, and goes
-on where it was. Texts are read again each time: what is deleted or masked in the store is gone here
-as well.
+The server keeps indexes and searches of recently viewed jobs, but reads texts again each time. So
+text that the store deletes or masks disappears here, too.
 """
 
 import heapq
 import threading
-from collections import OrderedDict
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logshipper.spool.segment import Stream
 from logshipper_ingest.store.job_reader import BlockHead
-from logshipper_observe.page.line_index import LineIndex, Slice
-from logshipper_observe.page.search import Search, SearchQuery
+from logshipper_observe.page.data.cache import Cache
+from logshipper_observe.page.log.line_index import LineIndex, Slice
+from logshipper_observe.page.log.search import Search, SearchQuery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from logshipper_ingest.model.job import Capture, LogLine
 
-MAX_LOGS = 16  # views of jobs that are remembered
-MAX_SEARCHES = 4  # of each
-MAX_TEXTS = 8_192  # blocks that are asked for at once
+MAX_LOGS = 16  # views in memory
+MAX_SEARCHES = 4  # of each view
+MAX_TEXTS = 8_192  # blocks of one read
 STREAMS = {
     "stdout": (Stream.STDOUT,),
     "stderr": (Stream.STDERR,),
@@ -34,8 +32,7 @@ STREAMS = {
 
 
 class Blocks(Protocol):
-    """A job's log by the block: store.job_reader.JobReader, or a copy of what another store has
-    (copied.py)."""
+    """A job's log in blocks: JobReader, or the copy of a log in another store (log_copy.py)."""
 
     @property
     def captures(self) -> "Sequence[Capture]": ...
@@ -48,28 +45,27 @@ class Blocks(Protocol):
 
 
 class View(NamedTuple):
-    """Which lines are shown. streams: stdout, stderr or both; attempt: 0 for all."""
+    """A selection of a job's lines."""
 
     job_id: str
-    streams: str = "both"
-    attempt: int = 0
+    streams: str = "both"  # a key of STREAMS
+    attempt: int = 0  # 0 for all
 
 
 class Log:
-    """The index and the searches of one view. One thread at a time: hold `lock`."""
+    """The index and the searches of one view."""
 
     def __init__(self, view: View) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # callers hold it
         self._view = view
         self.index = self._empty()
-        self._newest: BlockHead | None = None  # the last one that was looked at
+        self._newest: BlockHead | None = None  # the last one in the index
         self._attempts: dict[int, int] = {}  # by capture
-        self._searches: OrderedDict[SearchQuery, Search] = OrderedDict()
+        self._searches = Cache(Search, MAX_SEARCHES)
 
     def bring_up(self, source: Blocks) -> None:
-        """Ingests what has come since; all of it where the job was removed and another one has its
-        id. source: may have been opened before the one that was looked at last, and know fewer
-        captures."""
+        """Add new blocks. Start again if a new job has taken the id. `source` may be older than the
+        last one and have fewer captures."""
         blocks = source.blocks(self._newest.id - 1 if self._newest else 0)
         if self._newest is not None and (not blocks or blocks[0] != self._newest):
             self._forget()
@@ -80,7 +76,7 @@ class Log:
         if not attempts.keys() <= self._attempts.keys():
             self._attempts |= attempts
             self.index.see(captures=self._captures_of_attempt())
-        # of a capture that came in the meantime, only the next time
+        # blocks of a capture that this source lacks wait for the next call
         ready_blocks = list(takewhile(lambda block: block.capture in self._attempts, blocks))
         self.index.add(ready_blocks)
         self._newest = ready_blocks[-1] if ready_blocks else self._newest
@@ -92,10 +88,10 @@ class Log:
     def _forget(self) -> None:
         generation = self.index.generation
         self.index = self._empty()
-        self.index.generation = generation + 1  # all lines have other numbers
+        self.index.generation = generation + 1  # all lines get other numbers
         self._newest = None
         self._attempts = {}
-        self._searches.clear()
+        self._searches = Cache(Search, MAX_SEARCHES)
 
     def _captures_of_attempt(self) -> set[int] | None:
         if not self._view.attempt:
@@ -105,7 +101,7 @@ class Log:
         }
 
     def lines(self, source: Blocks, first: int, end: int) -> "list[LogLine]":
-        """The lines numbered from first, and before end."""
+        """Return the lines from first up to end, exclusive."""
         lines: list[LogLine] = []
         for group in self.index.slices(first, end):
             group_lines = merged_lines(source, group)
@@ -113,7 +109,7 @@ class Log:
         return lines
 
     def numbered_lines(self, source: Blocks, numbers: "Sequence[int]") -> "list[LogLine]":
-        """The lines with some numbers, which rise."""
+        """Return the lines with some ascending numbers."""
         lines: list[LogLine] = []
         first, group_lines = 0, list["LogLine"]()
         for number in numbers:
@@ -123,60 +119,44 @@ class Log:
         return lines
 
     def search_of(self, query: SearchQuery) -> Search:
-        """A search as far as it is. Raises ExpressionRefusal."""
-        search = self._searches.pop(query, None) or Search(query)
-        self._searches[query] = search
-        while len(self._searches) > MAX_SEARCHES:
-            self._searches.popitem(last=False)
-        return search
+        """Return a search in its present state. Raises ExpressionRefusal."""
+        return self._searches.get(query)
 
     def search(self, source: Blocks, query: SearchQuery) -> tuple[Search, bool]:
-        """A search, gone on with, and whether it is through. Raises ExpressionRefusal."""
+        """Continue a search. Return it, and whether it is complete. Raises ExpressionRefusal."""
         search = self.search_of(query)
-        through = search.scan(self.index, partial(self._text, source))
-        return search, search.count_repeats(partial(self._lines_at, source)) and through
+        is_scanned = search.scan(self.index, partial(self._text, source))
+        return search, search.count_repeats(partial(self._lines_at, source)) and is_scanned
 
     def _lines_at(self, source: Blocks, number: int) -> "tuple[int, list[LogLine]]":
-        """The lines of the group that has the one with this number, and the number of the
-        first."""
+        """Return the group of a line: the number of its first line, and its lines."""
         group = next(self.index.slices(number, number + 1))
         return group.first, merged_lines(source, group)
 
     def _text(self, source: Blocks, at: int) -> tuple[int, bytes]:
-        """Some lines as one text, of blocks from a place in the index on, and the place behind
-        these."""
+        """Read blocks from a place in the index on. Return the place behind them and their text."""
         index = self.index
         end = index.alone(at, MAX_TEXTS)
         if end == at:
             end, group = next(index.groups(at))
-            return end, "".join(f"{line.text}\n" for line in merged_lines(source, group)).encode(
-                "utf-8", "replace"
-            )
+            joined = "".join(f"{line.text}\n" for line in merged_lines(source, group))
+            return end, joined.encode("utf-8", "replace")
         texts = source.block_texts(index.ids(at, end))
         for number, text in enumerate(texts):
-            if not text:  # it's gone: a line keeps its number
+            if not text:  # deleted: the other lines keep their numbers
                 texts[number] = b"\n" * index.block(at + number).lines
         return at + len(texts), b"".join(texts)
 
 
-class Logs:
-    """The logs that are known, for all threads."""
+class Logs(Cache[View, Log]):
+    """The most recently viewed logs."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._logs: OrderedDict[View, Log] = OrderedDict()
-
-    def of(self, view: View) -> Log:
-        with self._lock:
-            log = self._logs.pop(view, None) or Log(view)
-            self._logs[view] = log
-            while len(self._logs) > MAX_LOGS:
-                self._logs.popitem(last=False)
-            return log
+        super().__init__(Log, MAX_LOGS)
 
 
 def merged_lines(source: Blocks, group: Slice) -> "list[LogLine]":
-    """A group's lines in order of time."""
+    """Return a group's lines in order of time."""
     if len(group.blocks) == 1:
         return source.block_lines(group.blocks[0])
     entries_by_block = [

@@ -1,13 +1,10 @@
-"""`api/compare`: jobs side by side, what tells them apart, and the X that their graphs share."""
+"""`api/compare`: jobs side by side, their differences, and the X axis that their graphs share."""
 
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.words import duration, exit_words
@@ -22,8 +19,8 @@ from logshipper_observe.model.overlay import NO_MARKS, Marks
 from logshipper_observe.model.properties import TAGS
 from logshipper_observe.model.records import display_text
 from logshipper_observe.model.run_labels import RunLabels
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
-from logshipper_observe.page.jobs_api import facts_of
+from logshipper_observe.page.api.request import PageAnswer, Request, tagged_answer
+from logshipper_observe.page.data.job_list import facts_of
 from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
@@ -31,16 +28,17 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.x_axis import KeyStats, XChoice
 
 MOST_JOBS = 16
-MOST_GROUPINGS = 200  # that are offered
+MOST_GROUPINGS = 200  # in the menu
 _SHOWN_CHARS = 2000
-_TAGGED_RECORDS = 64  # in which tags are looked for
+_TAGGED_RECORDS = 64  # searched for tags
 
 
 class _Job:
-    """What is compared of a job."""
+    """One of the compared jobs."""
 
     def __init__(self, reader: "Reader", marks: Marks, now_ns: int) -> None:
-        self.document = job_document(reader.summary, now_ns)
+        summary = reader.summary
+        self.document = job_document(summary, now_ns)
         self.keys: dict[str, KeyStats] = numeric_keys(reader)
         self.x: XChoice = reader.x_axis()
         first = first_values(reader)
@@ -54,7 +52,6 @@ class _Job:
         }
         self.options = options_of(reader, marks)
         self.tags = _newest_tags(reader)
-        summary = reader.summary
         self.summary = facts_of(summary)
         self.facts = {
             "name": summary.name,
@@ -74,23 +71,22 @@ def _shown(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _newest_tags(reader: "Reader") -> set[str]:
-    """Names of tags that the newest records have, if they are measurements."""
+    """Return the names of tags in the newest records: only measurements have tags."""
     if all(key.key != "tags" for key in reader.keys()):  # noqa: SIM118  not a dict's
         return set()
     newest = islice(reader.records(newest_first=True), _TAGGED_RECORDS)
     return {name for record in newest for name, _ in tags_of(record.line)}
 
 
-def compare(ask: Ask) -> PageAnswer:
-    """jobs: a JSON list of ids. Those that aren't there are named in `unknown`, and the others
-    shown."""
+def compare(request: Request) -> PageAnswer:
+    """Compare the jobs of `jobs`, a JSON list of ids. The answer's `unknown` names missing jobs."""
     now_ns = time.time_ns()
     job_by_id: dict[str, _Job] = {}
     unknown = {}
-    for job_id in job_ids(ask):
+    for job_id in job_ids(request):
         try:
-            with ask.store.job(job_id) as reader:
-                job_by_id[job_id] = _Job(reader, marks_of(ask, reader), now_ns)
+            with request.store.job(job_id) as reader:
+                job_by_id[job_id] = _Job(reader, marks_of(request, reader), now_ns)
         except UnknownJob as error:
             unknown[job_id] = str(error)
     jobs = list(job_by_id.values())
@@ -118,25 +114,24 @@ def compare(ask: Ask) -> PageAnswer:
         "context": _rows([{**job.arguments, **job.context} for job in jobs]),
     }
     facts = {**document, "jobs": [job.summary for job in jobs]}
-    return tagged_answer(ask, document, facts)
+    return tagged_answer(request, document, facts)
 
 
 def _groups(jobs: Sequence[_Job]) -> list[str]:
-    """What runs can be grouped by: places, options that differ, tags of measurements."""
+    """Return the choices for grouping: places, differing options, tags of measurements."""
     options = differing_options([job.options for job in jobs])
     tags = sorted({f"{TAGS}{tag}" for job in jobs for tag in job.tags})
     return list(dict.fromkeys([*PLACES, EXPERIMENT, *options, *tags]))[:MOST_GROUPINGS]
 
 
-def marks_of(ask: Ask, reader: "Reader") -> Marks:
-    """A job's tags."""
-    store = ask.store.get()
+def marks_of(request: Request, reader: "Reader") -> Marks:
+    """Return a job's tags."""
+    store = request.store.get()
     return overlay_of(store).of(reader.summary.key) if store else NO_MARKS
 
 
 def _labels(jobs: Sequence[_Job]) -> list[str]:
-    """A name for each job's curves. An argument that is a key of the records as well is said
-    once."""
+    """Name each job's curves. An argument that is also a key of the records counts once."""
     keys = {name for job in jobs for name in job.constants}
     options = [
         {
@@ -145,29 +140,17 @@ def _labels(jobs: Sequence[_Job]) -> list[str]:
         }
         for job in jobs
     ]
-    summaries = [job.document for job in jobs]
-    names, ids = ([str(job[field]) for job in summaries] for field in ("name", "job_id"))
+    names, ids = ([str(job.document[field]) for job in jobs] for field in ("name", "job_id"))
     return RunLabels(names, ids, options).labels()
 
 
-def job_ids(ask: Ask) -> list[str]:
-    """Raises RequestRefusal."""
-    try:
-        ids = orjson.loads(ask.words.get("jobs", ""))
-    except orjson.JSONDecodeError:
-        ids = None
-    if not isinstance(ids, list) or not ids or not all(isinstance(job_id, str) for job_id in ids):
-        raise RequestRefusal(HTTPStatus.BAD_REQUEST, "jobs: a JSON list of jobs' ids is wanted")
-    ids = list(dict.fromkeys(ids))
-    if len(ids) > MOST_JOBS:
-        raise RequestRefusal(
-            HTTPStatus.BAD_REQUEST, f"{len(ids)} jobs: at most {MOST_JOBS} are compared at once"
-        )
-    return ids
+def job_ids(request: Request) -> list[str]:
+    """Return the distinct ids in `jobs`."""
+    return list(dict.fromkeys(request.texts("jobs", '["k3f9x2"]', most=MOST_JOBS)))
 
 
 def _rows(columns: Sequence[dict[str, str]]) -> list[dict[str, Any]]:  # Any: JSON
-    """A row for each name that some job has: the jobs' values, null where a job has none."""
+    """Return a row for each name, with each job's value, or null."""
     rows = []
     for name in dict.fromkeys(name for column in columns for name in column):
         values = [column.get(name) for column in columns]
@@ -176,30 +159,29 @@ def _rows(columns: Sequence[dict[str, str]]) -> list[dict[str, Any]]:  # Any: JS
 
 
 def _shared_x(key: str, jobs: Sequence[_Job]) -> dict[str, object]:
-    """The X of a key's graph: of the jobs that have it, that of one which all of these have as
-    well, by the best rule, then the first by alphabet. x: how a job's graph is asked for, empty for
-    its own."""
-    having = [job for job in jobs if key in job.keys]
-    fitting = [
+    """Return the X of a key's graph: an X of a job with the key that all jobs with the key have.
+    The best rule wins, then the alphabet. `x` is the parameter of a job's graph, "" for its own."""
+    peers = [job for job in jobs if key in job.keys]
+    candidates = [
         job.x
-        for job in having
-        if job.x.key not in (None, key) and all(job.x.key in peer.keys for peer in having)
+        for job in peers
+        if job.x.key not in (None, key) and all(job.x.key in peer.keys for peer in peers)
     ]
-    if fitting:
-        best = min(fitting, key=lambda x: (x.rule, x.key or ""))
+    if candidates:
+        best = min(candidates, key=lambda x: (x.rule, x.key or ""))
         name = best.key or ""
         return {
             "key": name,
             "x": KEY_PREFIX + name if name in ("", TIME) else name,
             "words": f"X axis: {best.words} (rule {best.rule} of 7), in every job",
         }
-    if all(job.x.key == key for job in having):
+    if all(job.x.key == key for job in peers):
         return {"key": None, "x": "", "words": f"X axis: record number: {key} itself is the X"}
     return {"key": None, "x": TIME, "words": "X axis: time: no job's X is a key that all have"}
 
 
 def _most_common(axes: dict[str, dict[str, object]]) -> dict[str, object]:
-    """The X of most graphs, the first by their names where two are of as many; time without any."""
+    """Return the X of most graphs, the first by name at equal counts; time without graphs."""
     if not axes:
         return {"key": None, "x": TIME, "words": "X axis: time: no key changes"}
     counts = Counter(str(axis["words"]) for axis in axes.values() if axis["x"])

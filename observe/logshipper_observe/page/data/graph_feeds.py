@@ -1,18 +1,15 @@
-"""Graphs that pages have asked for lately: of a running job they are read on from where they are,
-not again.
+"""Recently requested graphs. A feed of a running job reads only new records.
 
-A feed is read again from the beginning where that is no longer the whole truth: records came late
-(from another node), there is another capture, the job has ended or is another one of its id, or
-another key became X.
+A feed starts again at the first record after late records from another node, a new capture, the
+job's end, a new job with the same id, or a change of X.
 """
 
 import math
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logshipper_observe.graphs.points import Points, SmoothedPoints
 from logshipper_observe.graphs.series import (
@@ -25,6 +22,7 @@ from logshipper_observe.graphs.series import (
     with_own_x,
 )
 from logshipper_observe.graphs.smoothing import MovingMean
+from logshipper_observe.page.data.cache import Cache
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
@@ -32,51 +30,47 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.x_axis import XChoice
 
 MOST_FEEDS = 24
-_LOOKS = 256  # records between two looks at the clock
-KEPT_POINTS = 1 << 12  # of a series: more than a screen has pixels across
-
-QueryT = TypeVar("QueryT")
-StateT = TypeVar("StateT")
+_CLOCK_RECORDS = 256  # between two readings of the clock
+KEPT_POINTS = 1 << 12  # of a series: more than the pixels of a screen's width
 
 EVERYWHERE = (-math.inf, math.inf)
 
 
 class FeedQuery(NamedTuple):
-    """Which graphs of which job."""
+    """The graphs of a job that a page requests."""
 
     place: str  # of the store
     job_id: str
     x: "str | XChoice | None"  # None for the job's own choice
     y: tuple[str, ...]  # keys
-    smooth: float = 0.0  # the weight of what came before, 0 for the numbers themselves
-    # the lowest and highest X that are shown, of a graph whose X is known
-    inside: tuple[float, float] = EVERYWHERE
-    debias: bool = False  # of smoothing, see MovingMean
+    smooth: float = 0.0  # weight of the previous mean, 0 for no smoothing
+    inside: tuple[float, float] = EVERYWHERE  # lowest and highest X
+    debias: bool = False  # of smoothing: MovingMean
     kept_points: int = KEPT_POINTS  # of a series
     most_series: int = MAX_SERIES  # of a graph
 
 
 class RecordSink(Protocol):
-    """What becomes of records that are read: a Filling's graphs, say."""
+    """A consumer of records, such as Filling."""
 
     def add(self, record: "MetadataRecord") -> object:
-        """Something true where no more records are wanted."""
+        """Take a record. A true result ends the reading."""
 
     def show(self) -> None:
-        """Called where all is read, or the time is up."""
+        """Finish a stretch of reading."""
 
 
 @dataclass
 class Reading:
-    """Records that are read by and by, and how far."""
+    """The progress of reading a job's records."""
 
     filling: RecordSink
-    time_ns: int = 0  # all records before it were read
-    at_that_time: int = 0  # records of time_ns itself that were read
-    records: int = 0  # all that were read
+    time_ns: int = 0  # of the last record
+    at_that_time: int = 0  # records of time_ns read so far
+    records: int = 0  # read so far
 
     def read_on(self, reader: "Reader", deadline: float) -> bool:
-        """False where the time was up before all was read."""
+        """Read on. Return False if the deadline passes before the last record."""
         skip = self.at_that_time
         done = True
         before = self.records
@@ -84,9 +78,9 @@ class Reading:
             if record.time_ns == self.time_ns and skip:
                 skip -= 1
                 continue
-            # some in any case, or a slow machine would never come to an end
+            # at least some records, or a slow machine would never finish
             read = self.records - before
-            if read and not read % _LOOKS and time.monotonic() > deadline:
+            if read and not read % _CLOCK_RECORDS and time.monotonic() > deadline:
                 done = False
                 break
             if record.time_ns != self.time_ns:
@@ -100,46 +94,45 @@ class Reading:
 
 
 class Feed:
-    """Graphs of one job, as far as they are read. complete: to the last record there was."""
+    """Graphs of one job, which grow with its records."""
 
     def __init__(self, query: FeedQuery) -> None:
-        self.lock = threading.Lock()  # held by whoever calls it
+        self.lock = threading.Lock()  # callers hold it
         self.query = query
-        self.complete = False
+        self.complete = False  # up to the last record
         self._state: object = None
-        self._absent_count = 0
+        self._absent_count = 0  # records of the summary that no reading returns
 
     @property
     def records(self) -> int:
-        """Those that were read."""
+        """The number of records read so far."""
         return self._reading.records
 
     def read_on(self, reader: "Reader", secs: float = math.inf) -> list[Graph]:
-        """The graphs, with what has come since the last call. secs: how long to read at most, to go
-        on with the next call. Raises UnknownKey."""
+        """Read for at most so long, and return the graphs. Raises UnknownKey."""
         deadline = time.monotonic() + secs
-        graphs, _ = planned(reader, GraphRequest(self.query.x, self.query.y), len(self.query.y))
+        graphs = self._plan(reader)
         axes = [(graph.key, graph.x.key, graph.x.rule, graph.x.by_number) for graph in graphs]
         state = (axes, reader.summary.started_ns, len(reader.captures), reader.is_over)
         if state != self._state:
             self._begin(reader, graphs)
             self._state = state
         self.complete = self._reading.read_on(reader, deadline)
-        if (
-            self.complete and reader.summary.records - self.records > self._absent_count
-        ):  # some came late
-            graphs, _ = planned(reader, GraphRequest(self.query.x, self.query.y), len(self.query.y))
-            self._begin(reader, graphs)
+        if self.complete and reader.summary.records - self.records > self._absent_count:
+            self._begin(reader, self._plan(reader))  # some came late
             self.complete = self._reading.read_on(reader, deadline)
-            self._absent_count = (
-                max(reader.summary.records - self.records, 0) if self.complete else 0
-            )
+            if self.complete:
+                self._absent_count = max(reader.summary.records - self.records, 0)
         if not self.complete or self.query.inside != EVERYWHERE:
             return self._graphs
         return [
             self._own_x_graph(reader, at, deadline) if lacks_x(graph) else graph
             for at, graph in enumerate(self._graphs)
         ]
+
+    def _plan(self, reader: "Reader") -> list[Graph]:
+        request = GraphRequest(self.query.x, self.query.y)
+        return planned(reader, request, len(self.query.y))[0]
 
     def _begin(self, reader: "Reader", graphs: list[Graph]) -> None:
         self._graphs = graphs
@@ -159,7 +152,7 @@ class Feed:
         return Filling(reader, graphs, new_points, self.query.most_series)
 
     def _own_x_graph(self, reader: "Reader", at: int, deadline: float) -> Graph:
-        """The graph of a key that never stands in a record with the X of the others."""
+        """Return the graph of a key whose records lack the X of the others."""
         graph = with_own_x(reader, self._graphs[at])
         entry = self._own_graphs.get(at)
         if entry is None or entry[0].x.key != graph.x.key:
@@ -168,26 +161,8 @@ class Feed:
         return entry[0]
 
 
-class Latest(Generic[QueryT, StateT]):
-    """What is known of the questions that were asked last. make: of a question that is new."""
-
-    def __init__(self, make: Callable[[QueryT], StateT], capacity: int) -> None:
-        self._make = make
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        self._states: OrderedDict[QueryT, StateT] = OrderedDict()
-
-    def get(self, query: QueryT) -> StateT:
-        with self._lock:
-            state = self._states.pop(query, None) or self._make(query)
-            self._states[query] = state
-            while len(self._states) > self._capacity:
-                self._states.popitem(last=False)
-            return state
-
-
-class Feeds(Latest[FeedQuery, Feed]):
-    """Those that were asked for last."""
+class Feeds(Cache[FeedQuery, Feed]):
+    """The most recently requested feeds."""
 
     def __init__(self, capacity: int = MOST_FEEDS) -> None:
         super().__init__(Feed, capacity)

@@ -1,13 +1,11 @@
-"""`api/jobs/ID/axes`, which graphs a job has; `.../graphs`, their points; `.../graph.csv`, the
-exact numbers."""
+"""`api/jobs/ID/axes`: a job's graphs; `.../graphs`: their points; `.../graph.csv`: the exact
+numbers."""
 
 import math
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.words import utc
@@ -16,28 +14,28 @@ from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_
 from logshipper_observe.graphs.series import Graph, GraphRequest, is_constant, numeric_keys, planned
 from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import at_path, is_number
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
-from logshipper_observe.page.downloads import pieces
-from logshipper_observe.page.graph_feeds import KEPT_POINTS, Feed, FeedQuery
+from logshipper_observe.page.api.downloads import pieces
+from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal, tagged_answer
+from logshipper_observe.page.data.graph_feeds import KEPT_POINTS, Feed, FeedQuery
 from logshipper_observe.query.asked import UnknownKey
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
-MOST_GRAPHS = 32  # of one answer: a screen shows fewer, and the page asks again as one scrolls
+MOST_GRAPHS = 32  # of one answer: the page requests more while the reader scrolls
 DEFAULT_POINTS = 2000  # of a series
-READ_SECS = 0.6  # that an answer reads; of a longer job it has what was read so far, and the page asks again
+READ_SECS = 0.6  # reading time of one answer: the page repeats the request for a longer job
 
 
-def axes(ask: Ask) -> PageAnswer:
-    """The X that is chosen (or asked for by `x`), the rule in words, the keys that have graphs, in
-    their order, and those that have one value each."""
-    with ask.store.job(ask.parts[0]) as reader:
+def axes(request: Request) -> PageAnswer:
+    """Return the X axis (chosen, or requested by `x`) with its rule in words, the keys that have
+    graphs, in their order, and the keys with one value."""
+    with request.store.job(request.parts[0]) as reader:
         keys = numeric_keys(reader)
         try:
-            plan, _ = planned(reader, GraphRequest(ask.words.get("x") or None), len(keys))
+            plan, _ = planned(reader, GraphRequest(request.params.get("x") or None), len(keys))
         except UnknownKey as error:
-            raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from None
+            raise RequestRefusal(str(error), HTTPStatus.NOT_FOUND) from None
         document = {
             "x": axis_document(plan[0]) if plan else None,
             "y": [graph.key for graph in plan],
@@ -54,19 +52,29 @@ def axes(ask: Ask) -> PageAnswer:
                 *key_notes([key for key in reader.keys() if not key.numbers]),  # noqa: SIM118  not a dict's
             ],
         }
-        return tagged_answer(ask, document, document)
+        return tagged_answer(request, document, document)
 
 
-def graphs(ask: Ask) -> PageAnswer:
-    """The graphs of the keys in `y`, a JSON list. x: a key, or `time`; smooth: 0 to below 1, the
-    smoothed numbers instead, with debias=1 debiased; points: that each series is thinned to; low, high: only what lies
-    between these X."""
-    points = ask.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
-    query = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, keys_of(ask), weight_of(ask),
-                    (number_of(ask, "low", -math.inf), number_of(ask, "high", math.inf)), is_debiased(ask))  # fmt: skip
+def graphs(request: Request) -> PageAnswer:
+    """Return the graphs of the keys in `y`, a JSON list.
+
+    Parameters: `x` is a key or `time`; `smooth` is the weight of smoothing, from 0 to below 1, and
+    `debias=1` removes its bias; `points` is the number of points per series; `low` and `high` limit
+    X.
+    """
+    points = request.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
+    query = FeedQuery(
+        request.store.intake.place,
+        request.parts[0],
+        request.params.get("x") or None,
+        keys_of(request),
+        weight_of(request),
+        (request.real("low", -math.inf), request.real("high", math.inf)),
+        request.flag("debias"),
+    )
     began = time.perf_counter()
-    with ask.store.job(ask.parts[0]) as reader:
-        feed = ask.shelf.feeds.get(query)
+    with request.store.job(request.parts[0]) as reader:
+        feed = request.caches.feeds.get(query)
         with feed.lock:
             feed_graphs = _read(feed, reader, READ_SECS)
             facts = [
@@ -85,27 +93,28 @@ def graphs(ask: Ask) -> PageAnswer:
                 "graphs": [_graph(graph, points) for graph in feed_graphs],
                 "secs": round(time.perf_counter() - began, 4),
             }
-        return tagged_answer(ask, document, facts)
+        return tagged_answer(request, document, facts)
 
 
-def graph_csv(ask: Ask) -> PageAnswer:
-    """Every record that has one of the keys in `y` and its X as numbers: the exact ones, as they
-    were printed."""
+def graph_csv(request: Request) -> PageAnswer:
+    """Return the exact numbers of each record that has a key in `y` and its X."""
     query = FeedQuery(
-        ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, keys_of(ask)
+        request.store.intake.place,
+        request.parts[0],
+        request.params.get("x") or None,
+        keys_of(request),
     )
-    with ask.store.job(ask.parts[0]) as reader:
-        feed = ask.shelf.feeds.get(query)
+    with request.store.job(request.parts[0]) as reader:
+        feed = request.caches.feeds.get(query)
         with feed.lock:
             feed_graphs = _read(feed, reader)
         job_id = reader.summary.job_id
-    return PageAnswer(
-        pieces(_csv(ask, feed_graphs)), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv"
-    )
+    body = pieces(_csv(request, feed_graphs))
+    return PageAnswer(body, "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv")
 
 
-def _csv(ask: Ask, graphs: list[Graph]) -> Iterator[str]:
-    with ask.store.job(ask.parts[0]) as reader:
+def _csv(request: Request, graphs: list[Graph]) -> Iterator[str]:
+    with request.store.job(request.parts[0]) as reader:
         keys = numeric_keys(reader)
         axes = dict.fromkeys(graph.x.key for graph in graphs if graph.x.key is not None)
         names = list(dict.fromkeys([*axes, *(graph.key for graph in graphs)]))
@@ -128,58 +137,23 @@ def _csv(ask: Ask, graphs: list[Graph]) -> Iterator[str]:
 
 
 def _read(feed: Feed, reader: "Reader", secs: float = math.inf) -> list[Graph]:
-    """Raises RequestRefusal."""
     try:
         return feed.read_on(reader, secs)
     except UnknownKey as error:
-        raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from None
+        raise RequestRefusal(str(error), HTTPStatus.NOT_FOUND) from None
 
 
-def keys_of(ask: Ask, most: int = MOST_GRAPHS) -> tuple[str, ...]:
-    """Raises RequestRefusal."""
-    try:
-        keys = orjson.loads(ask.words.get("y", "[]"))
-    except orjson.JSONDecodeError:
-        keys = None
-    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
-        raise RequestRefusal(
-            HTTPStatus.BAD_REQUEST, 'y: a JSON list of keys is wanted, such as ["loss"]'
-        )
-    if len(keys) > most:
-        raise RequestRefusal(
-            HTTPStatus.BAD_REQUEST,
-            f"y: {len(keys)} keys; at most {most} are answered at once",
-        )
-    return tuple(keys)
+def keys_of(request: Request, most: int = MOST_GRAPHS) -> tuple[str, ...]:
+    """Return the keys in `y`."""
+    return tuple(request.texts("y", '["loss"]', most=most))
 
 
-def weight_of(ask: Ask) -> float:
-    """Raises RequestRefusal."""
-    weight = number_of(ask, "smooth", 0.0)
+def weight_of(request: Request) -> float:
+    """Return the weight of smoothing."""
+    weight = request.real("smooth", 0.0)
     if not 0 <= weight < 1:
-        raise RequestRefusal(
-            HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1"
-        )
+        raise RequestRefusal(f"smooth: {weight} isn't a number from 0 to below 1")
     return weight
-
-
-def is_debiased(ask: Ask) -> bool:
-    """Raises RequestRefusal."""
-    return ask.choice("debias", "0", "1") == "1"
-
-
-def number_of(ask: Ask, name: str, default: float) -> float:
-    """Raises RequestRefusal."""
-    text = ask.words.get(name)
-    try:
-        number = float(text) if text else default
-    except ValueError:
-        number = math.nan
-    if math.isnan(number):
-        raise RequestRefusal(
-            HTTPStatus.BAD_REQUEST, f"{name}: {(text or '')[:40]!r} isn't a number"
-        )
-    return number
 
 
 def axis_document(graph: Graph) -> dict[str, object]:
@@ -205,7 +179,7 @@ def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
         series.append(
             {
                 "label": curve.label,
-                # whose records they are: point_lines_api.py
+                # identify the series' records: points.py
                 "origin": curve.origin,
                 "tags": curve.tags,
                 "curve": curve.curve_number,

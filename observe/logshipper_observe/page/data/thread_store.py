@@ -1,10 +1,13 @@
-"""The store as the page's threads read it: opened by each for itself, since SQLite's connections
-and a client of Loki's aren't shared, and ingested by one at a time, at most every INGEST_SECS."""
+"""The store of each thread of the server.
+
+Threads can't share SQLite connections or clients of Loki, so each opens the store. One thread at a
+time ingests the spool, at most every INGEST_SECS.
+"""
 
 import argparse
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,44 +15,42 @@ from logshipper.errors import UnknownJob
 from logshipper_observe.query.opening import LIST_SECS, is_from_loki, open_store, store_place
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.job import JobSummary
     from logshipper_ingest.model.stores import JobStore, Reader
 
 INGEST_SECS = 0.25
 
 
 class SharedIngest:
-    """What all threads know of ingesting: when it was done last, and what went wrong."""
+    """Ingestion for all threads."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.from_loki = is_from_loki(args)
         self.place = store_place(args)
-        self.problems: list[str] = []
+        self.problems: list[str] = []  # of the last ingestion
         self._lock = threading.Lock()
-        self._done = 0.0
+        self._end = 0.0  # of the last ingestion, monotonic
         self._signature: object = None
 
     def run(self, store: "JobStore") -> None:
-        """Ingests what is spooled, unless that was just done, or another thread does it."""
-        if self.from_loki or not self._lock.acquire(blocking=not self._done):
+        """Ingest the spool, unless another thread does or just did."""
+        if self.from_loki or not self._lock.acquire(blocking=not self._end):
             return
         try:
-            if time.monotonic() - self._done < INGEST_SECS and self._done:
+            if time.monotonic() - self._end < INGEST_SECS and self._end:
                 return
             signature = getattr(store, "spool_signature", lambda: None)()
-            if signature is None or signature != self._signature or not self._done:
+            if signature is None or signature != self._signature or not self._end:
                 report = store.ingest(deadline_secs=LIST_SECS)
                 self.problems = list(report.problems)
                 self._signature = signature if report.complete else None
-            self._done = time.monotonic()
+            self._end = time.monotonic()
         finally:
             self._lock.release()
 
 
-class OpenedStore:
-    """The store of one thread. Opened when it is first asked for, as there may be none yet; close
-    it."""
+class ThreadStore:
+    """The store of one thread. Opens at the first use, since it may not exist yet. Close it."""
 
     def __init__(self, intake: SharedIngest) -> None:
         self.intake = intake
@@ -62,30 +63,24 @@ class OpenedStore:
 
     @property
     def poll_secs(self) -> float:
-        """How long a page waits between two looks at a job that runs."""
+        """The interval at which a page polls a running job."""
         return self._at_least(1.5)
 
     @property
     def bar_poll_secs(self) -> float:
-        """The same where it shows a running bar: with what the sidecar waits, it is below a second
-        old."""
+        """The interval for a running bar: with the sidecar's delay, below a second."""
         return self._at_least(0.4)
 
     def _at_least(self, secs: float) -> float:
         return secs if self._store is None else max(self._store.poll_secs, secs)
 
     def get(self) -> "JobStore | None":
-        """None where there is no store yet. Raises StoreError, ConfigError."""
+        """Return the store after ingestion, None without one. Raises StoreError, ConfigError."""
         if self._store is None:
             self._store = self._stack.enter_context(open_store(self.intake.args))
         if self._store is not None:
             self.intake.run(self._store)
         return self._store
-
-    def jobs(self) -> "Sequence[JobSummary]":
-        """Newest first."""
-        store = self.get()
-        return [] if store is None else store.jobs()
 
     @contextmanager
     def job(self, job_id: str) -> Iterator["Reader"]:

@@ -1,9 +1,9 @@
-"""The secrets of a page's server. Those of a chosen port are kept from one start to the next, so
-that a bookmark of the link and tabs that are open go on.
+"""The secrets of a page's server.
 
-They lie in a file for each port, which only the user can read, in a folder that is the user's alone.
-While no page is served there, somebody else's program may listen at the port, and is told the token
-by whoever follows the bookmark: they are given up after MAX_AGE_SECS, and when the port was taken.
+The secrets of a chosen port outlive the server, so that bookmarks and open tabs keep working. Each
+port has a file with mode 0600 in a private folder. While no server runs, another user's program may
+listen at the port and receive the token from a bookmark. Therefore secrets expire after
+MAX_AGE_SECS, or if another program has the port.
 """
 
 import json
@@ -26,12 +26,12 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
 class Secrets(NamedTuple):
-    """What lets a browser in."""
+    """The secrets that let a browser in."""
 
     token: str  # of the link, 256 random bits
     place: str  # the page's path
     cookie: str
-    cookie_name: str  # several servers, one browser
+    cookie_name: str  # differs between servers
 
 
 def new_secrets() -> Secrets:
@@ -43,9 +43,9 @@ def new_secrets() -> Secrets:
     )
 
 
-def kept_secrets(port: int, environment: Mapping[str, str] = os.environ) -> Secrets:
-    """Those of a port, new ones where there are none yet, or they are too old. Raises ConfigError
-    where the file can't be made, or others may know what is in it."""
+def stored_secrets(port: int, environment: Mapping[str, str] = os.environ) -> Secrets:
+    """Return the secrets of a port, new ones if they are missing or expired. Raises ConfigError if
+    the file can't be written or others may have read it."""
     path = secrets_file(port, environment)
     try:
         claim_folder(os.path.dirname(path))
@@ -57,23 +57,23 @@ def kept_secrets(port: int, environment: Mapping[str, str] = os.environ) -> Secr
         _make(path)
         return _read(path)
     except SpoolError as error:
-        raise ConfigError("--port", [f"the link can't be kept: {error}"]) from None
+        raise ConfigError("--port", [f"logshipper can't store the link: {error}"]) from None
     except OSError as error:
         raise ConfigError(
-            "--port", [f"the link can't be kept: {path}: {os_words(error)}"]
+            "--port", [f"logshipper can't store the link: {path}: {os_words(error)}"]
         ) from None
 
 
 def forget_secrets(port: int, environment: Mapping[str, str] = os.environ) -> None:
-    """The next start has others."""
+    """Remove the secrets of a port: the next start makes new ones."""
     try:
         os.unlink(secrets_file(port, environment))
     except OSError:
-        pass  # there are none, or they can't be read again either
+        pass  # missing, or unreadable for the next start, too
 
 
 def secrets_file(port: int, environment: Mapping[str, str] = os.environ) -> str:
-    """In the data folder, or without a home on this host."""
+    """Return the file of a port: in the data folder, or on this host for users without a home."""
     data = environment.get("XDG_DATA_HOME") or os.path.join(
         environment.get("HOME") or "/nonexistent", ".local/share"
     )
@@ -83,7 +83,7 @@ def secrets_file(port: int, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _make(path: str) -> None:
-    """Appears whole, and only where there is none. Raises OSError."""
+    """Create the file atomically, unless it exists. Raises OSError."""
     if os.path.lexists(path):
         return
     part = f"{path}.{secrets.token_hex(4)}.part"
@@ -93,13 +93,13 @@ def _make(path: str) -> None:
             json.dump(new_secrets()._asdict(), file)
         os.link(part, path)
     except FileExistsError:
-        pass  # another one was first: its secrets count
+        pass  # another process was first: its secrets count
     finally:
         os.unlink(part)
 
 
 def _read(path: str) -> Secrets:
-    """Raises ConfigError, OSError."""
+    """Read the file. Raises ConfigError, OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(handle, "rb") as file:
         status = os.fstat(handle)
@@ -109,7 +109,7 @@ def _read(path: str) -> Secrets:
             or status.st_mode & 0o077
         ):
             raise ConfigError(
-                path, ["isn't a file of your own with mode 0600: others may know it; remove it"]
+                path, ["isn't your own file with mode 0600, so others may have read it; remove it"]
             )
         text = file.read(_MAX_BYTES)
     try:
@@ -117,5 +117,5 @@ def _read(path: str) -> Secrets:
     except (ValueError, TypeError):
         page_secrets = Secrets("", "", "", "")
     if not all(isinstance(value, str) and _SECRET.fullmatch(value) for value in page_secrets):
-        raise ConfigError(path, ["doesn't hold what a page's server keeps there; remove it"])
+        raise ConfigError(path, ["has no secrets of a page's server; remove it"])
     return page_secrets

@@ -1,7 +1,7 @@
-"""A copy of a job's log for the page, where its store gives lines one after another only: Loki's.
+"""Copies of logs from Loki, which can't return lines by number.
 
-A thread reads the job as `logshipper logs --follow` does, as long as somebody looks at it, into a
-file without a name, by the block and compressed. The page shows what is there so far.
+While a page shows the log, a thread reads the job like `logshipper logs --follow`, into an unnamed
+file of compressed blocks. The page shows the lines read so far.
 """
 
 import math
@@ -23,18 +23,18 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import LogLine, Position
 from logshipper_ingest.model.stores import ALL_KINDS
 from logshipper_ingest.store.job_reader import BlockHead
-from logshipper_observe.page.opened import OpenedStore, SharedIngest
+from logshipper_observe.page.data.thread_store import SharedIngest, ThreadStore
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.capture_id import Source
     from logshipper_ingest.model.job import Capture
     from logshipper_ingest.model.stores import Reader
 
-MAX_BYTES = 4 << 30  # of a copy; a longer log's end is left out, and the page shows that
+MAX_BYTES = 4 << 30  # of a copy; the page reports a longer log
 BLOCK_LINES = 1_000
 _BLOCK_CHARS = 1 << 20
-_TEXTS = 32  # blocks that are unpacked at once
-IDLE_SECS = 900.0  # without anybody looking: the copy goes
+_TEXTS = 32  # blocks of one read
+IDLE_SECS = 900.0  # without a viewer; then the copy ends
 RETRY_SECS = 3.0
 _NO_POSITION = Position(0, 0, 0, 0)
 
@@ -42,8 +42,7 @@ _MAX_COPIES = 8
 
 
 class Copies:
-    """The copies there are, for all threads of the server; the one that was looked at longest ago
-    goes first."""
+    """The most recently viewed copies, for all threads of the server."""
 
     def __init__(self, intake: SharedIngest) -> None:
         self._intake = intake
@@ -68,25 +67,25 @@ class Copies:
 
 
 class Copy:
-    """One job's lines, as far as they are read. Blocks are of one stream and capture, in the order
-    of reading. Captures have numbers of the copy's own, in the order in which they came: Loki's
-    change with one that comes late."""
+    """One job's lines read so far, in blocks of one stream and capture.
+
+    The copy numbers captures in the order of arrival, because Loki's numbers change with a late
+    capture.
+    """
 
     def __init__(self, job_id: str, intake: SharedIngest) -> None:
-        self.problem = ""  # what keeps it from going on, a sentence
-        self.complete = False  # nothing more is to be read at the moment
-        # time.monotonic() until which all that the store had is here; inf: no more will come
+        self.problem = ""  # the reason for a pause or an end, a sentence
+        self.complete = False  # up to date
+        # the copy has all lines of the store at this monotonic time; inf after the job's end
         self.read_until = 0.0
         self._job_id = job_id
         self._intake = intake
         self._lock = threading.Lock()
         self._file = tempfile.TemporaryFile(prefix="logshipper-page-")  # noqa: SIM115  closed with the thread
         self._heads: list[BlockHead] = []
-        self._captures: dict[
-            Source, Capture
-        ] = {}  # as Loki has them, in order of the copy's numbers
+        self._captures: dict[Source, Capture] = {}  # Loki's, in order of the copy's numbers
         self._ends = array("q", [0])  # of each block in the file
-        self._after: Position | None = None  # of the line that was read last
+        self._after: Position | None = None  # of the last line
         self._last_look = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"copy of {job_id}", daemon=True)
@@ -94,17 +93,17 @@ class Copy:
 
     @property
     def is_over(self) -> bool:
-        """Nobody looked at it for long, or it was closed: it must be made again."""
+        """Whether it has ended, by time or by close."""
         return self._over.is_set()
 
     def look(self) -> None:
-        """Somebody looks at it."""
+        """Note a viewer."""
         self._last_look = time.monotonic()
 
     def close(self) -> None:
         self._over.set()
 
-    # ---- what the page asks (logshipper_observe.page.logs.Blocks)
+    # ---- Blocks (logs.py)
 
     @property
     def captures(self) -> "list[Capture]":
@@ -133,7 +132,7 @@ class Copy:
         with self._lock:
             if self._file.closed:
                 raise StoreError(
-                    self._job_id, "its copy is given up, as nobody looked at it: ask again"
+                    self._job_id, "its copy has ended without a viewer: reload the page"
                 )
             begin, end = self._ends[number - 1], self._ends[number]
             self._file.seek(begin)
@@ -143,7 +142,7 @@ class Copy:
     # ---- reading
 
     def _run(self) -> None:
-        store = OpenedStore(self._intake)
+        store = ThreadStore(self._intake)
         try:
             while not self._over.is_set() and time.monotonic() - self._last_look < IDLE_SECS:
                 began = time.monotonic()
@@ -160,9 +159,9 @@ class Copy:
                 except LogshipperError as error:
                     self.problem = str(error)
                     pause = RETRY_SECS
-                except OSError as error:  # of the file: no room, say
+                except OSError as error:  # of the file, such as a full disk
                     self._stay(
-                        f"its copy in {tempfile.gettempdir()} can't be written: {os_words(error)}"
+                        f"can't write the copy in {tempfile.gettempdir()}: {os_words(error)}"
                     )
                     return
                 if self._is_full:
@@ -172,14 +171,13 @@ class Copy:
         finally:
             self._over.set()
             store.close()
-            with self._lock, suppress(OSError):  # what couldn't be written then
+            with self._lock, suppress(OSError):  # a full disk fails again
                 self._file.close()
 
     def _stay(self, reason: str) -> None:
-        """What is there is shown, and nothing more is read, as lines would be missing in
-        between."""
+        """Keep the lines read so far, and read no more, since lines in between are missing."""
         lines = sum(head.lines for head in self._heads)
-        self.problem = f"{reason}: only the first {lines:,} lines are shown"
+        self.problem = f"{reason}: the page shows only the first {lines:,} lines"
         self.complete = True
         while not self._over.is_set() and time.monotonic() - self._last_look < IDLE_SECS:
             self._pause(IDLE_SECS)
@@ -189,18 +187,18 @@ class Copy:
         return self._ends[-1] > MAX_BYTES
 
     def _pause(self, secs: float) -> None:
-        """A little longer than that at most, where nobody looks any more."""
+        """Wait; without a viewer, end early."""
         until = time.monotonic() + secs
         while (now := time.monotonic()) < until and now - self._last_look < IDLE_SECS:
             if self._over.wait(min(until - now, IDLE_SECS)):
                 return
 
     def _read(self, reader: "Reader") -> None:
-        """All that is there and wasn't read yet; what came before something fails stays."""
+        """Read new lines. Lines before an error stay."""
         captures = {capture.source: capture for capture in reader.captures}
         self._captures = {**self._captures, **captures}
-        own_numbers = {source: number for number, source in enumerate(self._captures, 1)}
-        numbers = {capture.capture: own_numbers[source] for source, capture in captures.items()}
+        copy_numbers = {source: number for number, source in enumerate(self._captures, 1)}
+        numbers = {capture.capture: copy_numbers[source] for source, capture in captures.items()}
         block: list[LogLine] = []
         chars = 0
         try:
@@ -225,7 +223,7 @@ class Copy:
                 self._put(block, numbers[block[0].capture])
 
     def _put(self, lines: list[LogLine], capture: int) -> None:
-        """A block. capture: its number in the copy."""
+        """Append a block of a capture, by the copy's number."""
         rows = [
             (line.time_ns, line.kind, line.text.replace("\n", "\u240a"), dict(line.attrs))
             for line in lines

@@ -1,9 +1,8 @@
-"""Finds a text or an expression in a job's log: a scan of its blocks, in slices of time, remembered
-so that it is done once.
+"""Searches for a text or an expression in a job's log.
 
-A scan, not an index: a million lines are scanned in a fraction of a second (benchmarks/page.py), an
-index of words would take more room than the log and know no parts of words. Blocks that follow each
-other are matched as one text; by an expression, which takes some times as long, line by line.
+A search scans each block once, for a limited time per request. An index of words would be larger
+than the log and miss parts of words; a scan takes a fraction of a second per million lines
+(benchmarks/page.py). It matches texts against many blocks at once, expressions line by line.
 """
 
 import re
@@ -16,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from logshipper.classify.repeat_note import NOTE_BEGIN, printed_line
 from logshipper.spool.segment import Kind
 from logshipper_observe.base.words import uncoloured
-from logshipper_observe.page.line_expression import LineExpression
-from logshipper_observe.page.line_index import IndexChange, LineIndex
+from logshipper_observe.page.log.line_expression import LineExpression
+from logshipper_observe.page.log.line_index import IndexChange, LineIndex
 
-SECS = 0.25  # of scanning in one answer
-MAX_TEXT = 200  # characters that are looked for
-MAX_HITS = 5_000_000  # lines: the search ends behind them
-_LOOK_LINES = 16  # matched between two looks at the clock
-_DENSE = 8  # one hit in so many lines: lines are looked at one by one
+SECS = 0.25  # scanning time of one answer
+MAX_TEXT = 200  # characters of a query
+MAX_HITS = 5_000_000  # lines: then the search ends
+_CLOCK_LINES = 16  # between two readings of the clock
+_DENSE = 8  # with a hit in so many lines, comparing line by line is faster
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,64}m")
 
 if TYPE_CHECKING:
@@ -34,27 +33,26 @@ LinesAt: TypeAlias = "Callable[[int], tuple[int, list[LogLine]]]"
 
 
 class SearchQuery(NamedTuple):
-    """What is looked for."""
+    """A query."""
 
     text: str  # or a regular expression
-    exact: bool = False  # upper and lower case differ
+    exact: bool = False  # case matters
     is_expression: bool = False
 
 
 class Search:
-    """The numbers of all lines that hold a text, or match an expression. Raises
-    ExpressionRefusal."""
+    """A search and its hits. Raises ExpressionRefusal."""
 
     def __init__(self, query: SearchQuery) -> None:
-        self.hits = array("q")
-        # hits that may be notes of repeats: how many lines they stand for; 0: not looked at yet
+        self.hits = array("q")  # numbers of lines
+        # hits that may be repeat notes, with their number of repeats; 0: not read yet
         self.notes: dict[int, int] = {}
         self.expression = (
             LineExpression(query.text, exact=query.exact) if query.is_expression else None
         )
         self._generation = 0
-        self._at = 0  # of the index's order: what is before was scanned
-        self._lines_done = 0  # of those from there on
+        self._at = 0  # place in the index: all blocks before it are scanned
+        self._lines_done = 0  # scanned lines of the blocks from there on
         self._exact = query.exact
         self._needle = query.text.encode("utf-8", "replace")
         if not query.exact:
@@ -62,9 +60,8 @@ class Search:
         self._ascii = query.text.isascii()
 
     def scan(self, index: LineIndex, texts: Texts, secs: float = SECS) -> bool:
-        """Goes on until all is scanned, or the time is up; whether all is. texts: gives the merged
-        text of blocks from a place in the index on, and the place behind these; no other one
-        overlaps them."""
+        """Continue until the time is up. Return whether all is scanned. `texts` reads blocks from a
+        place in the index on that no other block overlaps: the place behind them, and their text."""
         change = index.changed_since(self._generation)
         self._generation = index.generation
         if change is not None:
@@ -84,27 +81,27 @@ class Search:
 
     @property
     def is_full(self) -> bool:
-        """No more hits are taken; there may be more."""
+        """Whether the search has stopped at its limit; there may be further hits."""
         return len(self.hits) >= MAX_HITS
 
     def _drop_from(self, change: IndexChange, index: LineIndex) -> None:
-        """Forgets what was found in lines that have other numbers now."""
+        """Forget hits in renumbered lines."""
         if change.block <= self._at:
             self._at, self._lines_done = change.block, 0
         elif self._lines_done:
-            left = change.line - index.first(self._at)
-            self._lines_done = max(min(self._lines_done, left), 0)
+            unchanged = change.line - index.first(self._at)
+            self._lines_done = max(min(self._lines_done, unchanged), 0)
         del self.hits[bisect_left(self.hits, change.line) :]
         self.notes = {at: lines for at, lines in self.notes.items() if at < change.line}
 
     @property
     def printed(self) -> int:
-        """How often lines that hold the text were printed."""
+        """How often the job printed matching lines."""
         return len(self.hits) + sum(lines - 1 for lines in self.notes.values() if lines)
 
     def count_repeats(self, lines_at: LinesAt, secs: float = SECS) -> bool:
-        """Counts what notes stand for, until the time is up; whether all are counted. lines_at: the
-        number of the first of some lines, and these, one with a number among them."""
+        """Read repeat notes until the time is up. Return whether all are read. `lines_at` returns
+        the group of a line: the number of its first line, and its lines."""
         until = time.monotonic() + secs
         pending = [number for number, lines in self.notes.items() if not lines]
         first, lines = 0, list["LogLine"]()
@@ -128,16 +125,16 @@ class Search:
         return lines if is_note and has_text else 1
 
     def scanned(self, index: LineIndex) -> float:
-        """The part of all that is scanned: 0 to 1."""
+        """Return the scanned part of the log: 0 to 1."""
         return self._at / len(index) if len(index) else 1.0
 
     def _match(self, expression: LineExpression, first: int, text: bytes, until: float) -> bool:
-        """False where the time was up before the text's end; some lines are matched in any case."""
+        """Match at least some lines. Return False if the time is up before the text's end."""
         lines = text.split(b"\n")
         lines.pop()
         begin = self._lines_done
         for at in range(begin, len(lines)):
-            if at > begin and not at % _LOOK_LINES and time.monotonic() > until:
+            if at > begin and not at % _CLOCK_LINES and time.monotonic() > until:
                 return False
             line = _COLOURS.sub(b"", lines[at]) if b"\x1b" in lines[at] else lines[at]
             if expression.search(line.decode("utf-8", "replace")):
@@ -177,8 +174,8 @@ class Search:
             self.notes[number] = 0
 
     def near(self, number: int, *, back: bool) -> int | None:
-        """Which hit, counted from 0, is the first at or behind a line's number, or back: the last
-        at or before it; round the end. None where there is none."""
+        """Return the index of the first hit from a line on, or of the last hit up to a line (back),
+        wrapping around. None without hits."""
         if not self.hits:
             return None
         if back:

@@ -1,8 +1,8 @@
-"""Options and metrics of listed jobs, as columns: read once for each state of a job, within a limit
-of time.
+"""Options and metrics of listed jobs, as columns.
 
-A column is named as in `ls --columns`: a property, a tag, a key of the metadata or a roll-up of one
-(`loss.min`); START and a name stand for how the job was started (`start.--lr`, `start.git.commit`).
+The server reads them once for each state of a job, within a time limit. Columns have the names of
+`ls --columns`: a property, a tag, a key of the metadata or a roll-up (`loss.min`). Names with START
+are about the start of the job (`start.--lr`, `start.git.commit`).
 """
 
 import threading
@@ -40,62 +40,59 @@ if TYPE_CHECKING:
 START = "start."
 MAX_COLUMNS = 24
 MAX_OFFERED = 500  # options, and as many metrics
-UNASKED_COLUMNS = 4
-READ_SECS = 0.25  # of reading jobs in one answer: the page asks again for the rest
+DEFAULT_COLUMNS = 4
+READ_SECS = 0.25  # reading time of one answer: the page repeats the request for the rest
 CELL_CHARS = 200
 _KEPT_JOBS = 2_000
-# between two looks at a running job in a server, which sends all its records for each
+# between two queries of a server for a running job: each transfers all records
 _SERVER_SECS = 30.0
-# what differs between all jobs, and says little at a glance
-_UNOFFERED_FIRST = (
+# differ between almost all jobs
+_NO_DEFAULTS = (
     "start.command", "start.cwd", "start.env.", "start.scheduler.", "start.git.", "start.python.",
 )  # fmt: skip
 
 
 class JobValues(NamedTuple):
-    """What is known of a job. keys: of its metadata; options: JSON texts of the keys that never
-    change, and with START of how it was started; results: those that are no configuration."""
+    """The values of a job."""
 
-    keys: "Mapping[str, KeyValues]"
-    options: Mapping[str, str]
-    results: frozenset[str] = frozenset()
+    keys: "Mapping[str, KeyValues]"  # of its metadata
+    options: Mapping[str, str]  # JSON texts of constant keys, and of its start
+    results: frozenset[str] = frozenset()  # constant keys that are no configuration
 
 
 class Offer(NamedTuple):
-    """What columns there may be. differing: arguments and configuration that are told apart by
-    their values, those of most jobs first."""
+    """Available columns."""
 
     options: list[str]
     metrics: list[str]
-    differing: list[str]
+    differing: list[str]  # arguments and configuration that differ, the most frequent first
 
 
-NOTHING_KNOWN = JobValues({}, {})
+NO_VALUES = JobValues({}, {})
 
 
 class _Entry(NamedTuple):
-    state: object  # of the job, when it was read
+    state: object  # of the job at that time
     started_ns: int
-    read: float  # by the monotonic clock
+    time: float  # of reading, monotonic
     values: JobValues
 
 
 class ValueCache:
-    """Values of the jobs that were listed last, for all threads."""
+    """Values of recently listed jobs, for all threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: OrderedDict[JobKey, _Entry] = OrderedDict()
 
     def of(self, job: "JobSummary") -> JobValues:
-        """What was read of a job last."""
         entry = self._entries.get(job.key)
-        return NOTHING_KNOWN if entry is None else entry.values
+        return NO_VALUES if entry is None else entry.values
 
     def read(
         self, jobs: "Sequence[JobSummary]", store: "JobStore", secs: float = READ_SECS
     ) -> bool:
-        """Reads what has changed of these jobs, one at least, until the time is up; whether all are
+        """Read the changed jobs, at least one, until the time is up. Return whether all are
         read."""
         deadline = time.monotonic() + secs
         least_age = 0.0 if isinstance(store, LocalStore) else _SERVER_SECS
@@ -115,10 +112,10 @@ class ValueCache:
         entry = self._entries.get(job.key)
         if entry is None or entry.started_ns != job.started_ns:
             return True
-        return entry.state != _state(job) and time.monotonic() - entry.read >= least_age
+        return entry.state != _state(job) and time.monotonic() - entry.time >= least_age
 
     def field(self, name: str) -> Field:
-        """What a column's name stands for."""
+        """Return the column of a name."""
         if not name.startswith(START):
             return field_of(name)
 
@@ -133,14 +130,14 @@ class ValueCache:
 
 
 def cells_of(fields: Sequence[Field], row: JobRow) -> list[str]:
-    """A row's texts, exact; "" for what the job doesn't have."""
+    """Return a row's exact texts, "" for missing values."""
     columns = (ColumnSpec(field, field.name, "") for field in fields)
     texts = (cell_of(column, row, terminal=False, exact=True) for column in columns)
     return [text[:CELL_CHARS] for text in texts]
 
 
 def in_order(rows: Iterable[JobRow], field: Field, *, ascending: bool) -> list[JobRow]:
-    """Rows by a column's values; those that lack it stay last, in the order that they have."""
+    """Sort rows by a column. Rows without a value come last, in their present order."""
     values = [(field.get(row), row) for row in rows]
     present = [pair for pair in values if pair[0] is not MISSING and pair[0] is not None]
     present.sort(key=lambda pair: sort_key(pair[0]), reverse=not ascending)
@@ -149,7 +146,7 @@ def in_order(rows: Iterable[JobRow], field: Field, *, ascending: bool) -> list[J
 
 
 def offer_of(values: Sequence[JobValues]) -> Offer:
-    """Columns of these jobs."""
+    """Return the available columns of some jobs."""
     jobs_by_option: Counter[str] = Counter()
     texts_by_option: dict[str, set[str]] = {}
     metrics: set[str] = set()
@@ -165,9 +162,9 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
         for name, count in jobs_by_option.most_common()
         if count > 1
         and (len(texts_by_option[name]) > 1 or count < len(values))
-        and not name.startswith(_UNOFFERED_FIRST)
+        and not name.startswith(_NO_DEFAULTS)
         and name not in results
-        and not _is_said_twice(name, texts_by_option.keys() - results)
+        and not _is_duplicate(name, texts_by_option.keys() - results)
     ]
     return Offer(
         list(texts_by_option)[:MAX_OFFERED],
@@ -176,25 +173,25 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
     )
 
 
-def _is_said_twice(name: str, options: Collection[str]) -> bool:
-    """Whether an argument is a key of the metadata as well: `--batch-size` and `batch_size`."""
+def _is_duplicate(name: str, options: Collection[str]) -> bool:
+    """Whether an argument is also a key of the metadata: `--batch-size` and `batch_size`."""
     return name.startswith(START) and bare_name(name.removeprefix(START)) in options
 
 
 def _state(job: "JobSummary") -> object:
-    """Changes when values do: how a job was started is known once it has printed something."""
+    """Return a state that changes with the values: the start is recorded before the first line."""
     return job.started_ns, job.records, job.attempts, bool(job.lines)
 
 
 def _values_of(job: "JobSummary", store: "JobStore") -> JobValues:
-    """What can't be read of a damaged job is nothing: its own page says what is wrong."""
+    """Read a job's values; none of a damaged job, as its own page shows the problem."""
     try:
         keys = store.key_values(job) if job.records else {}
         with store.reader_of(job) as reader:
             first = first_values(reader) if job.records else FirstValues({}, {}, frozenset())
             context = context_options(reader)
     except LogshipperError:
-        return NOTHING_KNOWN
+        return NO_VALUES
     constants = {
         field_name(name): value
         for name, value in first.constants.items()
@@ -206,12 +203,12 @@ def _values_of(job: "JobSummary", store: "JobStore") -> JobValues:
 
 
 def field_name(key: str) -> str:
-    """How a key is named as a column: a property of its name comes first."""
+    """Return a key's name as a column: properties take precedence over keys."""
     return key if field_of(key).kind is PropertyKind.KEY else METADATA + key
 
 
 def _start_options(context: Mapping[str, str]) -> dict[str, str]:
-    """How a job was started: what its command line sets, then all else."""
+    """Return the options of a job's start: arguments of the command line, then all others."""
     command = context.get("command", '""')
     options = {name: to_json(value) for name, value in arguments_of(text_of(command)).items()}
     options |= {name: to_json(option_text(name, value)) for name, value in context.items()}
