@@ -24,9 +24,9 @@ from logshipper_ingest.store.job_db import JobWriter
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import NO_MARKS, MarkChange, Overlay
 from logshipper_observe.page.log.logs import Log, View
+from tests.tools.captures.segment_factory import make_capture
 from tests.tools.stores.import_tools import RECORDED
 from tests.tools.stores.reading_store import SpooledCapture
-from tests.tools.captures.segment_factory import make_capture
 
 BOTH = (Stream.STDOUT, Stream.STDERR)
 
