@@ -583,5 +583,5 @@ def test_another_agent_is_refused(loki: LokiServer, cluster: str, tmp_path: Path
     with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
         second = agent.call("run")
         assert second.returncode == 1
-        assert "another agent is at work" in second.stderr
+        assert "another agent uses this" in second.stderr
         assert agent.stop() == 0
