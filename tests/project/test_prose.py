@@ -8,7 +8,11 @@ import pytest
 from tests.tools.prose import LIMITS, Figures, figures, texts_of
 from tests.tools.sources import ROOT
 
-PLAIN_PAGES = "README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md".split()
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "docs/*.md", "deploy/*/README.md")
+    for path in ROOT.glob(pattern)
+)
 PACKAGES = sorted(
     str(path.parent.relative_to(ROOT))
     for top in ("logshipper", "ingest", "observe", "grafana")

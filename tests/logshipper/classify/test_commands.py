@@ -33,8 +33,8 @@ def test_valid(line: bytes, command: Command) -> None:
         (b"/LOGCOMMAND ", "nothing follows"),
         (b'/LOGCOMMAND ["mode","enabled"]', "no JSON object"),
         (b"/LOGCOMMAND enabled", "no JSON object"),
-        (b'/LOGCOMMAND {"mode":"enabled"} ', "something follows"),
-        (b'/LOGCOMMAND {"mode":"enabled"} please', "something follows"),
+        (b'/LOGCOMMAND {"mode":"enabled"} ', "text follows"),
+        (b'/LOGCOMMAND {"mode":"enabled"} please', "text follows"),
         (b'/LOGCOMMAND {"mode":"enabled"}{}', "no single JSON object"),
         (b"/LOGCOMMAND {'mode':'enabled'}", "no single JSON object"),
         (b'/LOGCOMMAND {"mode":"on"}', "mode must be"),
@@ -85,7 +85,7 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
         (b"x/LOGCOMMAND {'MODE': 'Metadata'}  ", MalformedCommand(BEHIND, 1, "metadata")),
         (
             b'/LOGCOMMAND no /LOGCOMMAND {"mode":"disabled"}',
-            MalformedCommand("what follows no JSON object", 0, "disabled"),
+            MalformedCommand("no JSON object follows", 0, "disabled"),
         ),
         (b'x/LOGCOMMAND {"mode":"disabled"} x', MalformedCommand(BEHIND, 1)),
         (b'x/LOGCOMMAND {"stop":"tok"}', MalformedCommand(BEHIND, 1, None, "tok")),
@@ -105,15 +105,15 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
         ),
         (
             b'/LOGCOMMAND {"stop":"t\\u006fk"} x',
-            MalformedCommand("something follows the JSON object", 0, None, "tok", None, True),
+            MalformedCommand("text follows the JSON object", 0, None, "tok", None, True),
         ),
         (
             b'/LOGCOMMAND {"mode":"disabled"}x',
-            MalformedCommand("something follows the JSON object", 0, "disabled", has_tail=True),
+            MalformedCommand("text follows the JSON object", 0, "disabled", has_tail=True),
         ),
         (
             b"/LOGCOMMAND stop",
-            MalformedCommand("what follows no JSON object", 0, has_tail=True),
+            MalformedCommand("no JSON object follows", 0, has_tail=True),
         ),
     ],
 )

@@ -101,16 +101,16 @@ def test_names_and_messages(value: object, data: object, message: str) -> None:
         (b'/LOGCOMMAND {"event": {"a": NaN}}', "NaN"),
         (b'/LOGCOMMAND {"event": {"a": 1}, "mode": "enabled"}', "one key"),
         (b'/LOGCOMMAND {"event": {"a": 1}, "event": {"a": 2}}', "one key"),
-        (b'/LOGCOMMAND {"event": {"a": 1}} ', "something follows"),
+        (b'/LOGCOMMAND {"event": {"a": 1}} ', "text follows"),
         (b'/LOGCOMMAND  {"event": {"a": 1}}', "more than one blank"),
-        (b"/LOGCOMMAND {'event': {'a': 1}}", "isn't one JSON object"),
+        (b"/LOGCOMMAND {'event': {'a': 1}}", "no single JSON object"),
         (line_of({"a": "x" * MAX_EVENT_BYTES}), "over 8 KiB"),
         (b'/LOGCOMMAND {"event": ' + b'{"a":' * 200 + b"1" + b"}" * 201, "over 100 brackets"),
         (
             b'/LOGCOMMAND {"event": ' + b"[" * 4000,
-            "isn't a JSON object|isn't one JSON|something follows",
+            "no JSON object|no single JSON|text follows",
         ),
-        (b'/LOGCOMMAND {"event": {"a": ' + b"9" * 5000 + b"}}", "isn't one JSON object"),
+        (b'/LOGCOMMAND {"event": {"a": ' + b"9" * 5000 + b"}}", "no single JSON object"),
     ],
 )
 def test_what_is_no_event_is_an_ordinary_line(line: bytes, reason: str) -> None:
