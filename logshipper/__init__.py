@@ -1,8 +1,7 @@
-"""Capture: what runs next to a job, as its user. Relay, renderer, classifier and spool; imports no
-other package.
+"""Capture beside a job, as its user: relay, renderer, classifier and spool. Imports no other package.
 
-For code, this one import: `emit`, `event` for a job to print records and events; the rest reads
-what was captured (docs/python-api.md):
+Programs import this package only: `emit` and `event` let a job print records and events; the rest
+reads captured jobs (docs/python-api.md):
 
 from logshipper import Store
 with Store() as store:
@@ -92,7 +91,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Imported when asked for: every captured job waits for what this module imports."""
+    """Import names on demand: every captured job waits for this module's imports."""
     for module, names in _MODULES.items():
         if name in names.split():
             from importlib import import_module

@@ -1,5 +1,5 @@
-"""The `logshipper` command. `run --if-opted-in` stands before every job: it is dealt with before
-other imports."""
+"""The `logshipper` command. `run --if-opted-in` precedes every job, so it comes before other
+imports."""
 
 import gc
 import os
@@ -45,13 +45,13 @@ def _run(words: list[str]) -> int:
 
 
 def _leave(code: int) -> "NoReturn":
-    """Without taking down the interpreter object by object: somebody waits for CMD's end."""
+    """Leave without deleting the interpreter's objects: somebody waits for CMD's end."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             try:
                 stream.flush()
             except OSError:
-                pass  # nobody reads it any more
+                pass  # the reader has gone
     os._exit(code)
 
 

@@ -1,5 +1,5 @@
-"""Processes next to the job. They hold nothing that the job's caller may wait for: `x=$(logshipper
-run ...)` ends when the last holder of its pipe is gone."""
+"""Processes beside the job. They hold nothing that the job's caller may wait for: `x=$(logshipper
+run ...)` ends when the last holder of its pipe has gone."""
 
 import os
 import signal
@@ -14,52 +14,57 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-JOB_END_NICE = 5  # of what somebody waits for at a job's end: it has a third of a busy core's time
-NICE = 10  # of what nobody waits for
-_LARGE_BYTES = 2 << 20  # more than any block that is taken often
+JOB_END_NICE = 5  # of processes that delay a job's end: they get a third of a busy core's time
+NICE = 10  # of processes that nobody waits for
+_LARGE_BYTES = 2 << 20  # more than any frequent block
 
 
 def parse_words(
     argv: list[str], kinds: "Mapping[str, type]"
 ) -> "dict[str, Any]":  # Any: int or str, as its kind is
-    """The values of words NAME=VALUE that such a process is started with. kinds: int or str, by
-    name. Raises KeyError, ValueError where a word is missing or wrong."""
+    """Parse the words NAME=VALUE of such a process. kinds: int or str, by name. Raises KeyError,
+    ValueError for a missing or wrong one."""
     texts = dict(word.split("=", 1) for word in argv)
     return {name: texts[name] if kind is str else int(texts[name]) for name, kind in kinds.items()}
 
 
 def detach(name: str, keep: "Collection[int]") -> None:
-    """In a forked process: session, signals and fds of its own. name: as `ps` shows it, 15
-    characters at most."""
+    """Give a forked process its own session, signals and descriptors. name: for `ps`, at most 15
+    characters."""
     os.setsid()
     for signo in _OF_THE_JOB:
-        signal.signal(signo, _do_nothing)  # not SIG_IGN: what they exec would inherit that
+        signal.signal(signo, _do_nothing)  # not SIG_IGN, which executed programs would inherit
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     shed(name, keep)
 
 
 def yield_to_jobs(nice: int) -> None:
-    """For a process in a session of its own, before it has threads: where jobs want the processor
-    it gets less of it, and being woken it interrupts nobody (SCHED_BATCH). The kernel derives its
-    I/O priority from nice. Nothing here can stop it: SCHED_IDLE would, on a busy node. nice: at
-    least; what a nicer caller gave stays."""
+    """Lower the priority of a process with its own session, before it has threads.
+
+    Jobs precede it, and its wake-ups interrupt nobody (SCHED_BATCH). The kernel derives its I/O
+    priority from nice. It still runs on a busy node, unlike with SCHED_IDLE. nice: the least; a
+    nicer caller's value stays.
+    """
     try:
         nice = max(nice, os.getpriority(os.PRIO_PROCESS, 0))
         os.setpriority(os.PRIO_PROCESS, 0, nice)
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        # where sessions share the processor, nice counts within one only
+        # if sessions share the processor, nice counts within one only
         with open("/proc/self/autogroup", "r+", encoding="ascii", buffering=1) as file:
             file.write(f"{nice}\n")
     except OSError:
-        pass  # no such kernel, no such right: as any other process, then
+        pass  # no such kernel, or no right: run as any other process
 
 
 def forbid_core_files() -> None:
-    """For a process that holds a job's output: a core file would have it in clear text, also what
-    isn't logged. What it starts inherits that, so CMD has to run before."""
+    """Forbid core files of a process with a job's output, which they would hold in clear text,
+    unlogged parts included.
+
+    Children inherit this, so CMD must start before.
+    """
     try:
-        import resource  # late: CMD's start doesn't wait for it
+        import resource  # late: CMD's start does not wait for it
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, OSError, MemoryError):
@@ -67,9 +72,11 @@ def forbid_core_files() -> None:
 
 
 def keep_freed_memory() -> None:
-    """For a process that takes and gives back many blocks of some 100 KiB, as floods have them: the
-    C library gives each back to the kernel, and pays for each page of the next one, until a larger
-    one was freed (glibc: M_MMAP_THRESHOLD is dynamic). What it forks inherits that."""
+    """Keep freed memory, for a process with many short-lived blocks of about 100 KiB, as in floods.
+
+    The C library would return each to the kernel, and pay for each page of the next one, until a
+    larger one was freed (glibc: M_MMAP_THRESHOLD is dynamic). Children inherit this.
+    """
     try:
         bytes(_LARGE_BYTES)
     except MemoryError:
@@ -97,7 +104,7 @@ def shed(name: str, keep: "Collection[int]") -> None:
 
 
 def close_inherited() -> None:
-    """Closes what the caller passed on besides fds 0 to 2: CMD has it, and who waits for its end
+    """Close the caller's descriptors besides 0 to 2: CMD has them, and whoever waits for their end
     waits for CMD's."""
     try:
         entries = os.listdir("/proc/self/fd")

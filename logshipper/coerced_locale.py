@@ -1,9 +1,8 @@
-"""Takes back what Python has put into the environment before its first line, so that CMD gets the
-caller's.
+"""Undoes Python's changes of the environment before its first line, so that CMD gets the caller's.
 
-In the C locale Python sets LC_CTYPE to one of UTF-8 (PEP 538), which programs that it starts would
-inherit: they would sort, print and read otherwise than without logshipper. What the caller gave
-stands in /proc/self/environ.
+In the C locale Python sets LC_CTYPE to one of UTF-8 (PEP 538). Its children would inherit that, and
+sort, print and read differently than without logshipper. /proc/self/environ has the caller's
+values.
 """
 
 import os
@@ -13,8 +12,7 @@ _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
 def undo() -> None:
-    """In os.environ, and so for all that this process starts or becomes; its own locale stays as it
-    is."""
+    """Restore os.environ for all children and executed programs; this process' own locale stays."""
     if os.environ.get(_VARIABLE) not in _COERCED:
         return
     try:

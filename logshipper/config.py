@@ -1,5 +1,5 @@
-"""What `~/.logoptin` says (R6, R7, R12, R13): YAML, a few keys. What is malformed is refused whole:
-fails closed."""
+"""Parses `~/.logoptin` (R6, R7, R12, R13): YAML with a few keys. A malformed file is refused as a
+whole: fails closed."""
 
 from collections.abc import Callable
 
@@ -42,12 +42,12 @@ class Config(NamedTuple):
     mode: str = "enabled"  # enabled, metadata or disabled (R7)
     commands: bool = True  # obey /LOGCOMMAND lines
     tty: bool = True  # CMD sees terminals, not pipes
-    # under Slurm, each rank of a step in a captured batch script has a capture of its own
+    # under Slurm, each rank of a step in a captured batch script has its own capture
     per_task: bool = False
     colors: str = "strip"  # keep or strip, in the log's text
-    snapshots: float = 0.0  # seconds between log lines of what a running bar shows; 0: none
-    # record how the job was started (logshipper/sidecar/context.py); None: the file doesn't say it, so
-    # of a run by hand a part of it
+    snapshots: float = 0.0  # seconds between log lines of running bars; 0: none
+    # record the start (logshipper/sidecar/context.py); None: not set, so runs by hand record a part
+    # of it
     context: bool | None = None
     # which lines of stdout are records (logshipper/classify/text_records.py)
     metadata: tuple[str | MetadataPattern, ...] = (JSON,)
@@ -97,7 +97,8 @@ def parse(content: bytes, source: str) -> Config:
 
 
 def parse_opt_in(content: bytes) -> tuple[Config, tuple[str, ...]]:
-    """What ~/.logoptin says, and its problems: then logging starts disabled (fails closed)."""
+    """Parse ~/.logoptin; return its problems, too: with any, logging starts disabled (fails
+    closed)."""
     try:
         return parse(content, "~/.logoptin"), ()
     except ConfigError as error:
@@ -231,8 +232,8 @@ def _load_yaml(content: bytes, source: str) -> object:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """PyYAML's safe loader without aliases (a few lines of them can stand for gigabytes) and
-        repeated keys."""
+        """PyYAML's safe loader without repeated keys and aliases, a few lines of which can expand
+        to gigabytes."""
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):

@@ -1,9 +1,8 @@
-"""`logshipper.emit`: numbers of training code as one valid JSON line on standard output;
-`logshipper.event`: what happened there, for the job's events. Light to import, so without `json`,
-`typing` and `collections`.
+"""`logshipper.emit` prints numbers of training code as a JSON line on standard output;
+`logshipper.event` adds to the job's events.
 
-Nothing of this may disturb the program that calls it: whatever goes wrong is reported once on
-stderr, and never raised.
+It imports light modules only, without `json`, `typing` and `collections`. It never disturbs the
+calling program: it reports each fault once on stderr, and never raises.
 """
 
 import _thread
@@ -20,29 +19,29 @@ if TYPE_CHECKING:
     from typing import Any, Never
 
 try:
-    from _json import encode_basestring_ascii as _quoted  # what json itself uses
-except ImportError:  # a Python that isn't CPython
+    from _json import encode_basestring_ascii as _quoted  # json's own function
+except ImportError:  # another Python than CPython
     from json.encoder import py_encode_basestring_ascii as _quoted
 
 _GAPS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _WORDS = {None: "null", True: "true", False: "false"}
 MAX_DEPTH = 32  # of nested values
-MAX_ITEMS = 10_000  # of one value: arrays are no business of a log's
+MAX_ITEMS = 10_000  # of one value: a log is no place for arrays
 MAX_KEY_BYTES = 256  # as graphs and dashboards take them
 MAX_INT_BITS = 13_000  # 4,000 digits: Python refuses to print, and a capture to read, longer ones
 MAX_LINE_BYTES = 1 << 20  # a capture takes four times as much
-# as logshipper.classify.commands has it, whose import would cost more than all of this
+# as in logshipper.classify.commands, whose import would cost more than this module
 MAX_EVENT_BYTES = 8 << 10
 MAX_EVENT_NESTED = 100
 MAX_NOTES = 1_000  # notes on stderr
-_WAIT_SECS = 10.0  # for a reader that doesn't read, where standard output doesn't block
+_WAIT_SECS = 10.0  # for a slow reader of a non-blocking standard output
 
 _lock = _thread.RLock()  # re-entrant: a signal's handler may emit, too
-_notes: set[str] = set()  # what was reported on stderr
+_notes: set[str] = set()  # reported on stderr
 
 
 def _renew_lock() -> None:
-    """In a forked child another thread's hold on the lock would never end."""
+    """Renew the lock in a forked child, where another thread's hold would never end."""
     global _lock  # noqa: PLW0603  the only state, besides _notes
     _lock = _thread.RLock()
 
@@ -53,16 +52,15 @@ os.register_at_fork(after_in_child=_renew_lock)
 def emit(
     record: "Mapping[str, object] | None" = None, /, *surplus: "Never", **values: object
 ) -> None:
-    """Prints one line, a JSON object of these values, at once: `emit(epoch=3, loss=0.1)`,
+    """Print one line at once, a JSON object of these values: `emit(epoch=3, loss=0.1)`,
     `emit({"val/loss": 0.2})`.
 
-    Numbers of numpy, torch and others, and arrays without dimensions, become plain numbers; other
-    arrays, tuples and sets become lists, and what JSON doesn't know becomes text. NaN and infinity
-    are printed as json.dumps writes them: graphs have a gap there. Keys are text of 1 to 256 bytes;
-    a value under another one is left out, one that can't be converted becomes null, and that is
-    reported once. Threads and forked processes may call it at the same time: lines aren't mixed.
-    It never raises, whatever it is called with; where standard output is closed, nothing is
-    printed.
+    Numbers of numpy, torch and others, and arrays without dimensions, become plain numbers. Other
+    arrays, tuples and sets become lists, and other types become text. NaN and infinity look as in
+    json.dumps: graphs have a gap there. Keys are texts of 1 to 256 bytes. A value under another key
+    is dropped, one without a conversion becomes null, and a note reports it once. Threads and
+    forked processes may call it at the same time: lines stay whole. It never raises for any
+    arguments; with a closed standard output it prints nothing.
     """
     try:
         if surplus:
@@ -79,14 +77,13 @@ def event(
     *surplus: "Never",
     **values: object,
 ) -> None:
-    """Prints an event of the job: `event("checkpoint", step=100)`; it stands among the job's events
-    (`logshipper events`), with what is given as its data, and in the marks of its graphs. message:
-    what is shown of it instead.
+    """Print an event of the job: `event("checkpoint", step=100)`, for `logshipper events` and the
+    marks of graphs.
 
-    It is one line on standard output that the capture takes out; a job that isn't captured prints
-    it. Values become plain ones as for `emit`; NaN and infinity become null. name: of 1 to 256
-    bytes. It never raises: what can't be printed (over 8 KiB, over 100 nested objects and lists) is
-    left out, and that is reported once on stderr.
+    The arguments become its data; message: replaces its text. The event is one line on standard
+    output, which the capture removes; a job without capture prints it. Values become plain as in
+    `emit`; NaN and infinity become null. name: 1 to 256 bytes. It never raises: it drops events
+    over 8 KiB, or over 100 nested levels, and reports it once on stderr.
     """
     try:
         if surplus:
@@ -200,7 +197,7 @@ def _without_gaps(value: object, path: str) -> object:
     return None
 
 
-def _converted(value: "Any", path: str, depth: int) -> object:  # Any: whatever the program has
+def _converted(value: "Any", path: str, depth: int) -> object:  # Any: the program's values
     if depth >= MAX_DEPTH:
         return _text(value)
     if hasattr(value, "keys") and hasattr(value, "items"):
@@ -232,7 +229,7 @@ def _text(value: object) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON of what `_plain` gives: as `json.dumps` writes it, NaN and infinities too."""
+    """Encode a result of `_plain` as `json.dumps` does, with NaN and infinities."""
     if isinstance(value, str):
         return _quoted(value)
     if value is None or isinstance(value, bool):
@@ -252,8 +249,8 @@ def _json(value: object) -> str:
 
 
 def _write(line: str) -> None:
-    """Writes a line: past the buffer of standard output, after what is in it; through whatever
-    stands in its place."""
+    """Write a line past the buffer of standard output, after its content; through a replacement of
+    it, too."""
     out = sys.stdout
     if out is None or out.closed:
         return
@@ -265,7 +262,7 @@ def _write(line: str) -> None:
             return
         out.flush()
         _write_all(out.fileno(), line.encode())
-    except (OSError, ValueError) as error:  # nobody reads any more, or it was closed meanwhile
+    except (OSError, ValueError) as error:  # the reader has gone, or somebody closed it
         _say("write", f"standard output can't be written, records are lost: {error}")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 class LogshipperError(Exception):
-    """Base of all; `str(error)` is fit to be shown to a user: what is wrong, where, and the fix."""
+    """Base of all errors; `str(error)` tells a user the fault, its place, and the remedy."""
 
 
 class ConfigError(LogshipperError):
@@ -24,8 +24,7 @@ class ConfigError(LogshipperError):
 
 
 class UsageError(ConfigError):
-    """What was typed is refused, whatever there is to read: an option's value, or options that
-    exclude each other."""
+    """Wrong usage, regardless of data: an option's value, or conflicting options."""
 
 
 class CaptureError(LogshipperError):
@@ -38,7 +37,7 @@ class CaptureError(LogshipperError):
 
 
 class SpoolError(LogshipperError):
-    """The spool can't be used. path: file or folder at fault."""
+    """The spool is unusable. path: file or folder at fault."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -51,7 +50,7 @@ class SpoolFull(SpoolError):
 
 
 class SegmentCorrupt(SpoolError):
-    """A segment doesn't follow docs/segment-format.md at a byte offset."""
+    """A segment violates docs/segment-format.md at a byte offset."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         self.offset = offset
@@ -59,7 +58,7 @@ class SegmentCorrupt(SpoolError):
 
 
 class StoreError(LogshipperError):
-    """The store can't be used as asked. path: store's folder or file at fault."""
+    """The store cannot do this. path: the store's folder or file at fault."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -78,9 +77,10 @@ class UnknownJob(LogshipperError):
 
 
 class PushError(LogshipperError):
-    """A server didn't take what was sent. sink: which one; status: HTTP's, 0 where there was no
-    answer; excerpt: of the answer's body, or what went wrong; retry_after_secs: how long it asks to
-    be left alone, None where it doesn't.
+    """A server did not accept a push.
+
+    sink: its name; status: HTTP's, 0 without an answer; excerpt: of the answer's body, or the
+    fault; retry_after_secs: the pause that it demands, or None.
     """
 
     def __init__(
@@ -94,17 +94,17 @@ class PushError(LogshipperError):
 
 
 class RetryablePushError(PushError):
-    """It may be taken later: no connection, too much at a time (429), a server's own trouble
+    """The server may accept it later: no connection, too much at a time (429), a server fault
     (5xx)."""
 
 
 class RejectedPushError(PushError):
-    """It won't be taken as it is."""
+    """The server will never accept it unchanged."""
 
 
 class QueryError(LogshipperError):
-    """A server didn't answer a question. server: which one; status: HTTP's, 0 where there was no
-    answer; excerpt: of the answer's body, or what went wrong."""
+    """A server did not answer a query. server: its name; status: HTTP's, 0 without an answer;
+    excerpt: of the answer's body, or the fault."""
 
     def __init__(self, server: str, status: int, excerpt: str) -> None:
         self.server = server
@@ -114,5 +114,5 @@ class QueryError(LogshipperError):
 
 
 def os_words(error: Exception) -> str:
-    """What the system says of a failure, for the middle of a sentence."""
+    """Return the system's message of a failure, for the middle of a sentence."""
     return str(getattr(error, "strerror", None) or error).lower()

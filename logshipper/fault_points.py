@@ -1,11 +1,10 @@
-"""Fault points: the places where a crash would split two effects, each by a name that stands in the
-code there.
+"""Fault points: named places in the code where a crash would split two effects.
 
-In production `fault_point` does nothing, and nothing from outside can make it do more: no
-environment variable, file, argument or signal is looked at, as what a user controls must have no
-say in root's agent. A test sets `on_reached` in a process of its own (tests/tools/stress/crashing.py),
-kills it at one of NAMES, starts it again and counts lines (tests/logshipper/test_fault_points.py
-goes through all of them). None is called for each line, but for each read, frame or file.
+In production `fault_point` does nothing, and nothing outside can change that: it reads no
+environment variable, file, argument or signal, because users must not influence root's agent. A
+test sets `on_reached` in its own process (tests/tools/stress/crashing.py), kills it at one of
+NAMES, restarts it and counts lines (tests/logshipper/test_fault_points.py covers all of them). The
+code calls fault points per read, frame or file, never per line.
 """
 
 TYPE_CHECKING = False

@@ -1,7 +1,6 @@
-"""Is a folder on a network file system? Answered from the mount table, so that a hung mount is
-never touched.
+"""Detects network file systems from the mount table, without touching a hanging mount.
 
-Imported by every `logshipper run`: no imports but `os`.
+Every `logshipper run` imports it: no imports but `os`.
 """
 
 import os
@@ -14,11 +13,10 @@ LOCAL_FUSE_TYPES = frozenset(("fuse.fuse-overlayfs", "fuseblk"))
 
 
 def network_type(path: str, mountinfo: str = "/proc/self/mountinfo") -> str | None:
-    """The file system's type (`nfs4`, `lustre`, ...) where path lies on a network file system, else
-    None.
+    """Return the type (`nfs4`, `lustre`, ...) of a network file system at path, else None.
 
-    Any FUSE but the known local ones counts as a network: what is behind it can't be known. Where
-    the mount table can't be read, the answer is None.
+    Any FUSE but the known local ones counts as a network, because its server is unknown. Returns
+    None with an unreadable mount table.
     """
     try:
         with open(mountinfo, encoding="utf-8", errors="surrogateescape") as table:

@@ -8,13 +8,13 @@ if TYPE_CHECKING:
 
 
 class _LatePattern:
-    """As the compiled pattern; its methods stay here once they were asked for."""
+    """A compiled pattern on demand; methods stay here after their first use."""
 
     def __init__(self, source: "str | bytes", flags: int) -> None:
         self._source = source
         self._flags = flags
 
-    def __getattr__(self, name: str) -> "Any":  # of what isn't here yet. Any: as a pattern has it
+    def __getattr__(self, name: str) -> "Any":  # of attributes not here yet. Any: as in a pattern
         from re import compile as compiled
 
         value = getattr(compiled(self._source, self._flags), name)
@@ -23,5 +23,6 @@ class _LatePattern:
 
 
 def late_pattern(source: "AnyStr", flags: int = 0) -> "Pattern[AnyStr]":
-    """For modules that every job's capture imports. An invalid source raises with the first use."""
+    """Return a pattern for modules that every capture imports. An invalid source raises at its
+    first use."""
     return _LatePattern(source, flags)  # type: ignore[return-value]  # it has what a pattern has

@@ -1,8 +1,7 @@
-"""How many LFs there are in a chunk. Counting is a look at each byte; leaving them out jumps from
-LF to LF."""
+"""Counts LFs in a chunk. Counting looks at each byte; removing them jumps from LF to LF."""
 
 _SAMPLE_BYTES = 1024
-_MANY = 32  # in the sample; then jumps are short, and a look at each byte is the quicker way
+_MANY = 32  # in the sample; with more, jumps are short, and looking at each byte is faster
 
 
 def count(data: bytes) -> int:

@@ -53,13 +53,13 @@ def masked_text(text: str) -> str:
 
 
 def masked_lines(text: str) -> str:
-    """As masked_text, line by line; a private key has many lines."""
+    """Mask a text like masked_text, line by line; a private key has many lines."""
     return "\n".join(map(masked_text, shape_mask.masked_text(text).split("\n")))
 
 
 def masked_words(words: "Iterable[str]") -> "Iterator[str]":
-    """A command line, word by word. The word after an option that is called like a secret is
-    masked, whatever it is: a password may begin with `-`."""
+    """Mask a command line word by word. The word after an option with a secret's name is always
+    masked: a password may begin with `-`."""
     hide = False
     before = ""
     for word in masked_passwords(shape_mask.masked_words(words)):
@@ -70,7 +70,7 @@ def masked_words(words: "Iterable[str]") -> "Iterator[str]":
 
 
 def _masked_argument(word: str) -> str:
-    """One word, which may be a command line of its own, as in `sh -c "curl -u ..."`."""
+    """Mask one word, which may be a command line, as in `sh -c "curl -u ..."`."""
     word = masked_text(_KEY_GIVEN.sub(rf"\1{MASK}", word) if "-" in word else word)
     if " " not in word or not any(name in word for name in NAMES):
         return word
@@ -85,8 +85,8 @@ def _masked_argument(word: str) -> str:
 
 
 def masked_json(value: "Any", name: str = "") -> "Any":  # Any: JSON
-    """A JSON value with texts masked, lists of texts as command lines, and values that are called
-    like secrets."""
+    """Mask texts in a JSON value, lists of texts as command lines, and values with names of
+    secrets."""
     if isinstance(value, dict):
         return {key: masked_json(member, str(key)) for key, member in value.items()}
     if value not in (None, "", [], {}) and _NAMED.search(name):

@@ -1,8 +1,7 @@
-"""What of the syntax of regular expressions a user's own pattern may use (`metadata` of
-~/.logoptin).
+"""The allowed syntax of users' own patterns (`metadata` of ~/.logoptin).
 
-Its form alone must not make it slow: nothing is repeated that is itself repeated, optional or an
-alternative. A slow match is stopped all the same (logshipper/classify/user_patterns.py).
+The form alone must not make a pattern slow: no repetition of a repetition, an option or an
+alternative. A slow match is stopped in any case (logshipper/classify/user_patterns.py).
 """
 
 import importlib
@@ -19,16 +18,16 @@ _REPEATS = frozenset(("MAX_REPEAT", "MIN_REPEAT"))
 
 
 class _Refusal(Exception):
-    """Why an expression isn't taken."""
+    """The reason against an expression."""
 
 
 def problem_of(pattern: str) -> str:
-    """Why an expression isn't taken, and the fix; "" where it is."""
+    """Return the reason against an expression, and the remedy; "" for a valid one."""
     return _syntax_problem(pattern) or _groups_problem(pattern) or _form_problem(pattern)
 
 
 def search_problem(pattern: str) -> str:
-    """The same of an expression that is looked for, and needs no group."""
+    """Return the same for a search expression, which needs no group."""
     return _syntax_problem(pattern) or _form_problem(pattern)
 
 
@@ -62,13 +61,14 @@ def _form_problem(pattern: str) -> str:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Raises re.error and, of counts and depths that Python can't handle, others."""
+    """Compile an expression. Raises re.error, and other errors for counts and depths beyond
+    Python's limits."""
     with warnings.catch_warnings():  # they would land in the job's output
         warnings.simplefilter("ignore")
         return re.compile(pattern, re.ASCII)
 
 
-def parsed(pattern: str) -> Any:  # Any: of a private module, which typeshed hasn't
+def parsed(pattern: str) -> Any:  # Any: from a private module without types
     """The parts of an expression, as Python's own parser has them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -76,7 +76,7 @@ def parsed(pattern: str) -> Any:  # Any: of a private module, which typeshed has
 
 
 def _choices(nodes: Any, *, in_repeat: bool) -> int:
-    """How many places may match in more than one way. Raises _Refusal."""
+    """Count the places with several ways to match. Raises _Refusal."""
     choices = 0
     for operation, argument in nodes:
         name = str(operation)

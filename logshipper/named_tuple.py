@@ -1,4 +1,4 @@
-"""NamedTuple for what every job's capture imports: typing's own, without `typing`, which takes a
+"""NamedTuple for modules of every capture: typing's own, without importing `typing`, which takes a
 tenth of a short job's start."""
 
 import sys
@@ -7,7 +7,7 @@ from collections import namedtuple
 __all__ = ["NamedTuple"]
 
 TYPE_CHECKING = False
-# from 3.14 on annotations aren't at hand in a class's body
+# from 3.14 on, a class's body lacks its annotations
 if TYPE_CHECKING or sys.version_info >= (3, 14):
     from typing import NamedTuple
 else:
@@ -24,4 +24,4 @@ else:
             return made
 
     class NamedTuple(metaclass=_Maker):
-        """With fields by annotations, as in `class Point(NamedTuple): x: int`."""
+        """A tuple with fields by annotations, as in `class Point(NamedTuple): x: int`."""

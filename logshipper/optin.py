@@ -1,8 +1,7 @@
-"""The look at `~/.logoptin`: does it exist, and what is in it? (R1-R4, R6, R12, R13)
+"""Looks at `~/.logoptin`: its existence and its content (R1-R4, R6, R12, R13).
 
-It stands before every job of a cluster, so it imports next to nothing, touches the file from a
-process of its own (a hung home must not hang the job) and says within LOOK_SECS. Root never calls
-this.
+It precedes every job of a cluster. So it imports next to nothing, reads the file in a separate
+process (a hanging home must not hang the job), and answers within LOOK_SECS. Root never calls it.
 """
 
 import os
@@ -10,16 +9,14 @@ import select
 from time import monotonic
 
 LOOK_SECS = 2.0
-BUSY_SECS = (
-    10.0  # where the machine is too busy to look: waiting for a processor isn't the home's time
-)
+BUSY_SECS = 10.0  # on a busy machine: waiting for a processor does not count as the home's time
 _GLANCE_SECS = 0.1
 MAX_BYTES = 64 << 10
 
-ABSENT = "absent"  # no such file: nobody opted in
-UNKNOWN = "unknown"  # couldn't be established in time: nobody opted in
+ABSENT = "absent"  # no such file: no opt-in
+UNKNOWN = "unknown"  # no answer in time: no opt-in
 PRESENT = "present"  # content is the file's bytes
-REFUSED = "refused"  # it is there, but can't be used: fails closed; content is the reason, as UTF-8
+REFUSED = "refused"  # exists, but is unusable: fails closed; content is the reason, as UTF-8
 
 
 def path() -> str:
@@ -28,11 +25,11 @@ def path() -> str:
 
 
 def look(file: str, timeout_secs: float = LOOK_SECS) -> tuple[str, bytes]:
-    """Returns what file is (ABSENT, UNKNOWN, PRESENT, REFUSED) and its content or the reason."""
+    """Return the file's state (ABSENT, UNKNOWN, PRESENT, REFUSED), and its content or the reason."""
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
-        # forked twice: CMD, exec'ed in this process' place, must not find a child it doesn't know
+        # forked twice: CMD, executed in this process' place, must not have an unknown child
         try:
             if os.fork() == 0:
                 os.close(receive)
@@ -83,9 +80,11 @@ def read(file: str) -> tuple[str, bytes]:
 
 
 def say(text: str) -> None:
-    """A line of our own on stderr, while CMD doesn't run yet. Where that is closed, full or gone
-    nothing can be reported: it mustn't land in stdout, as `print` would have it, and CMD runs all
-    the same."""
+    """Print a line on stderr before CMD runs.
+
+    If stderr is closed, full or gone, it prints nothing: `print` might write into stdout, and CMD
+    must run.
+    """
     try:
         if os.get_inheritable(2):  # else the caller had closed it, and the number is another file's
             from logshipper.safe_text import (
@@ -98,8 +97,7 @@ def say(text: str) -> None:
 
 
 def run_untouched(command: list[str]) -> int:
-    """Execs CMD in this process' place, untouched; returns 125, 126 or 127, as `env` does, where
-    that can't be done."""
+    """Execute CMD in this process' place; return 125, 126 or 127, as `env` does, if this fails."""
     import _signal  # type: ignore[import-not-found]  # not `signal`, which imports enum: no stubs
 
     if not command:
@@ -118,8 +116,8 @@ def run_untouched(command: list[str]) -> int:
 
 
 def _why_not(file: str, error: OSError) -> tuple[str, bytes]:
-    """A name that exists has opted in, though nothing can be read from it; one that can't even be
-    looked up hasn't."""
+    """Explain a failed read. An existing name has opted in, even if unreadable; a failed lookup has
+    not."""
     try:
         file_stat = os.lstat(file)
     except OSError:
@@ -155,7 +153,7 @@ def _read_all(fd: int, timeout_secs: float) -> bytes | None:
 
 
 def _waits_for_processor(pid: int) -> bool:
-    """Whether it runs, or would if it were let."""
+    """Return whether the process runs or waits for a processor."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] == b"R"

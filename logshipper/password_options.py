@@ -1,5 +1,4 @@
-"""Options by which well-known programs take passwords, such as `curl -u` and `mysql -pPASSWORD`.
-Pure."""
+"""Password options of well-known programs, such as `curl -u` and `mysql -pPASSWORD`. Pure."""
 
 from os.path import basename
 
@@ -10,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MASK = "***"
-_SEPARATORS = frozenset(("|", "||", "&&", ";", "&"))  # behind these another command begins
+_SEPARATORS = frozenset(("|", "||", "&&", ";", "&"))  # another command begins behind these
 
 
 class _Program(NamedTuple):
-    """How a program takes a password."""
+    """A program's ways to take a password."""
 
     options: tuple[str, ...] = ()  # the next word is the value, or the text behind option or `=`
     attached: tuple[str, ...] = ()  # as options, but the next word is never the value
     subcommand: str = ""  # without this word before them, the options mean something else
     sign: str = ""  # a value without it holds no password
-    flags: str = ""  # letters that may stand before an option's in one word, as in `curl -su`
+    flags: str = ""  # letters that may precede an option's in one word, as in `curl -su`
 
 
 _CONTAINERS = _Program(("-p", "--creds"), subcommand="login")
@@ -92,7 +91,7 @@ def masked_passwords(words: "Sequence[str]") -> list[str]:
 
 
 def _without_value(word: str, program: _Program) -> str:
-    """A word that may be an option and its value."""
+    """Mask a word that may be an option with its value."""
     single = _without_flags(word, program)
     if single != word:
         head = word[: len(word) - len(single) + 1]

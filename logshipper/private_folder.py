@@ -8,12 +8,11 @@ from logshipper.errors import SpoolError, SpoolFull, os_words
 OTHERS = 0o077
 _KIND, _FOLDER, _STICKY = 0o170000, 0o040000, 0o1000
 
-BEGUN_MODE = 0o500  # of a folder until it has its own: one that nobody else gives
+BEGUN_MODE = 0o500  # of an unfinished folder: no other program uses this mode
 
 
 def make_private_folder(path: str) -> None:
-    """Makes a folder (and those above it) that is the user's alone. Raises SpoolError where it is
-    somebody else's."""
+    """Create a private folder of the user, with its parents. Raises SpoolError for somebody else's."""
     if _make(path).st_mode & 0o022:
         raise SpoolError(
             path, "may be written by others; run `chmod go-w` on it, or choose another with --store"
@@ -21,9 +20,11 @@ def make_private_folder(path: str) -> None:
 
 
 def claim_folder(path: str, own_names: "tuple[str, ...]" = ()) -> None:
-    """As make_private_folder, and takes group and others all rights to it. own_names: names in
-    it that show that it is such a folder already; none for folders inside of it. Raises SpoolError
-    where it is somebody else's, or shared."""
+    """Create it like make_private_folder, and remove all rights of group and others.
+
+    own_names: names that identify such a folder; none for folders inside it. Raises SpoolError for
+    somebody else's, or a shared one.
+    """
     folder_stat = _make(path)
     if not folder_stat.st_mode & OTHERS:
         return
@@ -59,7 +60,7 @@ def _make(path: str) -> os.stat_result:
 
 
 def _make_above(path: str) -> None:
-    """Folders that no other user may write to: who may could replace what is in them."""
+    """Create parents that no other user can write to, because writers could replace their content."""
     above = os.path.dirname(path)
     if above and not os.path.isdir(above):
         _make_above(above)
@@ -70,7 +71,7 @@ def _make_above(path: str) -> None:
 
 
 def _sharers(path: str, folder_stat: os.stat_result, own_names: "tuple[str, ...]") -> str:
-    """Why a folder that others may enter mustn't be closed to them; "" where it may."""
+    """Return the reason against closing a folder to others who may enter it; "" without one."""
     if folder_stat.st_mode & _STICKY:
         return "is shared by several users (it is sticky)"
     if os.path.realpath(path) in ("/", os.path.realpath(os.path.expanduser("~"))):
@@ -101,8 +102,7 @@ def spool_error(path: str, error: OSError) -> SpoolError:
 
 
 def make_folder(path: str, mode: int) -> None:
-    """Makes a folder where there is none, whatever the umask; those above it get 0755. Raises
-    OSError."""
+    """Create a missing folder, regardless of the umask; its parents get 0755. Raises OSError."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)

@@ -1,8 +1,8 @@
-"""Text made safe: the one table of characters that a terminal, or whoever reads there, must not get
-of others' text.
+"""Makes texts safe: the one table of characters that untrusted text must not send to a terminal or
+its reader.
 
-Names, notes and lines are written by users and their jobs; whoever prints them passes them through
-`safe` (or one of the others) last. Pure.
+Users and jobs write names, notes and lines. All output passes them through `safe` (or one of the
+others) last. Pure.
 """
 
 from logshipper.late_pattern import late_pattern
@@ -18,13 +18,13 @@ _UNSAFE_IN_LINES = late_pattern(f"(?!\\n)[{_CONTROL_CHARS}{_ORDER_CHARS}]")
 
 
 def safe(text: str) -> str:
-    """For a terminal, one line: each control character, surrogate, and character that changes the
-    order of others replaced."""
+    """Return one line for a terminal, without control characters, surrogates, and characters that
+    reorder others."""
     return text if text.isprintable() else _UNSAFE.sub(REPLACEMENT, text)
 
 
 def safe_lines(text: str) -> str:
-    """The same of text that has line feeds, which stay."""
+    """Return several lines, as `safe`; line feeds stay."""
     return text if text.isprintable() else _UNSAFE_IN_LINES.sub(REPLACEMENT, text)
 
 
@@ -34,6 +34,6 @@ def safe_json(text: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """For storing: what no file or database line holds is replaced; the order of characters stays
-    the writer's."""
+    """Return a text for storage: replaces characters that no file or database line can hold; the
+    writer's order of characters stays."""
     return text if text.isprintable() else _CONTROLS.sub(REPLACEMENT, text)

@@ -1,15 +1,14 @@
-"""Where modules come from: what users have next to their scripts, or on PYTHONPATH, isn't taken for
-what we import."""
+"""Order of module folders: users' modules beside scripts, or on PYTHONPATH, never replace our
+imports."""
 
 import os
 import sys
 
 
 def put_installed_first() -> None:
-    """Looks for modules where people put their own after everywhere else; for our own programs,
-    before their imports.
+    """Search users' folders last; our own programs call this before their imports.
 
-    They aren't left out: some sites have all that is installed on PYTHONPATH.
+    The folders stay, because some sites have all installed packages on PYTHONPATH.
     """
     users = (
         set()

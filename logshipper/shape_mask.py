@@ -1,7 +1,7 @@
 """Finds and masks secrets of the shapes in logshipper/secret_shapes.py. Pure.
 
-A search for the shapes' literals passes over nearly all text. The expression of a shape is tried
-only behind its literals, so the time grows with the text and no faster.
+A search for the shapes' literals skips nearly all text. Only behind a literal the expression of its
+shape runs, so the time is linear.
 """
 
 from functools import cache
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from re import Pattern
 
 MASK = b"***"
-MAX_HELD_BYTES = 32 << 10  # of a cut text's end that may be a secret's begin
-HELD_BYTES = 64  # a literal may be cut, or a name and the text behind it
+MAX_HELD_BYTES = 32 << 10  # at the end of a cut text, which may begin a secret
+HELD_BYTES = 64  # cover a split literal, or a name with the text behind it
 HELD_NAME_BYTES = 256  # before a secret that goes on: its name, and the text between
-MAX_KEY_LINES = 1000  # of a private key without an end; later lines are shown again
-MAX_OTHER_LINES = 8  # in a row amid a private key, as of other threads; after them it has ended
-MAX_CONTEXT_BYTES = 1000  # of two lines that a secret's line may follow
+MAX_KEY_LINES = 1000  # of a private key without an end; later lines stay visible
+MAX_OTHER_LINES = 8  # in a row inside a private key, as of other threads; then it has ended
+MAX_CONTEXT_BYTES = 1000  # of the two lines before a secret's line
 # CPython searches a text below 30,000 bytes three times as fast for a literal of six bytes or more
 _WINDOW_BYTES = 29_900
 _LONG_LITERAL_BYTES = 6
 _WINDOW_OVERLAP_BYTES = 32
-# A search for one byte takes a tenth of the time. A text without the first of these bytes that a
-# literal holds needs no search for it: few bytes of which many texts lack some, then all others.
+# A search for one byte takes a tenth of the time. A literal needs no search in a text without its
+# first byte of this list. The list begins with bytes that many texts lack.
 _GATES = b"_JKxzAT=CWywkgphQXZqYVGUjHBDF?&;\\OLMPNRSIEvb/f:-umdc lsnrtioae.0123456789\"'\t"
-# of a text with many literals left to look for, only words as long as a token are looked at
+# with many literals left, only words as long as tokens are searched
 _MANY_LITERALS = 6
 _LONG_TEXT_BYTES = 2000
 _LONG_WORD = b"w" * 15
 _HEX_WORD_BYTES = 40  # secrets that long are hex digits
-_TOKEN_BYTES = NAME_BYTES | frozenset(b".=")  # of the alphabets of all tokens
+_TOKEN_BYTES = NAME_BYTES | frozenset(b".=")  # of all tokens' alphabets
 _WORD_BYTES = bytes(ord("w" if byte in _TOKEN_BYTES else " ") for byte in range(256))
 _BEFORE_WORD_BYTES = 9  # of a literal, before its word
 
-_BESIDE_BYTES = 300  # behind a key id, to the end of the next line at most
+_BESIDE_BYTES = 300  # behind a key id, at most to the end of the next line
 _BESIDE = late_pattern(
     rb"(?<![A-Za-z0-9+/=])(?![0-9a-f]{40}|[0-9A-F]{40})[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])"
 )
 _USERINFO = late_pattern(
     rb"[^\s/\"'<>@:]{0,200}:[^\s/\"'<>]{1,400}(?=@)|[^\s/\"'<>@:]{20,400}(?=@)"
 )
-# of an address that may go on; digits behind a colon are a port
+# of an address that may continue; digits behind a colon are a port
 _OPEN_USERINFO = late_pattern(
     rb"[^\s/\"'<>@:]{0,200}:(?![0-9]{0,5}\Z)[^\s/\"'<>]{1,400}\Z|[^\s/\"'<>@:.]{12,400}\Z"
 )
@@ -63,13 +63,13 @@ _KEY_MARK = rb"-{4,5} ?%s [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
 _KEY_BEGIN = late_pattern(_KEY_MARK % b"BEGIN")
 _KEY_END = late_pattern(_KEY_MARK % b"END")
 _KEY_TEXT = late_pattern(rb"[A-Za-z0-9+/=]{16,}|(?:Proc-Type|DEK-Info|Version|Comment): .*")
-_KEY_TAIL = late_pattern(rb"(?<!\S)[A-Za-z0-9+/=]+\s*\Z")  # of a key's last line
+_KEY_TAIL = late_pattern(rb"(?<!\S)[A-Za-z0-9+/=]+\s*\Z")  # a key's last line
 _SCHEME_ENDS = (b"://", b":\\/\\/", rb":\\/\\/")  # JSON, and JSON in JSON, escape slashes
-_WITH_CONTEXT = (AWS_KEY_ID, NETRC)  # shapes whose secrets may stand on a later line
+_WITH_CONTEXT = (AWS_KEY_ID, NETRC)  # shapes whose secrets may follow on a later line
 
 
 class Secret(NamedTuple):
-    """Where a secret stands in a text."""
+    """A secret's place in a text."""
 
     begin: int
     end: int
@@ -80,7 +80,7 @@ class _Literals:
     """The literals of all shapes, and the shapes' expressions."""
 
     def __init__(self) -> None:
-        # by a byte: the literals that hold it, the parts that each needs, and the shape's number
+        # by a byte: literals with it, the parts that each needs, and the shape's number
         groups: dict[int, list[tuple[bytes, tuple[int | bytes, ...], int]]] = {}
         for number, shape in enumerate(SHAPES):
             for literal in shape.literals:
@@ -125,7 +125,7 @@ class _Literals:
 
 
 def _long_words(text: bytes) -> bytes:
-    """The words of a text that may be tokens, and the bytes before them."""
+    """Return the words of a text that may be tokens, and the bytes before them."""
     words = text.translate(_WORD_BYTES)
     parts = []
     begin = words.find(_LONG_WORD)
@@ -157,7 +157,7 @@ class Findings(NamedTuple):
 
 
 def find(text: bytes, *, may_go_on: bool = False) -> Findings:
-    """Looks for secrets. may_go_on: the text's end may be the begin of one."""
+    """Find secrets. may_go_on: the text's end may begin one."""
     literals = _literals()
     secrets: list[Secret] = []
     has_context = False
@@ -173,8 +173,8 @@ def find(text: bytes, *, may_go_on: bool = False) -> Findings:
 
 
 def _may_hold_word(text: bytes, size: int) -> bool:
-    """Whether a name such as `login`, which many lines hold, may have a secret of so many hex digits
-    behind it."""
+    """Return whether a frequent name such as `login` may have a secret of so many hex digits behind
+    it."""
     if size < _HEX_WORD_BYTES or len(text) <= _LONG_TEXT_BYTES:
         return True
     return b"w" * size in text.translate(_WORD_BYTES)
@@ -284,7 +284,7 @@ class ShapeMask:
     def __init__(self, counts: "dict[str, int] | None" = None) -> None:
         self.counts: dict[str, int] = {} if counts is None else counts
         self._context = b""  # lines before the next text that it may belong to, ended by LF
-        self._key_lines = 0  # how many more lines may be a private key's
+        self._key_lines = 0  # number of further lines that may belong to a private key
         self._other_lines = 0  # lines since its last one
 
     def masked(self, text: bytes, *, counted: bool = True, goes_on: bool = False) -> bytes:
@@ -306,7 +306,7 @@ class ShapeMask:
         return text
 
     def masked_open(self, text: bytes) -> bytes:
-        """A line that may go on, masked: what may be the begin of a secret is masked as well."""
+        """Mask a line that may continue, with the possible begin of a secret."""
         if self._key_lines:
             return _KEY_TAIL.sub(MASK, _KEY_TEXT.sub(MASK, text))
         if _has_key(text):
@@ -327,8 +327,8 @@ class ShapeMask:
         return b"\n".join(lines), keys
 
     def _without_key(self, line: bytes, keys: list[Secret], *, is_whole: bool) -> bytes:
-        """A line without the keys that stand in it, begin or end there. keys: of those that begin
-        there; is_whole: else it goes on."""
+        """Remove keys from a line. keys: gets those that begin there; is_whole: the line does not
+        continue."""
         parts = []
         at = 0
         while True:
@@ -346,7 +346,7 @@ class ShapeMask:
                 if not at:
                     parts.append(self._masked_key_line(line))
                 elif is_whole and _KEY_TEXT.search(line, at):
-                    self._key_lines = 0  # all of the key stands in this line, as in JSON
+                    self._key_lines = 0  # this line holds the whole key, as in JSON
                 break
             if not at:
                 parts.append(MASK)
@@ -376,7 +376,7 @@ def _context_of(text: bytes) -> bytes:
 
 
 def cut(text: bytes) -> int:
-    """Where a text that goes on can be cut, so that no secret is cut: bytes before the cut."""
+    """Return the number of bytes before a cut of a continuing text that splits no secret."""
     tail = max(len(text) - MAX_HELD_BYTES, 0)
     secrets = find(text[tail:], may_go_on=True).secrets
     at = max(len(text) - tail - HELD_BYTES, 0)

@@ -7,7 +7,7 @@ import sys
 
 import logshipper
 
-LOCK_FILE = "agent.lock"  # in the store: held by the agent at work on it
+LOCK_FILE = "agent.lock"  # in the store: held by its running agent
 
 
 def running_agent(root: str) -> int | None:

@@ -1,5 +1,4 @@
-"""`logshipper-agent`: the node agent, and what goes on in a spool; wiring of options to what they
-call."""
+"""`logshipper-agent`: the node agent, and work on a spool; connects options with their functions."""
 
 import argparse
 import sys
@@ -15,7 +14,7 @@ from logshipper_ingest.config import agent_config
 from logshipper_ingest.console.console_script import run_command
 from logshipper_ingest.console.service_log import write_error, write_line
 
-NOT_SET_UP = 78  # EX_CONFIG of sysexits.h: the unit isn't started again by itself
+NOT_SET_UP = 78  # EX_CONFIG of sysexits.h: systemd does not restart the unit
 _EXAMPLES = """examples:
   logshipper-agent validate --config /etc/logshipper/agent.toml    is it right? all that isn't, at once
   logshipper-agent check --config /etc/logshipper/agent.toml       does it fit Loki, Prometheus and this node?
@@ -152,7 +151,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.config:
         from logshipper_ingest.agent.node_agent import (
             NodeAgent,
-        )  # late: what it imports takes a while
+        )  # late: its imports take a while
 
         try:
             config = agent_config.load(options.config)

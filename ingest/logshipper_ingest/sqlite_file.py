@@ -1,9 +1,8 @@
-"""SQLite files of a store: opened for writing or for reading, their versions checked, their errors
-put in words.
+"""SQLite files of a store: opens them for writing or reading, checks versions, and words errors.
 
-A write-ahead log lets readers and the writer go on next to each other, but needs shared memory: so
-only where the file lies on a local file system, else the rollback journal. Reading works where
-nothing can be written, too.
+A write-ahead log lets readers and the writer work at the same time, but needs shared memory. So
+only local file systems get one; others have the rollback journal. Reading works without write
+access, too.
 """
 
 import os
@@ -31,16 +30,15 @@ _NOT_WRITABLE = (
 
 
 class DamagedError(StoreError):
-    """A file isn't what it should be: half-written, truncated, or no database."""
+    """The file is half-written, truncated, or no database."""
 
 
 class UnfinishedError(DamagedError):
-    """Nothing was ever committed to a file: whoever makes it is at it, or was stopped."""
+    """The file has no commit: its creator is at work, or was stopped."""
 
 
 class UnwritableError(StoreError):
-    """A file can't be written now: no room, no permission, locked; what is in it may well be
-    readable."""
+    """The file cannot be written now: no room, no permission, locked; its content may be readable."""
 
 
 @contextmanager
@@ -96,13 +94,12 @@ def open_writer(
     synced: bool = True,
     page_bytes: int = 0,
 ) -> sqlite3.Connection:
-    """A connection that writes, in autocommit mode.
+    """Open a connection for writing, in autocommit mode.
 
-    version: what the schema is; a file of a newer one is refused. create: makes the file and its
-    tables where they are missing. shared: several threads use it, one at a time. synced: what is
-    committed is on the disk; False for a file that is thrown away where it isn't finished: the
-    caller syncs it when it is closed. page_bytes: of a new file, 0 for SQLite's own. Raises
-    StoreError; UnfinishedError where they are missing and aren't to be made.
+    version: the schema's; a newer file is refused. create: creates a missing file with its tables.
+    shared: several threads use it, one at a time. synced: commits reach the disk; False for a file
+    that is worthless until finished: the caller syncs the closed file. page_bytes: of a new file, 0
+    for SQLite's default. Raises StoreError; UnfinishedError for missing tables without create.
     """
     if not create and not os.path.exists(path):
         raise UnfinishedError(path, "is missing")
@@ -116,7 +113,7 @@ def open_writer(
             file_version = _check_version(connection, path, version)
             if file_version == 0 and not create:
                 raise unfinished(path, "it has no tables")
-            # what is committed is on the disk: segments go after that
+            # commits reach the disk, because segments are removed afterwards
             connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
             if page_bytes:
                 connection.execute(f"PRAGMA page_size={page_bytes}")
@@ -124,7 +121,7 @@ def open_writer(
                 f"PRAGMA journal_mode={'MEMORY' if not synced else 'WAL' if wal else 'DELETE'}"
             )
             connection.execute("PRAGMA trusted_schema=OFF")
-            # what is removed or replaced is overwritten
+            # overwrites removed and replaced data
             connection.execute("PRAGMA secure_delete=ON")
             if file_version == 0:
                 _create(connection, schema, version)
@@ -139,7 +136,7 @@ def _make_private(path: str, *, create: bool) -> None:
     Nothing is opened: a descriptor that is closed takes the locks of others in this process with
     it."""
     if create:
-        with suppress(OSError):  # SQLite says what is wrong
+        with suppress(OSError):  # SQLite reports the fault
             os.mknod(path, 0o600)
     for suffix in SUFFIXES:
         with suppress(OSError):
@@ -150,7 +147,7 @@ def _make_private(path: str, *, create: bool) -> None:
 
 def _create(connection: sqlite3.Connection, schema: str, version: int) -> None:
     with transaction(connection):
-        if _user_version(connection) == 0:  # nobody else was quicker
+        if _user_version(connection) == 0:  # no other process was faster
             for statement in schema.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
@@ -172,9 +169,12 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite(connection: sqlite3.Connection) -> bool:
-    """Nothing that was removed or replaced stands in the file any more, whoever wrote it: neither
-    in free places nor in its write-ahead log. False where that log is in use: whoever closes the
-    file last removes it. Raises SQLite's own errors."""
+    """Overwrite removed and replaced data of all writers, in free places and in the write-ahead
+    log.
+
+    Returns False while that log is in use: the last user of the file removes it. Raises SQLite's
+    errors.
+    """
     connection.execute("VACUUM")
     return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
@@ -204,8 +204,8 @@ def open_reader(path: str, version: int) -> sqlite3.Connection:
 
 
 def _connect_reader(path: str) -> sqlite3.Connection:
-    """Tries from the best way to the last: as others' equal, without writing, as a file that nobody
-    changes, a copy."""
+    """Open for reading, by the first way that works: as an equal of others, without writing, as an
+    immutable file, a copy."""
     uri = "file://" + urllib.parse.quote(os.fsencode(os.path.abspath(path)))
     may_write = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
     has_log = _size(path + "-wal") > 0
@@ -238,7 +238,7 @@ def _connect_reader(path: str) -> sqlite3.Connection:
 
 
 def _size(path: str) -> int:
-    """0 where there is no file: whoever closes a database last removes its log."""
+    """Return a file's size; 0 for a missing one: the last user of a database removes its log."""
     try:
         return os.path.getsize(path)
     except FileNotFoundError:
@@ -246,8 +246,7 @@ def _size(path: str) -> int:
 
 
 def _connect_copy(path: str) -> sqlite3.Connection:
-    """For a file whose write-ahead log can't be gone through in place: in a folder that can't be
-    written."""
+    """Copy a file whose write-ahead log cannot be read in place, in a folder without write access."""
     import shutil  # late: only here
     import tempfile
 
@@ -260,7 +259,7 @@ def _connect_copy(path: str) -> sqlite3.Connection:
             raise StoreError(path, f"can't be copied to be read: {os_words(error)}") from None
         connection = sqlite3.connect(copy, isolation_level=None)
         try:
-            # all in one file, which lives on when its name is gone
+            # one file, which survives its name's removal
             connection.execute("PRAGMA journal_mode=DELETE")
             connection.execute("PRAGMA query_only=ON")
         except BaseException:
@@ -273,7 +272,7 @@ def _check_version(connection: sqlite3.Connection, path: str, version: int) -> i
     """The file's version, 0 for a file without tables."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     file_version = _user_version(connection)
-    # last: whoever makes the file just now commits all of this at once
+    # last: a creator commits all of this at once
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID and (file_version or tables):
         raise StoreError(path, "isn't a store's file: another program made it")

@@ -1,4 +1,4 @@
-"""Which Python runs a command, by what lies on the disk: nothing is run for it."""
+"""Finds the Python that runs a command from files alone, without running anything."""
 
 import os
 import re
@@ -15,10 +15,10 @@ _MAX_BYTES = 4096
 
 
 def python_of(argv: "Sequence[str]", cwd: str, path: str) -> dict[str, str]:
-    """prefix, and where it is known version, of the interpreter that a command line names, or the
-    first line of the script that it names; empty where that is no Python. path: $PATH."""
+    """Return prefix, and the version if known, of the interpreter of a command line, or of the
+    first line of its script; empty for other programs. path: $PATH."""
     program = _find(argv[0], cwd, path) if argv else ""
-    # so is a shim of pyenv's, which is no Python
+    # a shim of pyenv's also has this name, and is no Python
     is_script = begin_of(program, _MAX_BYTES)[:2] == "#!"
     interpreter = _interpreter(program, cwd, path) if is_script else program
     if not _is_python(interpreter):
@@ -35,7 +35,7 @@ def _is_python(program: str) -> bool:
 
 
 def _interpreter(script: str, cwd: str, path: str) -> str:
-    """The program of a script's `#!` line, behind `env`; "" where it isn't there."""
+    """Return the program of a script's `#!` line, behind `env`; "" if missing."""
     begin = begin_of(script, _MAX_BYTES)
     words = begin.partition("\n")[0].removeprefix("#!").split() if begin[:2] == "#!" else []
     if words and os.path.basename(words[0]) == "env":
@@ -44,7 +44,7 @@ def _interpreter(script: str, cwd: str, path: str) -> str:
 
 
 def _find(name: str, cwd: str, path: str) -> str:
-    """The file that the kernel, or a search of path, runs for name; "" where there is none."""
+    """Return the file that the kernel, or a search of path, runs for name; "" without one."""
     folders = [""] if "/" in name else path.split(os.pathsep)
     for folder in folders:
         file = os.path.join(cwd, folder, name)

@@ -1,12 +1,12 @@
-"""How a job was started: command line, folder, git's commit, Python; with `context: true` in
+"""The start of a job: command line, folder, git's commit, Python; with `context: true` in
 ~/.logoptin also some environment, and git's changes.
 
-Gathered next to the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or
-a home that hangs, holds up neither the job nor its log. With `context: true` the end of a shorter
-job's capture waits for it; else for BRIEF_SECS at most, and what isn't there by then is left out:
-first comes what needs no other program. Values that are called like secrets are masked
-(logshipper/masking.py), and the environment is an allow-list; the command line and git's diff are
-recorded as they are otherwise: the documentation of the option says so.
+A separate process gathers it for at most GATHER_SECS, so that git on a slow disk, or a hanging
+home, delays neither the job nor its log. With `context: true`, the end of a shorter job's capture
+waits for it. Without, it waits for at most BRIEF_SECS and drops the missing rest; data without
+another program comes first. Values with names of secrets are masked (logshipper/masking.py), and
+the environment is an allow-list. The command line and git's diff are recorded otherwise unchanged,
+as the documentation of the option says.
 """
 
 import json
@@ -54,9 +54,11 @@ SCHEDULER = (
 
 
 class JobStart:
-    """How a job was started. argv, cwd: None where they are available from the process `pid`,
-    which a daemon of the scheduler is about to turn into the job's own. by_default: nobody asked
-    for it, so nobody waits."""
+    """The start of a job.
+
+    argv, cwd: None if they come from the process `pid`, which a scheduler's daemon is about to turn
+    into the job. by_default: nobody asked for it, so nobody waits.
+    """
 
     __slots__ = ("argv", "by_default", "cwd", "pid")
 
@@ -78,16 +80,16 @@ class Gathering:
     """A context that is being gathered. Close it."""
 
     def __init__(self, job_start: JobStart) -> None:
-        """Forks. Raises OSError where that can't be done."""
+        """Fork. Raises OSError."""
         self._start = job_start
         self._deadline = time.monotonic() + GATHER_SECS
-        self._answer = b""  # a line for each event, of which the last has most
+        self._answer = b""  # a line for each event; the last has the most
         self._fd, send = os.pipe()
         try:
             pid = os.fork()
             if pid == 0:
                 _serve(job_start, send)
-            os.waitpid(pid, 0)  # its child goes on: nobody has to reap that one
+            os.waitpid(pid, 0)  # its child continues without a parent that reaps it
         except OSError:
             os.close(self._fd)
             raise
@@ -96,7 +98,7 @@ class Gathering:
         os.set_blocking(self._fd, False)
 
     def take(self) -> Json | None:
-        """The event, once all of it is there; MISSING where there will be none. Never waits."""
+        """Return the complete event, or MISSING if none will come; else None. Never waits."""
         try:
             while more := os.read(self._fd, MAX_RECORD_BYTES):
                 self._answer += more
@@ -108,8 +110,7 @@ class Gathering:
         return self._last_event()
 
     def wait(self) -> Json:
-        """As `take`, waiting for it until its time is up, or for BRIEF_SECS where nobody asked for
-        it."""
+        """Wait for `take` until the time limit, or for BRIEF_SECS by default."""
         by_default = self._start.by_default
         until = min(self._deadline, time.monotonic() + BRIEF_SECS) if by_default else self._deadline
         while (event := self.take()) is None:
@@ -138,7 +139,7 @@ def parse(answer: bytes) -> Json:
 
 
 def gather(job_start: JobStart, environment: "Mapping[str, str]") -> Json:
-    """The event with all of it. Runs git, reads /proc: call it in a process of its own."""
+    """Gather the whole event. It runs git and reads /proc, so call it in a separate process."""
     argv, cwd = job_start.argv, job_start.cwd
     if job_start.pid:
         _await_exec(job_start.pid)
@@ -153,7 +154,7 @@ def gather(job_start: JobStart, environment: "Mapping[str, str]") -> Json:
 
 
 def gather_in_brief(job_start: JobStart, environment: "Mapping[str, str]") -> "Iterator[Json]":
-    """The event of a run by hand: as far as files tell it, then as git has it, too. As `gather`."""
+    """Yield the event of a run by hand: from files, then with git's data. As `gather`."""
     cwd = job_start.cwd
     event = {**start_event(job_start.argv, cwd), **_python(job_start.argv, cwd, environment)}
     head = git_head(cwd) if cwd else {}
@@ -163,7 +164,7 @@ def gather_in_brief(job_start: JobStart, environment: "Mapping[str, str]") -> "I
 
 
 def start_event(argv: "Sequence[str] | None", cwd: str | None) -> Json:
-    """What is known without looking anywhere."""
+    """Return the data known without a look anywhere."""
     command = masked_command(argv or ())
     return {
         "event": EVENT,
@@ -200,14 +201,13 @@ def masked_command(argv: "Sequence[str]") -> list[str]:
 
 
 def git_head(cwd: str) -> Json:
-    """commit and branch, as far as the repository's files tell them at once; an empty object where
-    the folder is in no repository."""
+    """Return commit and branch from the repository's files alone; empty outside repositories."""
     folder = os.path.realpath(cwd)
     while not os.path.lexists(os.path.join(folder, ".git")):
         if folder == (folder := os.path.dirname(folder)):
             return {}
     repository = os.path.join(folder, ".git")
-    pointer = _small_file(repository)  # of a worktree or submodule: a file that names its folder
+    pointer = _small_file(repository)  # a worktree's or submodule's file that names its folder
     if pointer.startswith("gitdir: "):
         repository = os.path.join(folder, pointer.removeprefix("gitdir: "))
     head = _small_file(os.path.join(repository, "HEAD"))
@@ -234,9 +234,11 @@ def _is_commit(text: str) -> bool:
 
 
 def git_state(cwd: str, *, with_diff: bool = True) -> Json:
-    """commit, branch, dirty, and with_diff diff (of what is tracked, cut to MAX_DIFF_BYTES) and
-    diff_bytes; `reason` where git can't say, an empty object where the folder is in no
-    repository."""
+    """Return commit, branch, dirty, and with_diff diff (of tracked files, cut to MAX_DIFF_BYTES)
+    and diff_bytes.
+
+    `reason` replaces them if git fails; empty outside repositories.
+    """
     import subprocess
 
     until = time.monotonic() + _GIT_SECS
@@ -293,12 +295,12 @@ def git_state(cwd: str, *, with_diff: bool = True) -> Json:
 
 
 def _whole_lines(diff: bytes) -> bytes:
-    """MAX_DIFF_BYTES at most, to the end of a line: half a password isn't seen to be one."""
+    """Cut at the end of a line, to MAX_DIFF_BYTES: masks do not recognise half a password."""
     return diff if len(diff) <= MAX_DIFF_BYTES else diff[: diff.rfind(b"\n", 0, MAX_DIFF_BYTES) + 1]
 
 
 def fitted(event: Json) -> Json:
-    """Small enough for a record: of a diff that isn't, as much as there is room for."""
+    """Fit the event into a record, with as much of the diff as possible."""
     while len(json.dumps(event).encode()) > MAX_RECORD_BYTES - 1024:
         git = event.get("git", {})
         if not git.get("diff"):
@@ -308,12 +310,12 @@ def fitted(event: Json) -> Json:
 
 
 def _serve(job_start: JobStart, send: int) -> None:
-    """In the forked process: once more, so that nobody has to reap who does it; holds nothing but
-    the pipe's end."""
+    """Serve in the forked process, which forks again, so that nobody must reap the worker; it holds
+    only the pipe's end."""
     try:
         if os.fork() == 0:
             detach(_COMM, {send})
-            # SIGALRM ends it, whatever it waits for
+            # SIGALRM ends any wait
             signal.setitimer(signal.ITIMER_REAL, GATHER_SECS)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             gathers = gather_in_brief if job_start.by_default else _gather_at_once
@@ -330,8 +332,8 @@ def _serve(job_start: JobStart, send: int) -> None:
 
 
 def _is_unread(fd: int) -> bool:
-    """Whether the pipe's reader goes within _GIT_AFTER_SECS: of a command that is over so soon, git
-    isn't asked."""
+    """Return whether the pipe's reader goes within _GIT_AFTER_SECS: such short commands do not
+    repay git."""
     poll = select.poll()
     poll.register(fd, 0)  # POLLERR comes unasked
     return bool(poll.poll(_GIT_AFTER_SECS * 1000))
@@ -348,14 +350,17 @@ def _await_exec(pid: int) -> None:
 
 
 def _is_itself(pid: int) -> bool:
-    """Whether it is the job's program by now: until then it is called as the daemon that forked it.
-    In the midst of an exec it has no command line."""
+    """Return whether the process is the job's program by now; before, it has the name of the
+    forking daemon.
+
+    Inside an exec it has no command line.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat, open(f"/proc/{pid}/cmdline", "rb") as cmdline:
             parent = int(stat.read().rpartition(b")")[2].split()[1])
             return _comm(pid) != _comm(parent) and bool(cmdline.read(1))
     except OSError:
-        return True  # it is gone: there is nothing to wait for
+        return True  # it has gone: nothing to wait for
 
 
 def _comm(pid: int) -> bytes:
@@ -364,8 +369,8 @@ def _comm(pid: int) -> bytes:
 
 
 def _of_process(pid: int) -> tuple[list[str], str, dict[str, str]]:
-    """Its command line, folder and environment; the last two are empty where they aren't for us to
-    see: a sidecar of Slurm's plugin stands in a user namespace of its own."""
+    """Return command line, folder and environment; the last two are empty if invisible: the sidecar
+    of Slurm's plugin has its own user namespace."""
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         argv = [os.fsdecode(word) for word in file.read(MAX_COMMAND_BYTES).split(b"\0")[:-1]]
     try:

@@ -1,10 +1,9 @@
-"""Turns what the classifier gives out into the frames of a segment, with times that are unique in
-the capture, and rise within a stream. Pure.
+"""Builds a segment's frames from the classifier's output, with times that are unique in the capture
+and rise within a stream. Pure.
 
-A line's time is that at which it was last drawn, so that both streams, sorted by it, read as on one
-terminal: a bar's last state comes out up to QUIET_SECS and more after what the other stream printed
-below it. Such a line gets the first time from then on that no other line has, and that is behind
-its own stream's last.
+A line's time is that of its last drawing, so that both streams, sorted by time, read as on one
+terminal. A bar's last state becomes final QUIET_SECS and more after lines of the other stream below
+it. Such a line gets the first free time from its own on, behind its stream's last.
 """
 
 from bisect import bisect_right
@@ -16,18 +15,18 @@ from logshipper.named_tuple import NamedTuple
 from logshipper.spool import segment
 from logshipper.spool.segment import Json, Kind, Stream
 
-# what a full disk loses at once, and what a reader of a tail reads; with less than twice as many
-# bytes a frame stays below segment.MAX_FRAME_LINES
+# the loss of a full disk at once, and the read of a tail; below twice as many bytes a frame stays
+# below segment.MAX_FRAME_LINES
 MAX_FRAME_BYTES = 64 << 10
-MAX_SPANS = 4096  # of times, that are known to be given out; where more were, nothing is older
+MAX_SPANS = 4096  # remembered spans of used times; beyond them, no line is older
 
 _NONE: Json = {}
 _COUNTED = (Kind.LOG, Kind.METADATA)  # kinds that the ledger counts as stored
 
 
 class EncodedFrame(NamedTuple):
-    """A frame. stored: the stream's lines in it that the ledger counts as stored; copies: records
-    that stand beside their lines, which it doesn't count."""
+    """A frame. stored: lines that the ledger counts as stored; copies: records beside their logged
+    lines, which it does not count."""
 
     data: bytes
     stream: Stream
@@ -42,7 +41,7 @@ class FrameBuilder:
     def __init__(self, last_ns: int = 0, *, epoch_ns: int = 0) -> None:
         self._epoch_ns = epoch_ns
         self._last_ns = dict.fromkeys(Stream, last_ns)  # the last time of each stream
-        # spans of time that are given out, in order, none next to another: begins, ends
+        # spans of used times, in order, none adjacent: begins, ends
         self._begins = [0]
         self._ends = [last_ns + 1]
 
@@ -140,8 +139,7 @@ class FrameBuilder:
 def _of_few_bytes(
     items: Iterable[LoggedLines | LoggedEvent],
 ) -> Iterator[LoggedLines | LoggedEvent]:
-    """Items as they are, but for those of more than MAX_FRAME_BYTES and several lines, which are
-    taken apart."""
+    """Split items of more than MAX_FRAME_BYTES and several lines."""
     for item in items:
         if isinstance(item, LoggedEvent) or len(item.text) <= MAX_FRAME_BYTES or item.lines == 1:
             yield item

@@ -1,5 +1,5 @@
-"""What the kernel says of processes that it killed for want of memory: its counters, which anybody
-may read, where its log is root's."""
+"""Detects processes killed for want of memory by the kernel's counters, which everybody may read,
+unlike root's log."""
 
 from logshipper.late_pattern import late_pattern
 from logshipper.sidecar.small_files import begin_of
@@ -23,7 +23,8 @@ class MemoryKills:
         self._kills = {place: _kills(file) for place, file in self._files.items()}
 
     def in_group(self) -> bool:
-        """Whether the kernel killed a process of the job's control group since then."""
+        """Return whether the kernel has killed a process of the job's control group since the
+        start."""
         return self._number(_GROUP) > 0
 
     def _number(self, place: str) -> int:
@@ -31,7 +32,7 @@ class MemoryKills:
         return after - before if before is not None and after is not None else 0
 
     def words(self) -> str:
-        """Since then, a sentence; "" where there was none, or nobody says."""
+        """Describe the kills since the start; "" without any, or without data."""
         for place in self._files:
             number = self._number(place)
             if number > 0:
@@ -41,7 +42,7 @@ class MemoryKills:
 
 
 def _group_file(proc: str, cgroups: str) -> str:
-    """That of the control group that this process, and so the job, is in."""
+    """Return the counters' file of the control group of this process, and so of the job."""
     for line in begin_of(f"{proc}/self/cgroup", _MAX_BYTES).splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
         if not controllers:  # version 2

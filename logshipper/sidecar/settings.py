@@ -1,4 +1,4 @@
-"""What the sidecar of a capture needs to know besides the relay's plan."""
+"""Settings of a capture's sidecar besides the relay's plan."""
 
 from collections.abc import Callable
 
@@ -8,26 +8,26 @@ from logshipper.spool.captures import CaptureDirectory
 
 
 class Settings(NamedTuple):
-    """What the sidecar needs to know besides the plan."""
+    """Settings besides the plan."""
 
     config: Config
     problems: tuple[str, ...]  # why ~/.logoptin was refused
     capture: CaptureDirectory
-    # has the spool ingested into the store; it may be called again. In the node's spool that is
-    # the node agent's work.
+    # ingests the spool into the store; may be called again. In the node's spool the node agent does
+    # this.
     start_agent: Callable[[], None]
     argv: tuple[str, ...] | None = None  # CMD's; None where only its process tells
-    cwd: str | None = None  # where CMD was started; None likewise
-    nodes: int = 0  # that the job has; 0 where nobody says
+    cwd: str | None = None  # folder of CMD's start; None as for argv
+    nodes: int = 0  # of the job; 0 if unknown
     limit_secs: int = 0  # the job's time limit; 0 likewise
-    # how the job was started is recorded as of a run by hand: in mode `enabled`, and nobody waits
+    # records the start as for a run by hand: in mode `enabled`, without a wait
     by_hand: bool = False
 
     def of_scheduler(self) -> dict[str, int]:
-        """What the launcher or scheduler says of the job, for the capture's start."""
+        """Return the facts of launcher or scheduler about the job, for the capture's start."""
         facts = {"nodes": self.nodes, "limit_secs": self.limit_secs}
         return {name: value for name, value in facts.items() if value}
 
 
 def leave_to_the_node_agent() -> None:
-    """It watches its spool by itself."""
+    """Do nothing: the node agent watches its spool."""

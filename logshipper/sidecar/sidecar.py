@@ -1,11 +1,11 @@
-"""The sidecar: renders, sorts and spools what the relay passes on. Wiring of one process, forked by
+"""The sidecar: renders, classifies and spools the relay's bytes. Wiring of one process, forked by
 `logshipper run`.
 
 It reads the side pipe as fast as it can, writes frames at once, and lets the segment writer sync
-them. When the relay dies or returns while somebody still holds the job's terminals, it relays on
-itself (nobody's death may hurt the job). A full disk never stops it: what can't be written is
-counted as lost, and reported; log lines are left out before it is full, stderr's first, and where
-the node's agent says that there are too many (logshipper/spool/spool_room.py).
+them. If the relay dies or returns while somebody still holds the job's terminals, it relays itself,
+because no death may hurt the job. A full disk never stops it: it counts and reports unwritable
+lines as lost. It drops log lines before the disk is full, stderr's first, and beyond the limits of
+the node's agent (logshipper/spool/spool_room.py).
 """
 
 import fcntl
@@ -51,25 +51,25 @@ if TYPE_CHECKING:
 HEARTBEAT_SECS = 5.0
 IDLE_SECS = 1.0
 LEDGER_SECS = 0.25
-RETRY_SECS = 1.0  # how long a spool that refused is left alone
+RETRY_SECS = 1.0  # pause after a refusal of the spool
 AGENT_AFTER_SECS = 2.0
 CONTEXT_AFTER_SECS = 0.05  # a command that is over sooner costs no process more
 LEFT_OUT_SECS = 10.0
 _READ_BYTES = 1 << 20
-# then a pause that is far from what counts as no progress (handover)
+# then a pause well below the limit for missing progress (handover)
 _SLOW_READ_BYTES = SLOW_BYTES_PER_SEC // 4
 # as integers, which are much quicker than flags of an enum
 _STDOUT_EMPTY, _STDERR_EMPTY = int(Empty.STDOUT), int(Empty.STDERR)
-_STREAM_KINDS = (Kind.LOG, Kind.NOTE, Kind.STATUS)  # left out where there is no room
+_STREAM_KINDS = (Kind.LOG, Kind.NOTE, Kind.STATUS)  # dropped without room
 
 
 def serve(plan: SidecarPlan, settings: Settings) -> None:
-    """Runs until the capture is over. Raises SpoolError where the spool can't be written at all."""
+    """Run until the capture is over. Raises SpoolError for an unwritable spool."""
     run(plan, Sidecar(plan, settings))
 
 
 def run(plan: SidecarPlan, sidecar: "Sidecar") -> None:
-    """As `serve`, with a sidecar that isn't started yet."""
+    """Run a sidecar that has not started, as `serve`."""
     sidecar.start()
     if not sidecar.follow_relay():
         sidecar.make_up()
@@ -79,10 +79,10 @@ def run(plan: SidecarPlan, sidecar: "Sidecar") -> None:
 
 
 class Sidecar:
-    """State of one capture. It is a sink for `relay.take_over` as well: data, empty, closed, idle,
+    """State of one capture; also a sink for `relay.take_over`: data, empty, closed, idle,
     wait_secs.
 
-    received: bytes of each stream that came, or were taken over.
+    received: bytes of each stream, from relay or take-over.
     """
 
     def __init__(self, plan: SidecarPlan, settings: Settings) -> None:
@@ -103,7 +103,7 @@ class Sidecar:
             mask=config.mask,
         )
         self._frames = FrameBuilder(epoch_ns=self._wall_ns)
-        self._left_out_due = 0.0  # when the measurements that were left out are reported next
+        self._left_out_due = 0.0  # time of the next report of dropped measurements
         self._left_out: dict[str, int] = {}
         # before there are threads: it may fork
         self._measurements = _measurements(plan, settings.capture.path)
@@ -120,7 +120,7 @@ class Sidecar:
         self._heartbeat_due = self._idle_due = 0.0
         self._refused_until = 0.0
         self._room = SpoolRoom(settings.capture.path)
-        self._slowed_since = 0.0  # 0: it isn't slowed
+        self._slowed_since = 0.0  # 0: not slowed
         self._slowed_secs = 0.0
         # lines, not yet reported in the log
         self._lost = dict.fromkeys((Stream.STDOUT, Stream.STDERR), 0)
@@ -130,7 +130,7 @@ class Sidecar:
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
         self._context: Gathering | None = None
-        self._context_due = float("inf")  # when gathering what nobody asked for begins
+        self._context_due = float("inf")  # begin of the gathering that nobody asked for
         self._memory_kills = MemoryKills()
 
     # ---- the capture's course
@@ -156,8 +156,8 @@ class Sidecar:
             problems = list(map(masked_text, self._settings.problems))
             message = f"~/.logoptin is refused, so nothing is logged until a /LOGCOMMAND says so: {'; '.join(problems)}"
             self._write_event({"event": "config_refused", "message": message, "problems": problems})
-        # begun disabled, nothing of before is ever recorded (R11); of a run by hand, text is recorded
-        # in the mode in which text is logged
+        # after a disabled start, earlier facts are never recorded (R11); texts of a run by hand
+        # follow the mode of logging
         setting, mode = self._settings.config.context, self._classifier.mode
         by_default = setting is None and self._settings.by_hand and mode == "enabled"
         if by_default:
@@ -168,8 +168,8 @@ class Sidecar:
         self._report("ready")
 
     def follow_relay(self) -> bool:
-        """Reads the side pipe to its end. False where somebody must relay on: the relay is gone, or
-        has returned."""
+        """Read the side pipe to its end. Returns False if this process must relay: the relay has
+        died or returned."""
         poll = select.poll()
         poll.register(self._plan.side_pipe, select.POLLIN)
         measurements_fd = self._measurements.fd if self._measurements is not None else -1
@@ -180,7 +180,7 @@ class Sidecar:
         buffer = memoryview(
             mmap.mmap(-1, _READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES)
         )
-        rest_size = 0  # of a frame that isn't whole yet, at the buffer's begin
+        rest_size = 0  # of an incomplete frame, at the buffer's begin
         while True:
             wait_secs = self._due() - time.monotonic()
             ready = [fd for fd, _ in poll.poll(max(0, int(wait_secs * 1000) + 1))]
@@ -207,8 +207,8 @@ class Sidecar:
                 time.sleep(size / SLOW_BYTES_PER_SEC)
 
     def _listen(self, poll: "select.poll", measurements_fd: int) -> int:
-        """To measurements, as long as some may come and there is room for them. Returns what is
-        polled, -1: nothing."""
+        """Poll measurements if some may come and there is room. Returns the polled descriptor, or
+        -1."""
         if self._measurements is None or self._measurements.over:
             poll.unregister(measurements_fd)
             return -1
@@ -216,7 +216,7 @@ class Sidecar:
         return measurements_fd
 
     def make_up(self) -> None:
-        """What a dead relay had read and counted, and not handed over."""
+        """Process the bytes that a dead relay had read and counted, and not handed over."""
         unsent, counters = self._plan.unsent, self._plan.counters
         if unsent is not None and counters is not None:
             for stream in sorted(self._open):
@@ -227,7 +227,7 @@ class Sidecar:
                     self.data(stream, read, 0)
 
     def relay_died(self) -> None:
-        """After a take-over: the end that nobody has reported."""
+        """Write the unreported end, after a take-over."""
         if not self._ended:
             reason = "logshipper itself was killed: the command's exit code isn't known"
             self._end("FAILED", None, 0, reason)
@@ -236,7 +236,7 @@ class Sidecar:
         """The capture is over for good."""
         self._end_measurements()
         self._say_lost(at_end=True)
-        self._write_ledger(with_bytes=True)  # what came after CMD's end counts, too
+        self._write_ledger(with_bytes=True)  # later output counts, too
         try:
             self._writer.close(self._frames.end(self._now_ns()))
         except SpoolError as error:
@@ -268,8 +268,8 @@ class Sidecar:
                 self._feed(of, b"".join(gathered), now)
                 gathered = []
             if kind == SideType.DATA:
-                # what was seen empty between neighbours is left out: policies stay strict a little
-                # longer, never wider
+                # emptiness between neighbours is dropped: policies stay strict a little longer,
+                # never wider
                 if not gathered:
                     self.empty(flags)
                 if stream != of:
@@ -309,8 +309,7 @@ class Sidecar:
             self._classifier.seen_empty(Stream.STDERR, time.monotonic())
 
     def closed(self, stream: int) -> None:
-        """Nobody writes to the stream any more: what is held of it is given back, its last line is
-        final."""
+        """Close a stream without writers: release its held lines and finish its last one."""
         if Stream(stream) not in self._open:
             return
         self._open.discard(Stream(stream))
@@ -321,8 +320,7 @@ class Sidecar:
         self._flush()
 
     def idle(self) -> None:
-        """What time brings: call it when nothing has come for a while, and once a second at
-        least."""
+        """Handle time: call it after a moment of silence, and at least once a second."""
         now = time.monotonic()
         self._idle_due = now + IDLE_SECS
         self._classifier.tick(now)
@@ -345,11 +343,11 @@ class Sidecar:
             self._settings.start_agent()
 
     def wait_secs(self, *, untold: bool) -> float | None:
-        """What is seen empty is told at once: to be told costs nothing here."""
+        """Return the time until `idle`; reports of empty streams cost nothing here."""
         return 0.0 if untold else None
 
     def _due(self) -> float:
-        """When `idle` has something to do at the latest."""
+        """Return the latest time of the next `idle`."""
         measurements_due = (
             self._measurements.due if self._measurements is not None else self._idle_due
         )
@@ -385,7 +383,7 @@ class Sidecar:
         if self._write_record({**record, "ended_ns": ended_ns, "ledger": ledger}):
             self._ledger = ledger
         fault_point("end_written")
-        if self._open:  # the relay returns now; what is left behind goes on here
+        if self._open:  # the relay returns now; the rest continues here
             try:
                 self._writer.sync()
             except SpoolError as error:
@@ -393,8 +391,8 @@ class Sidecar:
             self._report("done")
 
     def _end_as(self, wait_status: int, flags: int) -> None:
-        """SIGKILL that nobody is seen to have cancelled the job by is most often the kernel's, for
-        want of memory; a shell passes it on as an exit code."""
+        """Name the kernel's lack of memory as the reason of a SIGKILL without a cancelled job; a
+        shell passes it on as an exit code."""
         state, exit_code, signo = outcome(wait_status)
         reason = ""
         if flags & Ending.UNCANCELLED and SIGKILL in (signo, (exit_code or 0) - 128):
@@ -441,7 +439,7 @@ class Sidecar:
     # ---- measurements that the job sends
 
     def _announce(self) -> None:
-        """To the node's agent, which passes on what it was sent for this job."""
+        """Announce the port to the node's agent, which forwards measurements for this job."""
         if self._measurements is None:
             return
         try:
@@ -452,10 +450,10 @@ class Sidecar:
             ) as file:
                 file.write(f"{self._measurements.port}\n")
         except OSError:
-            pass  # what the job itself sends is taken all the same
+            pass  # the job's own measurements still arrive
 
     def _take_measurements(self, *, at_end: bool = False) -> None:
-        """at_end: all that CMD had printed is known."""
+        """Take measurements. at_end: no more output comes."""
         measurements = self._measurements
         if measurements is None:
             return
@@ -477,7 +475,7 @@ class Sidecar:
             self._write_event({"event": "measurements_ended", "message": message})
 
     def _relayed(self) -> tuple[int, ...] | None:
-        """How many bytes of each stream the relay has read; None where there are more."""
+        """Return the bytes of each stream at the relay; None while more are unread."""
         streams = select.poll()
         for fd in self._plan.masters.values():
             streams.register(fd, select.POLLIN)
@@ -492,7 +490,7 @@ class Sidecar:
         return tuple(counts.values())
 
     def _record(self, measurements: "Measurements", batches: "list[Batch]") -> None:
-        """Under the narrowest mode since each arrived; what that leaves out is counted."""
+        """Record measurements under the narrowest mode since each arrival; count the others."""
         for batch in batches:
             since = float("-inf") if batch.undecided else batch.arrived_at
             dropped_count = self._classifier.take_measurements(batch.records, since)
@@ -531,8 +529,8 @@ class Sidecar:
             self._write_ledger()
 
     def _write_ledger(self, *, with_bytes: bool = False) -> None:
-        """Where it has changed. with_bytes: also where only bytes were printed, such as a bar's
-        that is drawn again; else the next heartbeat has them."""
+        """Write a changed ledger. with_bytes: also for bytes alone, as of a redrawn bar; otherwise
+        the next heartbeat has them."""
         ledger = self._classifier.ledger()
         changed = (
             ledger != self._ledger if with_bytes else _lines_of(ledger) != _lines_of(self._ledger)
@@ -555,7 +553,7 @@ class Sidecar:
                 fault_point("lines_refused")
 
     def _leaves_out(self, item: LoggedLines | LoggedEvent) -> bool:
-        """Whether it is a log line for which there is no room; then it is counted."""
+        """Return whether there is no room for a log line, and count it."""
         if (
             isinstance(item, LoggedEvent)
             or item.stream not in self._room.left_out
@@ -575,7 +573,8 @@ class Sidecar:
         self._classifier.count_lost(stream, lines)
 
     def _write(self, frames: bytes, now_ns: int) -> bool:
-        """False where the spool refuses: it is tried again after RETRY_SECS."""
+        """Write frames; return False if the spool refuses. The next attempt follows after
+        RETRY_SECS."""
         now = time.monotonic()
         if now < self._refused_until:
             return False
@@ -625,7 +624,7 @@ class Sidecar:
                 self._lost_records = 0
 
     def _look_for_room(self) -> None:
-        """Says where lines are left out, or output is taken slowly, from here on; or no longer."""
+        """Report the begin and end of dropped lines, and of slow reading."""
         now = time.monotonic()
         if not self._room.look(now, self._writer.present_bytes):
             return
@@ -654,7 +653,7 @@ class Sidecar:
             )
 
     def _say(self, about: Stream, words: str, event: str, **more: object) -> bool:
-        """In the log and as an event; whether the spool took it."""
+        """Write a note and an event; return whether the spool accepted it."""
         items: list[LoggedLines | LoggedEvent] = [
             LoggedEvent({"event": event, "message": words, **more})
         ]
@@ -680,7 +679,7 @@ class Sidecar:
         try:
             os.write(self._plan.report, line.encode("utf-8", "replace") + b"\n")
         except OSError:
-            pass  # the relay is gone or has returned: nobody to tell
+            pass  # the relay has died or returned: nobody listens
 
     def _now_ns(self) -> int:
         return self._wall_ns + time.monotonic_ns()
@@ -697,8 +696,8 @@ def _lines_of(ledger: Json) -> Json:
 
 
 def _measurements(plan: SidecarPlan, path: str) -> "Measurements | None":
-    """At the port that the job was given; else, where the node's agent passes measurements on, at
-    any. path: the capture's directory."""
+    """Open the job's port for measurements; any port if the node's agent forwards them. path: the
+    capture's folder."""
     telegraf = plan.telegraf
     if not telegraf and not os.path.lexists(os.path.join(os.path.dirname(path), TELEGRAF_MARK)):
         return None

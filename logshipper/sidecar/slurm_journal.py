@@ -1,6 +1,5 @@
-"""What a C relay leaves behind (deploy/slurm/spank/journal.h, docs/side-pipe.md): bytes of the
-job's streams that it had read and not yet written on, or not yet handed over, when it was killed;
-and how far it had come."""
+"""The journal of a killed C relay (deploy/slurm/spank/journal.h, docs/side-pipe.md): bytes of the
+job's streams that it had read and not yet written, or not yet handed over, and its progress."""
 
 import fcntl
 import mmap
@@ -22,17 +21,17 @@ _COUNTERS = struct.Struct("<QQ")
 
 
 class Intent(IntEnum):
-    """What the relay was doing when it died. How many of the bytes went out shows by..."""
+    """The relay's action at its death. The number of bytes written shows by..."""
 
     NONE = 0
     FILE = 1  # ...the offset of the file
     STAGING = 2  # none did
-    STAGED = 3  # ...what is left in the relay's own pipe, from which they are moved on
+    STAGED = 3  # ...the rest in the relay's own pipe, from which they move on
     BLIND = 4  # nothing: they count as not written
 
 
 class JournalEntry(NamedTuple):
-    """Of one stream. Positions count its bytes from the beginning."""
+    """One stream's entry. Positions count its bytes from the beginning."""
 
     read: int
     marked: int
@@ -50,11 +49,10 @@ class JournalEntry(NamedTuple):
 
 
 class Remains:
-    """One stream, once the relay is dead: fixed at the time it is made.
+    """One stream of a dead relay, as of its creation.
 
-    stage: the relay's own pipe (an fd), out: the stream's output, each -1 where there is none.
-    read: position up to which the relay took bytes from the task. owed: what it had not written on
-    of these.
+    stage: the relay's own pipe (an fd), out: the stream's output, each -1 without one. read:
+    position of the relay's reading. owed: the unwritten bytes before it.
     """
 
     def __init__(self, journal: "Journal", stream: int, stage: int, out: int) -> None:
@@ -85,14 +83,14 @@ class Remains:
         return entry.intent_from + written_bytes
 
     def after(self, position: int) -> bytes:
-        """What was read from a position on, as far as the ring has it: the relay keeps more than it
-        owes anybody."""
+        """Return the bytes read from a position on, as far as the ring has them: the relay keeps
+        more than it owes."""
         return self._journal.bytes(
             self._stream, max(position, self.read - self._journal.ring_bytes), self.read
         )
 
     def counts(self) -> tuple[int, int]:
-        """Bytes and line feeds of all that was read."""
+        """Return bytes and line feeds of everything read."""
         entry = self._entry
         byte_count, feeds = ((entry.bytes_0, entry.feeds_0), (entry.bytes_1, entry.feeds_1))[
             entry.counted_in & 1
@@ -101,7 +99,7 @@ class Remains:
 
 
 class Journal:
-    """The shared memory. Raises ValueError where it isn't that of the relay's build."""
+    """The shared memory. Raises ValueError if a relay of another build made it."""
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
@@ -119,7 +117,7 @@ class Journal:
         )
 
     def bytes(self, stream: int, start: int, end: int) -> bytes:
-        """What lies in the ring from position start up to end."""
+        """Return the ring's bytes from position start up to end."""
         size = end - start
         at = start % self.ring_bytes
         ring = _MARKS_AT + MARKS_BYTES + (stream - 1) * self.ring_bytes
@@ -127,8 +125,7 @@ class Journal:
         return first + self._map[ring : ring + max(0, at + size - self.ring_bytes)]
 
     def uncounted(self, stream: int, entry: JournalEntry) -> int:
-        """How many bytes a last read brought that the relay didn't live to count: up to where marks
-        are whole again."""
+        """Return the bytes of a last, uncounted read: up to the first intact mark."""
         ahead = self.bytes(stream, entry.read, max(entry.read, entry.marked))
         marks = self._map[_MARKS_AT : _MARKS_AT + MARKS_BYTES]
         start = entry.read % MARKS_BYTES
@@ -139,11 +136,11 @@ class Journal:
 
 
 def written_to_file(fd: int, start: int, going: bytes) -> int:
-    """How many of the bytes that were to be written at an offset are in the file.
+    """Return the number of `going`'s bytes in the file at an offset.
 
-    The offset is shared with the relay's, so it has moved where any were. Where others write by it
-    as well, the file's content tells, as far as its user may read it; at worst bytes are written
-    twice, never left out.
+    The relay shares the offset, so it has moved with any written byte. If others write by it as
+    well, the file's content tells, as far as its user may read it. At worst bytes are written
+    twice, never lost.
     """
     end = os.lseek(fd, 0, os.SEEK_CUR)
     if end <= start:
@@ -169,7 +166,7 @@ def written_to_file(fd: int, start: int, going: bytes) -> int:
 
 
 def correct_counters(counters: mmap.mmap, stream: int, remains: Remains) -> None:
-    """Brings the capture's shared account to what the relay had read."""
+    """Set the capture's shared account to the relay's reading."""
     _COUNTERS.pack_into(counters, 16 * stream, *remains.counts())
 
 

@@ -1,11 +1,11 @@
 """The modes of a job's captures on one node: separate captures of one job start no wider than the
 narrowest of them.
 
-A table that the job's relays and sidecars share (deploy/slurm/spank/modes.h; docs/side-pipe.md,
-"What a job's captures share"). The relay of a capture counts there what it has read, its sidecar
-what it has obeyed of that. What nobody had looked at when a later capture began may hold a command
-that narrows: so that one's sidecar waits, before it logs its first line, until somebody has. Only
-captures are waited for that had printed something before it began, so no two wait for each other.
+The job's relays and sidecars share a table (deploy/slurm/spank/modes.h; docs/side-pipe.md, "What a
+job's captures share"). A capture's relay counts the bytes read there, its sidecar the bytes obeyed.
+Unobeyed bytes may hold a command that narrows. So the sidecar of a later capture waits for them
+before it logs its first line. It waits only for captures with output from before its begin, so no
+two wait for each other.
 """
 
 import fcntl
@@ -40,8 +40,7 @@ UNREAD = "what this job printed before on this node isn't read yet: it may have 
 
 
 class AwaitedCapture(NamedTuple):
-    """A capture that had printed what its sidecar hadn't obeyed: up to which byte of stdout and of
-    stderr."""
+    """A capture with unobeyed output, up to these bytes of stdout and stderr."""
 
     number: int
     begun: int
@@ -50,8 +49,11 @@ class AwaitedCapture(NamedTuple):
 
 
 class JobModes:
-    """A capture's view of the table. table, awaited: fds, -1 for none (no table: nothing is known,
-    and nothing noted); slot: the capture's own."""
+    """A capture's view of the table.
+
+    table, awaited: fds, -1 for none (without a table nothing is known or noted); slot: the
+    capture's own.
+    """
 
     def __init__(self, table: int, slot: int, awaited: int) -> None:
         self._fd = table
@@ -60,9 +62,11 @@ class JobModes:
         self._awaited = _read_awaited(awaited) if self._words is not None else []
 
     def start_mode(self, mode: str, side_pipe: int, patience_secs: float) -> tuple[str, str]:
-        """The mode to start with, and why, where that isn't the configured one. Waits for captures
-        whose output nobody has looked at: patience_secs at most, longer for those that haven't
-        begun, and less where the side pipe fills up meanwhile."""
+        """Return the mode to start with, and a reason against the configured one.
+
+        Waits for captures with unread output: patience_secs at most, longer for those that have not
+        begun, and less if the side pipe fills up meanwhile.
+        """
         if mode == config.MODES[-1]:
             return mode, ""
         if self._words is None:
@@ -85,12 +89,12 @@ class JobModes:
             self._words[self._slot_at + _OVER] = 1
 
     def _narrowest(self, words: "memoryview[int]") -> str:
-        """Of the captures that are here, and of those that are over."""
+        """Return the narrowest mode of present and past captures."""
         mode_number = 0
         for at in range(_SLOT_WORDS, len(words), _SLOT_WORDS):
             if at != self._slot_at and words[at + _BEGUN]:
                 mode_number = max(mode_number, words[at + _MODE])
-        # last: who ends meanwhile stands here before the slot is free
+        # read last: an ending capture writes here before it frees its slot
         mode_number = max(mode_number, words[_ENDED])
         return (
             config.MODES[min(mode_number, len(config.MODES)) - 1]
@@ -98,10 +102,10 @@ class JobModes:
             else config.MODES[0]
         )
 
-    # ---- what nobody has looked at
+    # ---- unread output
 
     def _await(self, side_pipe: int, patience_secs: float) -> str:
-        """Why there is doubt; "" where there is none."""
+        """Wait for the others; return the reason of a doubt, or ""."""
         pressed_secs = 0.0
         began = last = time.monotonic()
         while self._awaited:
@@ -131,7 +135,7 @@ class JobModes:
             or words[at + _BEGUN] != capture.begun
             or words[at + _OVER]
         ):
-            return True  # or it is over: then its last mode is in the head, where it had obeyed all
+            return True  # or over: then the head has its last mode, if it had obeyed everything
         return words[at + _OBEYED] >= capture.stdout and words[at + _OBEYED + 1] >= capture.stderr
 
     def _is_starting(self, capture: AwaitedCapture) -> bool:
@@ -140,7 +144,7 @@ class JobModes:
         )
 
     def _is_dead(self, capture: AwaitedCapture) -> bool:
-        """It holds its slot's lock no more, and hasn't obeyed."""
+        """Return whether a capture has released its slot's lock without obeying."""
         start = (capture.number + 1) * _SLOT_WORDS * _WORD_BYTES
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, _SLOT_WORDS * _WORD_BYTES, 0)
         try:

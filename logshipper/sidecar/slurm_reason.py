@@ -1,5 +1,5 @@
-"""Why Slurm ended a command that `logshipper run` captures in a job. slurmstepd writes its own words
-into the job's output file, past the command's streams."""
+"""The reason of Slurm for ending a command that `logshipper run` captures in a job. slurmstepd's
+own messages go into the job's output file, past the command's streams."""
 
 import time
 from signal import SIGKILL, SIGTERM
@@ -16,10 +16,10 @@ def slurm_reason(
     is_cancelled: bool,
     is_short_of_memory: bool,
 ) -> str:
-    """The reason for the log's last line; "" where Slurm is not known to have ended the command.
+    """Return the reason for the log's last line; "" unless Slurm surely ended the command.
 
-    is_cancelled: the signal came to the relay as well, as Slurm signals all of a step.
-    is_short_of_memory: the kernel killed processes of the job's control group.
+    is_cancelled: the relay got the signal, too, as Slurm signals all of a step. is_short_of_memory:
+    the kernel killed processes of the job's control group.
     """
     if "SLURM_JOB_ID" not in environment or signo not in (SIGTERM, SIGKILL):
         return ""

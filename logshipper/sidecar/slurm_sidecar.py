@@ -1,11 +1,10 @@
 """The sidecar of a Slurm task: `PYTHON -P -s -m logshipper.slurm_sidecar WORD=VALUE...`, started by
-the C relay of deploy/slurm/spank, which says by these words what it holds (numbers of fds, -1 for
-none) and whose the task is.
+the C relay of deploy/slurm/spank, whose words name its descriptors (-1 for none) and the task.
 
-The node's agent ships what is spooled here. What the relay holds of the job's streams is offered
-through a socket each and taken when the relay is gone: until then the relay can take it back, and
-nobody who waits for the end of the job's output waits for this process. What the relay had read and
-not dealt with is in its journal.
+The node's agent ships its spool. The relay offers its descriptors of the job's streams through a
+socket each, and the sidecar takes them when the relay has gone. Until then the relay can take them
+back, and nobody who waits for the end of the job's output waits for this process. The relay's
+journal has its unfinished bytes.
 """
 
 import array
@@ -39,11 +38,11 @@ _STREAMS = {1: "stdout", 2: "stderr"}
 
 
 class SidecarArguments(NamedTuple):
-    """What the relay says, by the words that it starts the sidecar with."""
+    """The relay's arguments, by their words."""
 
     side_pipe: int  # fd
     report: int  # fd
-    content: int  # fd: what ~/.logoptin held, or why it is refused
+    content: int  # fd: content of ~/.logoptin, or the reason of its refusal
     refused: int  # 1: ~/.logoptin is refused
     stdout: int  # fd of the socket in which the duplicates of the stream wait
     stderr: int  # likewise
@@ -57,7 +56,7 @@ class SidecarArguments(NamedTuple):
     started_ns: int
     modes: int  # fd of the job's table of modes
     slot: int  # the capture's in the table
-    awaited: int  # fd: whom of the table to wait for
+    awaited: int  # fd: captures of the table to wait for
     stall_secs: int
     journal: int  # fd
     stdout_stage: int  # fd of the relay's own pipe
@@ -79,9 +78,9 @@ class SidecarArguments(NamedTuple):
 
 
 class TaskSidecar(Sidecar):
-    """As any, and the job's other captures see its modes. events: to be written at its start.
+    """A sidecar whose modes the job's other captures see. events: to write at its start.
 
-    still_open: streams of which more may come.
+    still_open: streams that may bring more.
     """
 
     def __init__(
@@ -113,8 +112,8 @@ class TaskSidecar(Sidecar):
 
 
 def parse(argv: list[str]) -> SidecarArguments:
-    """Raises KeyError, ValueError where a word is missing or wrong: then relay and package aren't
-    from one build."""
+    """Parse the words. Raises KeyError, ValueError for a missing or wrong one: relay and package
+    have different builds then."""
     return SidecarArguments(**parse_words(argv, SidecarArguments.__annotations__))
 
 
@@ -126,7 +125,7 @@ def configure(words: SidecarArguments, content: bytes) -> tuple[config.Config, t
 
 
 def serve(words: SidecarArguments) -> None:
-    """Runs until the capture is over. Raises SpoolError where the spool can't be written at all."""
+    """Run until the capture is over. Raises SpoolError for an unwritable spool."""
     with open(words.content, "rb") as file:
         configuration, problems = configure(words, file.read())
     modes = JobModes(words.modes, words.slot, words.awaited)
@@ -167,8 +166,8 @@ def serve(words: SidecarArguments) -> None:
 
 
 def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: SidecarArguments) -> None:
-    """In the place of a relay that is dead, or has left streams behind: until nobody holds them and
-    CMD is dead."""
+    """Relay in place of a dead relay, or for streams that it left, until nobody holds them and CMD
+    is dead."""
     journal = Journal(words.journal)
     for stream, name in _STREAMS.items():
         _take_stream(plan, stream, getattr(words, name))
@@ -213,7 +212,7 @@ def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: SidecarArguments) 
 
 
 def _await_relay(journal: Journal, streams: list[int], relay_pid: int) -> None:
-    """Until a relay that lives has closed the streams that it has taken back: it is about to."""
+    """Wait until a living relay has closed the streams that it takes back: it is about to."""
     deadline = time.monotonic() + CLOSING_SECS
     while any(not journal.entry(stream).closed for stream in streams):
         if os.getppid() != relay_pid or time.monotonic() >= deadline:
@@ -243,8 +242,8 @@ def _open_capture(words: SidecarArguments) -> CaptureDirectory:
 
 
 def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:
-    """Master and output of a stream, where they still wait: else it is over, and the relay has
-    taken them back."""
+    """Take master and output of a stream if they still wait; otherwise the relay has taken them
+    back."""
     from _socket import (
         CMSG_SPACE,
         MSG_DONTWAIT,
@@ -270,11 +269,11 @@ def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:
 
 
 def _take_priority() -> None:
-    """Started nicer than it serves, so that many at once keep nobody from running."""
+    """Lower the niceness of the start, which keeps many starts at once from blocking others."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, JOB_END_NICE)
     except OSError:
-        pass  # no such right: without root's help
+        pass  # no right to do so, without root's help
     yield_to_jobs(JOB_END_NICE)
     keep_freed_memory()
 

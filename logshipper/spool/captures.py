@@ -1,7 +1,7 @@
-"""Where captures are spooled, and the making of a capture's directory (layout:
+"""Places of captures in the spool, and the creation of a capture's folder (layout:
 docs/segment-format.md).
 
-Imported by every `logshipper run`: light imports only.
+Every `logshipper run` imports it: light imports only.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from logshipper.private_folder import claim_folder, spool_error
 COUNTERS = struct.Struct("<8sIIQQQQ")
 COUNTERS_MAGIC = b"LOGCNT\r\n"
 COUNTERS_BYTES = 72
-# behind the counters: 1 where CMD has ended, its wait status, when (ns)
+# behind the counters: 1 after CMD's end, its wait status, time (ns)
 _END = struct.Struct("<IiQ")
 _BYTES = struct.Struct("<Q")
 _PID = struct.Struct("<I")
@@ -26,18 +26,16 @@ _PID_OFFSET = 12
 _STARTED = struct.Struct("<Q")  # when the relay started: with its number, which process it is
 _STARTED_OFFSET = COUNTERS.size + _END.size
 OWN_NAMES = ("spool", "jobs", "catalogue.db", "overlay.db")  # one of them is in each store's folder
-TELEGRAF_MARK = (
-    ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
-)
+TELEGRAF_MARK = ".telegraf"  # in a node's spool: its agent forwards measurements for jobs
 NOT_CAPTURED = "not_captured"  # the event of a task that went on without its relay
-PORT_FILE = "telegraf"  # in `segments/`: the port where they are taken
+PORT_FILE = "telegraf"  # in `segments/`: the port for them
 JOB_ID_MAX_CHARS = 64
 NAME_MAX_CHARS = 256  # of a job, a user, a host
-# of a job's time limit: the end of a job without one is a year after its start, as Slurm says
+# of a job's time limit: Slurm reports a year for jobs without one
 LIMIT_MAX_SECS = 365 * 86400 - 1
 NAME_CHARS = 8  # random ones of a capture's name: of a job's thousands, shipped ones too, no two draw the same
-MAX_NUMBERS = 10_000  # job ids and steps whose attempts and runs are remembered
-_CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler, ended the job
+MAX_NUMBERS = 10_000  # job ids and steps with remembered attempts and runs
+_CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: a person or the scheduler ended the job
 _MAX_COUNT = (1 << 62) - 1
 _LETTERS = b"abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing that looks alike, no words
 _DIGITS = b"23456789"
@@ -61,10 +59,10 @@ if TYPE_CHECKING:
 
 
 class CaptureDirectory:
-    """A capture's own directory, made and ready to be written.
+    """A capture's own folder, ready for writing.
 
-    path: the directory; counters: 72 bytes shared with whoever outlives the relay; in_user_spool:
-    it is in the user's own spool, not in a node's.
+    path: the folder; counters: 72 bytes shared with whoever outlives the relay; in_user_spool: it
+    lies in the user's own spool, not in a node's.
     """
 
     __slots__ = ("attempt", "counters", "in_user_spool", "job_id", "name", "path")
@@ -88,10 +86,10 @@ class CaptureDirectory:
 
 
 def store_root(explicit: str | None = None) -> str:
-    """The store's folder: --store, then $LOGSHIPPER_STORE, then the user's data folder.
+    """Return the store's folder: --store, then $LOGSHIPPER_STORE, then the user's data folder.
 
-    Where the data folder lies on a network file system or there is no home:
-    `/var/tmp/logshipper-UID`, on this host.
+    If the data folder lies on a network file system, or without a home: `/var/tmp/logshipper-UID`,
+    on this host.
     """
     folder = explicit or os.environ.get("LOGSHIPPER_STORE")
     if folder:
@@ -109,10 +107,9 @@ def host_local_root() -> str:
 
 
 def spool_root(root: str, network: str | None = None) -> str:
-    """The folder of captures that belongs to a store: inside it, or host-local where the store is
-    on a network.
+    """Return the folder of a store's captures: inside it, or host-local for a store on a network.
 
-    network: what `network_type(root)` says, where that is known already.
+    network: the result of `network_type(root)`, if known.
     """
     if (network or network_type(root)) is None:
         return os.path.join(root, "spool")
@@ -123,8 +120,8 @@ def spool_root(root: str, network: str | None = None) -> str:
 
 
 def check_job_id(job_id: str) -> None:
-    """Raises ConfigError where it isn't 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit
-    first."""
+    """Raise ConfigError unless it has 1 to 64 letters, digits, `.`, `_` or `-`, beginning with a
+    letter or digit."""
     rest = job_id.replace(".", "a").replace("_", "a").replace("-", "a")
     if not (
         rest.isascii()
@@ -141,11 +138,10 @@ def check_job_id(job_id: str) -> None:
 
 
 def default_name(argv: list[str]) -> str:
-    """A job's name where none is given: CMD's file name, or the script's where CMD is an
-    interpreter.
+    """Return a job's default name: CMD's file name, or the script's behind an interpreter.
 
-    Nothing else of the command line is ever recorded: it may hold secrets. So may what is meant as
-    an assignment.
+    It never contains other parts of the command line, which may be secret, or looks like an
+    assignment.
     """
     variable, equals, _ = argv[0].partition("=")
     if equals and "/" not in variable:
@@ -163,12 +159,11 @@ def default_name(argv: list[str]) -> str:
 def create_capture(
     root: str, name: str, job_id: str | None = None, place: "Place | None" = None
 ) -> CaptureDirectory:
-    """Makes the directory of a new capture in the store's spool.
+    """Create the folder of a new capture in the store's spool.
 
-    job_id: the user's own; used again, it is the job's next attempt. None: place's, or a new short
-    one. place: what a launcher says of attempt, step and rank; of a job_id of the user's, only
-    where it is a rank's. Raises SpoolError (SpoolFull where there is no room); then nothing can be
-    logged, and the job runs all the same.
+    job_id: the user's own; a used one starts the job's next attempt; None takes that of place, or a
+    new short one. place: the launcher's attempt, step and rank; with a user's own job_id, only for
+    ranks. Raises SpoolError (SpoolFull without room); the job then runs without capture.
     """
     if place is not None and job_id is None:
         job_id = place.job_id
@@ -212,9 +207,8 @@ def create_capture(
 
 
 def open_capture(path: str, job_id: str, attempt: int, name: str) -> CaptureDirectory:
-    """A capture whose directory the node's agent has made: only the counters are missing. Raises
-    SpoolError, also where the directory isn't one that can be trusted to be ours alone to write
-    in."""
+    """Open a capture in a folder of the node's agent, and create the counters. Raises SpoolError,
+    also for a folder that others can write to."""
     segments = os.path.join(path, "segments")
     try:
         fd = os.open(segments, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -234,14 +228,13 @@ def open_capture(path: str, job_id: str, attempt: int, name: str) -> CaptureDire
 
 
 def run_step(step: str, runs: int) -> str:
-    """The step of a task's runs-th capture in it: there may be several, and readers tell them apart
-    by it."""
+    """Return the step of a task's runs-th capture: readers tell several captures apart by it."""
     return step if runs == 1 else f"{step}.run{runs}".lstrip(".")
 
 
 def _write_identity(capture: CaptureDirectory, step: str, task: int) -> None:
-    """Says whose the capture is; before anything else, so that it counts also where the sidecar
-    dies at once."""
+    """Write the capture's identity before anything else, so that it counts even if the sidecar dies
+    at once."""
     from _json import (
         encode_basestring_ascii as quoted,
     )  # `json` itself takes longer to import than all of this
@@ -274,7 +267,7 @@ def _write_identity(capture: CaptureDirectory, step: str, task: int) -> None:
 
 
 def _name_of(uid: int) -> str:
-    import pwd  # may ask a directory service: only where the environment doesn't tell
+    import pwd  # late: it may ask a directory service, if the environment has no name
 
     try:
         return pwd.getpwuid(uid).pw_name
@@ -302,9 +295,8 @@ def note_relay(counters: mmap.mmap) -> None:
 
 
 def process_started(pid: int) -> int:
-    """When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); 0 where
-    there is none, or none but a zombie. The wall clock, which is set now and then, has no part in
-    it."""
+    """Return a process' start in clock ticks since boot (field 22 of proc_pid_stat(5)); 0 for a
+    missing one or a zombie. Changes of the wall clock do not affect it."""
     try:
         return started_of(pid)
     except OSError:
@@ -312,17 +304,17 @@ def process_started(pid: int) -> int:
 
 
 def started_of(pid: int) -> int:
-    """The same; raises OSError where there is no such process, or it can't be looked at."""
+    """Return the same; raises OSError for a missing or invisible process."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()  # the name before may hold blanks
     return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 class Counters:
-    """What the relay counted, by stream name (`stdout`, `stderr`), and its word on CMD's end.
+    """The relay's counts, by stream name (`stdout`, `stderr`), and CMD's end.
 
-    pid: the relay's; started: when it was, 0 where that isn't noted; printed: bytes; feeds: line
-    feeds; end: wait status and when (ns), None where CMD hasn't ended.
+    pid: the relay's; started: its start, 0 if not noted; printed: bytes; feeds: line feeds; end:
+    wait status and time (ns), None while CMD runs.
     """
 
     __slots__ = ("end", "feeds", "pid", "printed", "started")
@@ -338,11 +330,10 @@ class Counters:
 
 
 def read_counters(data: bytes) -> Counters | None:
-    """None where data isn't a counters file of this version. Hostile input: counts are capped,
-    nothing raises."""
+    """Parse a counters file; None for other data. Untrusted input: caps counts and never raises."""
     if len(data) < COUNTERS.size:
         return None
-    data = data.ljust(COUNTERS_BYTES, b"\0")  # of an earlier release, it is shorter
+    data = data.ljust(COUNTERS_BYTES, b"\0")  # an earlier release's file is shorter
     magic, version, pid, *counts = COUNTERS.unpack_from(data)
     if magic != COUNTERS_MAGIC or version != 1:
         return None
@@ -353,19 +344,18 @@ def read_counters(data: bytes) -> Counters | None:
 
 
 def counted_bytes(counters: mmap.mmap, stream: int) -> int:
-    """How many of a stream (1, 2) the relay has counted."""
+    """Return the relay's count of a stream's bytes (1, 2)."""
     return int(_BYTES.unpack_from(counters, 16 * stream)[0])
 
 
 def note_end(counters: mmap.mmap, wait_status: int, ended_ns: int) -> None:
-    """The relay's word on CMD's end, for the case that the sidecar is dead and can't write the end
-    record."""
+    """Note CMD's end, in case a dead sidecar cannot write the end record."""
     _END.pack_into(counters, COUNTERS.size, 1, wait_status, ended_ns)
 
 
 def give_up(capture: CaptureDirectory, exit_code: int) -> None:
-    """CMD couldn't be run, so there is nothing to log. In a node's spool, which isn't ours to
-    clear, the job has ended with that exit code."""
+    """End a capture whose CMD could not run. In a node's spool, which we cannot clear, the job ends
+    with that exit code."""
     if not capture.in_user_spool:
         note_end(capture.counters, exit_code << 8, time.time_ns())
         return
@@ -381,10 +371,10 @@ def give_up(capture: CaptureDirectory, exit_code: int) -> None:
 
 
 def outcome(wait_status: int) -> tuple[str, int | None, int]:
-    """A job's state, exit code (None: a signal ended it) and signal (0: none), by CMD's wait
+    """Return a job's state, exit code (None after a signal) and signal (0: none), by CMD's wait
     status.
 
-    Raises ValueError where it is none of a process that ended.
+    Raises ValueError for the status of a running process.
     """
     code = os.waitstatus_to_exitcode(wait_status)
     if code >= 0:
@@ -393,7 +383,7 @@ def outcome(wait_status: int) -> tuple[str, int | None, int]:
 
 
 def boot_id() -> str:
-    """Which boot of this machine it is; "" where that can't be known."""
+    """Return the id of this machine's boot; "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -438,7 +428,7 @@ def _next_number(spool: str, key: str) -> int:
 
 
 def _number_of(path: str) -> int:
-    """0 where none is kept."""
+    """Return the stored number; 0 without one."""
     try:
         with open(path, "rb") as file:
             text = file.read(32).strip()
@@ -448,7 +438,7 @@ def _number_of(path: str) -> int:
 
 
 def keep_attempts(spool: str, job_id: str, attempts: int) -> None:
-    """A job is removed that had so many: what comes under its id is a later one. Raises OSError."""
+    """Remember the attempts of a removed job, so that new ones are later. Raises OSError."""
     path = os.path.join(spool, ".attempts", job_id)
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,6 +1,6 @@
-"""What running bars show now, in a file next to a capture's segments that is written over
-(docs/segment-format.md): whoever looks sees the newest state, and a bar that runs for days leaves
-no more than that behind."""
+"""The current running bars, in a file beside a capture's segments that each change overwrites
+(docs/segment-format.md): readers see the newest state, and a bar that runs for days leaves no more
+behind."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from logshipper.spool.segment import (
 )
 
 LIVE_FILE = "live"  # in `segments/`
-MAX_LIVE_BYTES = 10_000  # of the file: a frame for each stream, the longest ones
+MAX_LIVE_BYTES = 10_000  # of the file: a frame for each stream, at its longest
 
 
 class LiveStatusFile:
@@ -29,12 +29,14 @@ class LiveStatusFile:
         self._fd = -1
         self._texts: dict[Stream, bytes] = {}
         self._frames: dict[Stream, bytes] = {}
-        self._size = 0  # of the file; what is left of a longer text is overwritten
+        self._size = 0  # of the file; overwrites the rest of a longer text
 
     def show(self, texts: Mapping[Stream, bytes], now_ns: int) -> None:
-        """texts: by stream, each a STATUS line of MAX_STATUS_BYTES at most; b"" where there is nothing to show.
-        Writes where one of them has changed; where that fails, nothing is shown until the next
-        change."""
+        """Show bars. texts: by stream, each a STATUS line of at most MAX_STATUS_BYTES; b"" for
+        none.
+
+        Writes changes only; after a failure, shows nothing until the next change.
+        """
         changed = [stream for stream, text in texts.items() if text != self._texts.get(stream, b"")]
         if not changed:
             return
@@ -53,7 +55,7 @@ class LiveStatusFile:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             self._fd = os.open(self._path, flags, 0o600)
         frames = frames.ljust(self._size, b"\0")
-        # a reader that comes amid this finds that a checksum doesn't match
+        # a reader inside the write finds a wrong checksum
         if os.pwrite(self._fd, frames, 0) != len(frames):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._size = len(frames)
@@ -74,8 +76,8 @@ class LiveStatusFile:
 
 
 def decode_live(data: bytes) -> dict[Stream, tuple[int, bytes]]:
-    """(time in ns, what bars show, LF between them) by stream, from the file's bytes; nothing where
-    they aren't whole, as it is just being written. Hostile input: never raises."""
+    """Parse the file: (time in ns, bars separated by LF) by stream; empty during a write. Untrusted
+    input: never raises."""
     live: dict[Stream, tuple[int, bytes]] = {}
     data = data[:MAX_LIVE_BYTES].rstrip(b"\0")
     at = 0

@@ -1,10 +1,13 @@
-"""Where a run belongs: its job, step and task. Light imports only."""
+"""A run's job, step and task. Light imports only."""
 
 
 class Place:
-    """Where a run belongs. launcher: its name; attempt: from 1, None where it isn't known (then
-    they are counted); step: "" or the scheduler's; task: the rank, None where it is none. apart: a
-    job of its own, also where it runs in a scheduler's job."""
+    """A run's place.
+
+    launcher: its name; attempt: from 1, None if unknown (then they are counted); step: "" or the
+    scheduler's; task: the rank, None without one; apart: a separate job, even inside a scheduler's
+    job.
+    """
 
     __slots__ = ("apart", "attempt", "job_id", "launcher", "step", "task")
 

@@ -2,9 +2,9 @@
 I/O.
 
 A segment is a file header and frames. A frame holds a block of lines of one stream under one time
-and one checksum (the n-th line's time is the block's plus n nanoseconds), or one JSON record of the
-capture itself. All integers are little-endian. Whoever reads treats a segment as hostile: lengths
-are checked before use.
+and one checksum (the n-th line's time is the block's plus n nanoseconds), or one JSON record about
+the capture. All integers are little-endian. Readers treat segments as untrusted and check lengths
+before use.
 """
 
 import io
@@ -28,7 +28,7 @@ MAX_STATUS_BYTES = 4096  # of a STATUS line
 MAX_STATUS_BARS = 16  # that it has
 STATUS_BREAK = b"\r"  # between them
 MAX_ATTRS_BYTES = 1 << 20
-MAX_RUNS = 1 << 16  # of a frame; and METADATA lines of one
+MAX_RUNS = 1 << 16  # of a frame; also the METADATA lines of one
 ORIGIN, COPY, SENT = "origin", "copy", "sent"  # attributes, see Frame
 _ATTRS_BYTES = 256  # without lines, at most
 _ATTRS_BYTES_PER_LINE = 64
@@ -38,7 +38,7 @@ _FILE_HEADER = struct.Struct("<8sHHIQQ")
 _FILE_MAGIC = b"LOGSEG\r\n"
 # magic, type, stream, reserved, payload, count, time, attrs, crc
 _FRAME_HEADER = struct.Struct("<4sBBHIIQII")
-_MAX_WORDS = 200  # of an error: the bytes' own words may be in it
+_MAX_WORDS = 200  # of an error, which may quote the bytes
 FRAME_MAGIC = b"\xf1LSF"
 FILE_HEADER_BYTES = _FILE_HEADER.size
 FRAME_HEADER_BYTES = _FRAME_HEADER.size
@@ -47,11 +47,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-Json = dict[str, "Any"]  # Any: JSON objects of records, checked where they are read
+Json = dict[str, "Any"]  # Any: JSON objects of records, checked by their readers
 
 
 class Stream(IntEnum):
-    """Where a line came from; NONE is the capture itself."""
+    """The source of a line; NONE is the capture itself."""
 
     NONE = 0
     STDOUT = 1
@@ -59,9 +59,9 @@ class Stream(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a line is: LOG (text as the terminal shows it), METADATA (one JSON object), COMMAND (an
-    obeyed /LOGCOMMAND), NOTE (a line that logshipper itself put into the log: repeats, lines lost,
-    left-out screens), STATUS (what a running bar shows now; empty withdraws the last one)."""
+    """Kind of a line: LOG (text as on the terminal), METADATA (one JSON object), COMMAND (an obeyed
+    /LOGCOMMAND), NOTE (logshipper's own line: repeats, lost lines, dropped screens), STATUS (the
+    current bar; an empty one withdraws the last)."""
 
     LOG = 1
     METADATA = 2
@@ -77,14 +77,14 @@ class FrameType(IntEnum):
 
 
 class Frame:
-    """One frame as read.
+    """One frame.
 
     text: lines, each ended by LF (LINES); JSON (RECORD); empty (END). runs: kinds in order, as
-    (kind, number of lines); their numbers sum up to count. attrs: by line index, what belongs to a
-    single line: `n` (number of a metadata record among those with the same set of keys, from 1),
-    `repeat` (lines that a note stands for), `part` ("2", the last one "3/3"), `origin` (what kind
-    of line a metadata record was made of, if not of JSON), `copy` (1: that line is logged as well), `sent` (1: the
-    job sent the record as a measurement, and printed no line).
+    (kind, number of lines), which sum up to count. attrs: by line index, data of a single line: `n`
+    (number of a metadata record among those with the same set of keys, from 1), `repeat` (number of
+    repeats in a note), `part` ("2", the last one "3/3"), `origin` (source of a metadata record
+    other than JSON), `copy` (1: the log has the line as well), `sent` (1: the job sent the record
+    as a measurement, and printed no line).
     """
 
     __slots__ = ("attrs", "count", "runs", "stream", "text", "time_ns", "type")
@@ -118,8 +118,7 @@ class Frame:
                 at += 1
 
     def record(self) -> Json:
-        """The JSON object of a RECORD frame; an empty one where it isn't an object, or over
-        MAX_RECORD_BYTES."""
+        """The JSON object of a RECORD frame; empty for other JSON, or beyond MAX_RECORD_BYTES."""
         if len(self.text) > MAX_RECORD_BYTES:
             return {}
         try:
@@ -134,8 +133,7 @@ def encode_file_header(number: int, created_ns: int) -> bytes:
 
 
 def decode_file_header(data: bytes, path: str = "segment") -> int:
-    """Returns the offset of the first frame. Raises SegmentCorrupt where it isn't a segment that
-    can be read."""
+    """Return the offset of the first frame. Raises SegmentCorrupt for unreadable files."""
     if len(data) < FILE_HEADER_BYTES:
         raise SegmentCorrupt(path, 0, "file header is cut short")
     magic, version, header_bytes, _, _, _ = _FILE_HEADER.unpack_from(data)
@@ -182,8 +180,10 @@ def encode_lines(
 
 
 def encode_record(time_ns: int, record: Json) -> bytes:
-    """A RECORD frame; `record["type"]` is start, heartbeat, event or end. Of a record that is over
-    MAX_RECORD_BYTES its numbers and the beginnings of its texts are kept."""
+    """Encode a RECORD frame; `record["type"]` is start, heartbeat, event or end.
+
+    A record over MAX_RECORD_BYTES keeps its numbers and the beginnings of its texts.
+    """
     text = _packed(record)
     if len(text) > MAX_RECORD_BYTES:
         short = {
@@ -206,7 +206,7 @@ def encode_end(time_ns: int, *, closed: bool) -> bytes:
 
 
 def frame_bytes(data: bytes, offset: int) -> int | None:
-    """Length of the whole frame at offset, None where its header isn't all there; raises
+    """Return the length of the frame at offset, None if its header is incomplete; raises
     SegmentCorrupt."""
     if len(data) - offset < FRAME_HEADER_BYTES:
         if data[offset : offset + 4] != FRAME_MAGIC[: len(data) - offset]:
@@ -222,9 +222,9 @@ def frame_bytes(data: bytes, offset: int) -> int | None:
 
 
 def decode_frame(data: bytes, offset: int) -> tuple[Frame, int] | None:
-    """The frame at offset and the offset after it; None where it isn't all there yet.
+    """Return the frame at offset and the offset behind it; None for an incomplete one.
 
-    Raises SegmentCorrupt (its path is `segment`) where the bytes there are no valid frame.
+    Raises SegmentCorrupt (its path is `segment`) for an invalid frame.
     """
     size = frame_bytes(data, offset)
     if size is None or len(data) - offset < size:
@@ -248,8 +248,11 @@ def decode_frame(data: bytes, offset: int) -> tuple[Frame, int] | None:
 
 
 def _has_lines(text: bytes, count: int) -> bool:
-    """Whether text is so many lines, each ended by LF. Going through them takes a quarter of what
-    bytes.count or split take (Python 3.11); no more than count are made, whatever the text is."""
+    """Return whether text has so many lines, each ended by LF.
+
+    This loop takes a quarter of the time of bytes.count or split (Python 3.11), and stops after
+    count.
+    """
     lines = list(islice(io.BytesIO(text), count + 1))
     return len(lines) == count and (not text or text.endswith(b"\n"))
 
@@ -287,5 +290,5 @@ def _decode_attrs(
 
 
 def _scalars(attrs: Json) -> Json:
-    """What the format knows are numbers and short texts; nothing else is kept."""
+    """Keep the format's numbers and short texts only."""
     return {name: value for name, value in attrs.items() if isinstance(value, (int, str))}

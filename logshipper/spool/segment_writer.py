@@ -1,10 +1,10 @@
 """Appends frames to the segments of one capture (docs/segment-format.md), with group commit.
 
-Strategy: frames are written at once (page cache) and synced by a thread of its own, since a sync
-can stall for seconds; the next sync begins SYNC_SECS after the last at the latest, the first one
-SYNC_SECS after the begin: of a capture that is over sooner there is one. What couldn't be written
-whole is cut off again, so that a full disk never leaves a torn frame in the midst of a
-segment. A small reserve file is given up for the records that tell of a full disk.
+Strategy: it writes frames at once (page cache), and a thread syncs them, because a sync can stall
+for seconds. The next sync begins at most SYNC_SECS after the last, the first one SYNC_SECS after
+the begin; a shorter capture has one sync. It removes incomplete writes, so that a full disk never
+leaves a torn frame inside a segment. A small reserve file makes room for the records about a full
+disk.
 """
 
 import errno
@@ -22,8 +22,7 @@ RESERVE_BYTES = 64 << 10
 
 
 class SegmentWriter:
-    """Writes into folder (the capture's `segments/`), which is the user's own. Raises SpoolError
-    where it can't."""
+    """Writes into folder (the capture's `segments/`), which belongs to the user. Raises SpoolError."""
 
     def __init__(self, folder: str, now_ns: int) -> None:
         self._folder = folder
@@ -53,7 +52,7 @@ class SegmentWriter:
         self._dirty.set()
 
     def present_bytes(self) -> int:
-        """Of the segments that nobody has removed yet."""
+        """Bytes of the segments that still exist."""
         try:
             present = set(os.listdir(self._folder))
         except OSError:
@@ -97,9 +96,11 @@ class SegmentWriter:
         self._size += _write_whole(self._fd, data, self._size, self._folder)
 
     def _rotate(self, now_ns: int) -> None:
-        """The next segment is made before the last one says that it follows: either may fail for
-        want of room. Once it says so nothing may be added to it, whatever becomes of its sync:
-        nobody would read that."""
+        """Start the next segment before the last one names its successor: either may fail without
+        room.
+
+        After that, the last one must not grow, whatever its sync brings: nobody would read it.
+        """
         number = self._number + 1
         fd, size = self._create(number, now_ns)
         try:
@@ -168,7 +169,7 @@ class SegmentWriter:
             self._dirty.wait()  # first: a pause that nothing came in needn't wake us
             self._closing.wait(max(0.0, due - time.monotonic()))
             self._dirty.clear()
-            if self._closing.is_set():  # only now: what is set to end this must not be cleared
+            if self._closing.is_set():  # checked here: an end's event must not be cleared
                 return
             with self._lock:
                 try:
@@ -188,8 +189,7 @@ def _unlink(path: str) -> None:
 
 
 def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:
-    """Writes all of data at offset, or, raising SpoolError, leaves nothing of it. Returns its
-    length."""
+    """Write all of data at offset, or nothing and raise SpoolError. Returns its length."""
     view = memoryview(data)
     written_bytes = 0
     try:
@@ -199,7 +199,7 @@ def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:
         try:
             os.ftruncate(fd, offset)
         except OSError:
-            pass  # what is written next stands in its place
+            pass  # the next write replaces it
         raise _spool_error(folder, error) from None
     return written_bytes
 

@@ -1,14 +1,13 @@
-"""How much room a capture has in the spool: on its disk, and by the limits of the node's agent
-(docs/agent.md, "Limits of the spool"). Imported by every sidecar: light imports only.
+"""The room of a capture in the spool: on its disk, and by the limits of the node's agent
+(docs/agent.md, "Limits of the spool"). Every sidecar imports it: light imports only.
 
-The agent, which knows all captures of a job and a user, says in a file next to `segments/` how
-large this capture's segments may be. The file is root's, so that nothing of the job's own (its
-environment, say) raises a limit; and it holds while no agent runs. Past the first mark the sidecar
-takes output at SLOW_BYTES_PER_SEC, and the bounded side pipe slows the job with it (R28); past the
-second, log lines are left out, and the job runs at full speed again. On a disk that is nearly full
-stderr is left out first, then log lines of stdout; metadata and events go on until nothing can be
-written. A mark that was passed counts until there is a tenth more room, so that states don't
-alternate by the second.
+The agent knows all captures of a job and a user, and sets the size of this capture's segments in a
+file beside `segments/`. Root owns the file, so the job (its environment, say) cannot raise a limit,
+and it holds without a running agent. Beyond the first mark the sidecar reads SLOW_BYTES_PER_SEC,
+and the bounded side pipe slows the job (R28). Beyond the second it drops log lines, and the job
+runs at full speed again. On a nearly full disk it drops stderr first, then log lines of stdout;
+metadata and events continue until nothing can be written. A mark holds until there is a tenth more
+room, so that states do not alternate every second.
 """
 
 import os
@@ -19,7 +18,7 @@ LIMITS_FILE = "limits"
 LIMITS_BYTES = 64
 SLOW_BYTES_PER_SEC = 1 << 20
 LOOK_SECS = 0.5
-# bytes free on the disk, or that part of it where it is small: below, no stderr
+# bytes free on the disk, or this part of a small one: below, no stderr
 KEPT_FOR_STDOUT = (
     64 << 20,
     20,
@@ -32,8 +31,8 @@ _BOTH = frozenset((Stream.STDOUT, Stream.STDERR))
 
 
 class SpoolMarks:
-    """What the agent allows. slow_at, stop_at: bytes of the capture's segments, 0 for any; scope:
-    whose limit it is, `job` or `user`."""
+    """The agent's limits. slow_at, stop_at: bytes of the capture's segments, 0 for none; scope:
+    `job` or `user`."""
 
     __slots__ = ("scope", "slow_at", "stop_at")
 
@@ -43,7 +42,7 @@ class SpoolMarks:
         self.scope = scope
 
     def encode(self) -> bytes:
-        """Of one length always: it is written over the last one's, on a full disk too."""
+        """Encode to a constant length: the file is overwritten, even on a full disk."""
         return (
             f"1 {self.slow_at} {self.stop_at} {self.scope}".encode().ljust(LIMITS_BYTES - 1) + b"\n"
         )
@@ -58,8 +57,11 @@ def parse_marks(data: bytes) -> SpoolMarks | None:
 
 
 class SpoolRoom:
-    """Of one capture. path: its directory. After each `look`: slow: whether output is taken slowly;
-    left_out: streams whose log lines are left out; reason: in words."""
+    """The room of one capture. path: its folder.
+
+    After each `look`: slow: whether to read slowly; left_out: streams with dropped log lines;
+    reason: in words.
+    """
 
     def __init__(self, path: str) -> None:
         self._limits = os.path.join(path, LIMITS_FILE)

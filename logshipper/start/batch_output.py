@@ -1,12 +1,12 @@
-"""Captures a batch script's output where the cluster has no compiled plugin: started next to the
-script's shell by deploy/slurm/hooks/batch-output, which gives by WORD=VALUE what it holds (numbers
-of fds) and whose output it is.
+"""Captures a batch script's output on clusters without a compiled plugin.
+deploy/slurm/hooks/batch-output starts it beside the script's shell, and names its descriptors and
+the job by WORD=VALUE.
 
 The script's shell writes into pipes, from which this process relays to the job's own stdout and
-stderr first and to a sidecar second, as `logshipper run` does. It isn't the shell's parent: how the
-script ends isn't known here (the scheduler's word comes to the log from the controller), only that
-it did. `begun` on stdout: from there on the script depends on us, and on the sidecar after us.
-Until then whoever started us does without.
+stderr first and to a sidecar second, as `logshipper run` does. It is not the shell's parent, so it
+sees the script's end but not its result, which the controller adds to the log. After `begun` on
+stdout the script depends on this process, and on the sidecar after it. Before, its caller does
+without it.
 """
 
 import os
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from logshipper.spool.place import Place
 
 COMM = "logship-batch"
-COLUMNS, ROWS = 160, 50  # that lines are rendered for; what the script has are pipes
+COLUMNS, ROWS = 160, 50  # of the rendering; the script has pipes
 UNKNOWN_END = "how the script ended isn't known here: TaskProlog's capture doesn't see it"
 _TURN_SECS = 3600.0
 _CARE_SECS = 0.1
 
 
 class BatchArguments(NamedTuple):
-    """What the hook says, by the words that it starts this process with."""
+    """The hook's arguments, by their words."""
 
     pid: int  # of the script's shell
-    optin: int  # fd of ~/.logoptin, closed where it isn't a file
+    optin: int  # fd of ~/.logoptin, closed unless it is a file
     note: str  # a file that exists until all of the script's output is delivered and logged
     agent: str  # the node agent's socket
     from_stdout: int  # fd of the pipe that the script's shell writes to
@@ -56,14 +56,14 @@ class BatchArguments(NamedTuple):
 
 
 class BatchSidecar(Sidecar):
-    """As any, but of the script's end it knows only that it came."""
+    """A sidecar that knows only that the script has ended."""
 
     def _end(self, state: str, exit_code: int | None, signo: int, reason: str) -> None:
         super()._end(state, None, 0, reason or UNKNOWN_END)
 
 
 class BatchOutput(Owner):
-    """The relay process. pidfd: of the script's shell; -1 where that is over already."""
+    """The relay process. pidfd: of the script's shell; -1 after its end."""
 
     def __init__(self, words: BatchArguments, settings: Settings, pidfd: int) -> None:
         self._words = words
@@ -73,7 +73,7 @@ class BatchOutput(Owner):
         self._sidecar = SidecarLink(self._say)
 
     def begin(self) -> None:
-        """Raises OSError where a resource isn't available: then nothing of this run has begun."""
+        """Start the capture. Raises OSError for a missing resource, before anything has begun."""
         words, counters = self._words, self._settings.capture.counters
         plan = SidecarPlan(
             masters={stream: fds[0] for stream, fds in words.streams().items()},
@@ -101,8 +101,8 @@ class BatchOutput(Owner):
         run(plan, BatchSidecar(plan, self._settings))
 
     def finish(self) -> None:
-        """Relays until the script is over, its output delivered, and its log on the disk. What
-        others still hold is the sidecar's from then on."""
+        """Relay until the script is over, its output delivered, and its log on the disk. The
+        sidecar handles streams that others still hold."""
         while not (self._ended or self._relay.is_over()):
             self._turn(_TURN_SECS)
         self._relay.begin_drain()
@@ -137,17 +137,17 @@ class BatchOutput(Owner):
 
 
 def parse(argv: list[str]) -> BatchArguments:
-    """Raises KeyError, ValueError where a word is missing or wrong: then hook and package aren't of
-    one version."""
+    """Parse the words. Raises KeyError, ValueError for a missing or wrong one: hook and package
+    have different versions then."""
     return BatchArguments(**parse_words(argv, BatchArguments.__annotations__))
 
 
 def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
-    """What ~/.logoptin says, by the fd that was opened when the script began; and its problems:
-    then logging starts disabled (fails closed)."""
+    """Read ~/.logoptin from the descriptor opened at the script's begin; with problems, logging
+    starts disabled (fails closed)."""
     try:
         os.fstat(number)
-        file = f"/proc/self/fd/{number}"  # also where it was removed meanwhile
+        file = f"/proc/self/fd/{number}"  # works after its removal, too
     except OSError:
         file = optin.path()
     state, content = optin.read(file)

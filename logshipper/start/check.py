@@ -1,4 +1,4 @@
-"""`logshipper check`: what your ~/.logoptin means, in words."""
+"""`logshipper check`: explains your ~/.logoptin."""
 
 import argparse
 import json
@@ -46,8 +46,7 @@ def call(arguments: argparse.Namespace) -> int:
 
 
 def check(file: str | None, *, as_json: bool) -> int:
-    """Prints what file (default: ~/.logoptin) means; returns the exit code: 1 where it is
-    refused."""
+    """Explain file (default: ~/.logoptin); return the exit code: 1 for a refused one."""
     path = file or optin.path()
     state, content = optin.look(path)
     if file and state == optin.ABSENT:
@@ -157,7 +156,7 @@ def _kinds(settings: config.Config) -> str:
 
 
 def _interval(secs: float) -> str:
-    """As it is written in the file."""
+    """Return an interval in the file's notation."""
     for unit, size in (("h", 3600), ("m", 60)):
         if secs and not secs % size:
             return f"{secs / size:g}{unit}"

@@ -1,6 +1,5 @@
-"""The command line of `logshipper`: a command's module, with its options and its call, is imported
-when the command is named; `run` comes here only where it has options
-(logshipper/start/run_command.py)."""
+"""The command line of `logshipper`. It imports only the named command's module, with options and
+call; `run` comes here only with options (logshipper/start/run_command.py)."""
 
 import argparse
 import os
@@ -44,7 +43,7 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse with a code of its own for wrong usage. usage_code: set before parsing."""
+    """argparse with another code for wrong usage. usage_code: set before parsing."""
 
     usage_code = 2
 
@@ -85,7 +84,7 @@ def _main(words: list[str]) -> int:
         arguments, unknown = parser.parse_known_args(words)
     except SystemExit:
         if sys.stdout is not None:
-            sys.stdout.flush()  # help, which nobody may read any more
+            sys.stdout.flush()  # the reader of the help may have gone
         raise
     if unknown:
         command = next((commands[word] for word in words if word in commands), parser)
@@ -95,8 +94,8 @@ def _main(words: list[str]) -> int:
 
 
 def build_parser(names: Container[str] | None = None) -> argparse.ArgumentParser:
-    """The command line. names: of which commands it has the options, of all others it has name and
-    summary only; None: of every one."""
+    """Build the command line. names: commands with their options; the others have name and summary
+    only; None: all commands."""
     parser = _Parser(
         prog="logshipper",
         description="See what your job prints: live, rendered, searchable and plotted, without touching its code.",
@@ -114,7 +113,7 @@ def build_parser(names: Container[str] | None = None) -> argparse.ArgumentParser
 
 
 def _table() -> dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]:
-    """Each command's summary, and what adds its options."""
+    """Return each command's summary, and the function that adds its options."""
     from logshipper_observe.commands.cli import COMMANDS
 
     return {
@@ -140,8 +139,8 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_run(options: list[str], arguments: run_command.Arguments) -> None:
-    """Fills arguments by options of `logshipper run`. Raises SystemExit: 125 where they are wrong,
-    0 after --help."""
+    """Fill arguments by options of `logshipper run`. Raises SystemExit: 125 for wrong ones, 0 after
+    --help."""
     parser = _Parser(
         prog="logshipper run",
         usage=_RUN_USAGE,
@@ -155,7 +154,7 @@ def parse_run(options: list[str], arguments: run_command.Arguments) -> None:
             parser.parse_args(options, arguments)
         except SystemExit:
             if sys.stdout is not None:
-                sys.stdout.flush()  # help, which nobody may read any more
+                sys.stdout.flush()  # the reader of the help may have gone
             raise
     except BrokenPipeError:
         sys.exit(_end_silently())
@@ -251,7 +250,7 @@ def _take_words(
 
 
 def _refuse_words(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
-    """By the command's own name, with a suggestion for a mistyped option."""
+    """Refuse unknown options under the command's own name, with a suggestion for mistyped ones."""
     from difflib import get_close_matches
 
     options = [option for action in parser._actions for option in action.option_strings]
@@ -297,7 +296,7 @@ def _has(parser: argparse.ArgumentParser, option: str) -> bool:
 
 
 def _end_silently() -> int:
-    """Standard output's reader is gone, as with `| head`: nothing more is flushed into it."""
+    """End after the loss of standard output's reader, as with `| head`, without a flush."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, 1)
     return 141  # a shell's code for SIGPIPE

@@ -1,12 +1,11 @@
-"""Which job, step and rank this process is, as whoever launched it says in the environment: one
-table of all.
+"""The job, step and rank of this process by the launcher's environment: one table of all launchers.
 
-An array's task starts and ends by itself, so it is a job of its own (`4711.3`). A rank lives and
-dies with its job, so it is a task of that job. Nobody vouches for an environment: it decides where
-a user's own run is filed, and no more (a node's agent makes `4711` of it `4711.uUID`;
-docs/segment-format.md, "The socket").
+An array's task starts and ends by itself, so it is a separate job (`4711.3`). A rank lives and dies
+with its job, so it is a task of that job. Environments are untrusted: they decide the place of a
+user's own run, and no more (a node's agent turns `4711` into `4711.uUID`; docs/segment-format.md,
+"The socket").
 
-Imported by every `logshipper run`: light imports only.
+Every `logshipper run` imports it: light imports only.
 """
 
 import os
@@ -38,9 +37,11 @@ if TYPE_CHECKING:
 
 
 class _Launcher:
-    """present: variables that are all there, and not empty. job_id: "" where this isn't its job
-    after all. restarts: how often the job restarted; None: not known. step: the variable that
-    has it. apart: see Place."""
+    """A launcher.
+
+    present: variables that must all be set. job_id: "" if this is not its job. restarts: number of
+    the job's restarts; None if unknown. step: the variable with it. apart: see Place.
+    """
 
     __slots__ = ("apart", "job_id", "name", "present", "restarts", "step")
 
@@ -63,9 +64,11 @@ class _Launcher:
 
 
 class _Ranks:
-    """Who numbers the processes of one job. group: the variable that they have in common where no
-    scheduler says which job it is; "": only the process that started them. restarts: the variable
-    that counts them."""
+    """A launcher of ranks.
+
+    group: the common variable of a job's processes without a scheduler; "": only the process that
+    started them. restarts: the variable that counts them.
+    """
 
     __slots__ = ("group", "name", "present", "rank", "restarts")
 
@@ -151,7 +154,7 @@ def _flux_job(environment: "Environment") -> str:
 
 
 def _parallel_job(environment: "Environment") -> str:
-    """GNU parallel has no id but its process', which is known on its own host only."""
+    """Return an id for GNU parallel, whose only id is its process', known on its own host only."""
     pid = _number(environment, "PARALLEL_PID")
     started = process_started(pid) if pid else 0
     return f"parallel-{pid}-{started}.{environment['PARALLEL_SEQ']}" if started else ""
@@ -203,7 +206,7 @@ _RANKS = (
 )
 
 
-# by which a launcher is known
+# they identify a launcher
 VARIABLES = frozenset(
     {name for launcher in _LAUNCHERS for name in launcher.present}
     | {name for ranks in _RANKS for name in (ranks.rank, *ranks.present)}
@@ -220,7 +223,7 @@ def find(environment: "Environment") -> Place | None:
             job_id = _clean(launcher.job_id(environment), ID_MAX_CHARS)
             if job_id:
                 restarts = launcher.restarts(environment)
-                # ranks begin together: counted one by one, each were an attempt of its own
+                # ranks begin together: counting them would make each an attempt
                 attempt = restarts + 1 if restarts is not None else 1 if ranks else None
                 step = _clean(environment.get(launcher.step, ""), _STEP_MAX_CHARS)
                 return Place(launcher.name, job_id, attempt, step, task, apart=launcher.apart)
@@ -228,21 +231,20 @@ def find(environment: "Environment") -> Place | None:
 
 
 def is_scheduled(place: Place | None) -> bool:
-    """Whether a scheduler, or a launcher of ranks, started what is there, and not a person: GNU
-    parallel runs a person's own command lines."""
+    """Return whether a scheduler, or a launcher of ranks, started this process, and not a person:
+    GNU parallel runs a person's own command lines."""
     return place is not None and place.launcher != _PARALLEL
 
 
 def nodes(environment: "Environment") -> int:
-    """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none
-    does."""
+    """Return the job's number of nodes by the nearest launcher or scheduler; 0 if unknown."""
     text = next((environment[name] for name in NODE_COUNTS if name in environment), "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
 
 
 def limit_secs(environment: "Environment", place: Place | None) -> int:
-    """The time limit of the job that place names, in seconds, as its scheduler says; 0 where it
-    says none, or what can't be one: most others do, and Slurm before 23.02."""
+    """Return the time limit, in seconds, of the job in place; 0 without a valid one, as for most
+    schedulers, and Slurm before 23.02."""
     launcher = place.launcher if place is not None else ""
     limit = None
     if launcher == "Slurm":
@@ -254,7 +256,7 @@ def limit_secs(environment: "Environment", place: Place | None) -> int:
 
 
 def is_gathered(environment: "Environment") -> bool:
-    """Whether this process' launcher prints what it prints, most often from a pipe: those of ranks
+    """Return whether this process' launcher prints its output, usually from a pipe: those of ranks
     do, and parallel."""
     return _ranks(environment) is not None or bool(environment.get("PARALLEL_SEQ"))
 
@@ -286,7 +288,7 @@ def _number(environment: "Environment", variable: str, max_chars: int = 9) -> in
 
 
 def _clean(text: str, max_chars: int) -> str:
-    """As a job id or step may be: what isn't a letter, digit, `.`, `_` or `-` becomes `_`."""
+    """Clean a job id or step: other characters than letters, digits, `.`, `_` and `-` become `_`."""
     clean_text = "".join(
         char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in text
     )

@@ -1,8 +1,7 @@
-"""Asks the node's agent for a capture's directory. Light: nothing is imported where there is no
-agent.
+"""Asks the node's agent for a capture's folder. Light: without an agent it imports nothing.
 
 One JSON object each way over a SOCK_SEQPACKET socket; docs/segment-format.md, "Folders". All of it
-takes WAIT_SECS at most, whatever the other side does or leaves undone.
+takes at most WAIT_SECS, even if the other side hangs.
 """
 
 import os
@@ -26,17 +25,17 @@ if TYPE_CHECKING:
 
 
 def socket_path() -> str:
-    """Where the node's agent listens, by $LOGSHIPPER_AGENT_SOCKET; "" for nowhere."""
+    """Return the path of the node agent's socket, by $LOGSHIPPER_AGENT_SOCKET; "" for none."""
     return os.environ.get("LOGSHIPPER_AGENT_SOCKET", DEFAULT_PATH)
 
 
 def ask(
     path: str, name: str, job_id: str | None, place: "Place | None" = None
 ) -> CaptureDirectory | None:
-    """A directory of the node's spool for this process' run; None where there is no agent.
+    """Return a folder of the node's spool for this process' run; None without an agent.
 
-    job_id: wished for; place: what a launcher says. The agent's answer counts. Raises SpoolError
-    where there is an agent, and no directory.
+    job_id: a wish; place: by the launcher. The agent's answer counts. Raises SpoolError if the
+    agent gives no folder.
     """
     if not path or not os.path.lexists(path):
         return None
@@ -51,7 +50,7 @@ def ask(
 def _request(name: str, job_id: str | None, place: "Place | None") -> bytes:
     from _json import (
         encode_basestring_ascii as quoted,
-    )  # not `json`, which isn't needed to write this little
+    )  # without `json`, which this little text does not need
 
     numbers: dict[str, int | None] = {"attempt": None, "task": None}
     texts: dict[str, str | None] = {
@@ -60,7 +59,7 @@ def _request(name: str, job_id: str | None, place: "Place | None") -> bytes:
     }  # bytes, maybe
     if (
         place is not None
-    ):  # of its own job a task may say this much; which scheduler's job it is, the agent finds out
+    ):  # a task may say this about its own job; the agent finds the scheduler's job
         numbers = {"attempt": place.attempt, "task": place.task}
         if job_id is None or place.task is not None:
             texts |= {"job_id": job_id or place.job_id, "step": place.step}
@@ -83,7 +82,7 @@ def _exchange(path: str, request: bytes, deadline: float) -> bytes:
         try:
             connection.send(request)
         except BrokenPipeError:
-            pass  # refused before it was asked, as in a crowd: why stands in the answer
+            pass  # refused before the request, as in a crowd: the answer has the reason
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
@@ -107,7 +106,7 @@ def _connect(connection: "socket", path: str, deadline: float) -> None:
 
 
 def _take(path: str, answer: bytes, name: str) -> CaptureDirectory:
-    """The capture that an answer names; nothing of it is believed unchecked."""
+    """Open the capture of an answer, and check all of it."""
     import json
 
     try:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 def prepare(
     arguments: Arguments, command: list[str], logoptin: tuple[str, bytes]
 ) -> RunOptions | None:
-    """What is to be run; makes the capture's directory. logoptin: what `optin.look` returns. None:
-    a capture around us has all that command will print, so nothing is to be done but to run it.
+    """Prepare the run, and create the capture's folder. logoptin: result of `optin.look`.
 
-    Raises ConfigError for wrong options. Where nothing can be logged, a line on stderr says so, and
-    command runs all the same.
+    Returns None if an outer capture has all of the command's output, so that it only needs to run.
+    Raises ConfigError for wrong options. If logging is impossible, a line on stderr says so, and
+    the command still runs.
     """
     leave = _covered(arguments, logoptin)
     if leave is None:
@@ -85,7 +85,7 @@ def prepare(
         yield_to_jobs(JOB_END_NICE)  # not before: a short command's end waits for them
         sidecar.serve(plan, sidecar_settings)
 
-    # in `metadata`, nothing of stderr may count as a record (R9)
+    # in `metadata`, stderr must give no record (R9)
     apart = settings.mode == "metadata"
     return RunOptions(
         command,
@@ -100,7 +100,7 @@ def prepare(
 
 
 def _tell_who_has_it(arguments: Arguments) -> None:
-    """To who named a run that isn't a job of its own. Of ranks one does."""
+    """Tell a user who named a run that it is no separate job; one of several ranks does so."""
     place = launchers.find(os.environ)
     is_first = place is None or not place.task
     if arguments.name and is_first and not (arguments.quiet or arguments.if_opted_in):
@@ -114,8 +114,8 @@ def _tell_who_has_it(arguments: Arguments) -> None:
 def _farewell(
     arguments: Arguments, name: str, capture: captures.CaptureDirectory, place: Place | None
 ) -> str:
-    """Where a person who ran it by hand finds it; "" for others, and inside of another run, whose
-    log it would be in."""
+    """Return the hint for a person who ran it by hand; "" for others, and inside another run, whose
+    log would contain it."""
     if arguments.quiet or arguments.if_opted_in or launchers.is_scheduled(place):
         return ""
     if nesting.VARIABLE in os.environ:
@@ -130,9 +130,9 @@ def _farewell(
 
 
 def _covered(arguments: Arguments, logoptin: tuple[str, bytes]) -> tuple[int, ...] | None:
-    """Streams (1, 2) to be left as they are, since a capture around us has them; None: all of them.
+    """Return the streams (1, 2) that an outer capture has; None for a complete capture.
 
-    Who names a job or a store, or has `per_task: true`, wants this run captured by itself, too.
+    A named job or store, or `per_task: true`, asks for a separate capture.
     """
     if nesting.VARIABLE not in os.environ or arguments.job_id or arguments.store:
         return ()
@@ -157,8 +157,8 @@ def _collector(sockets: "Sockets", capture: captures.CaptureDirectory) -> "Colle
 
 
 def _telegraf(port: int) -> "Sockets | None":
-    """Where the command may send measurements; port 0: a free one. Raises ConfigError where it
-    isn't available."""
+    """Open the command's port for measurements; port 0: a free one. Raises ConfigError for an
+    unavailable one."""
     from logshipper.telegraf.listener import LOOPBACK, open_sockets
 
     try:
@@ -174,10 +174,10 @@ def _telegraf(port: int) -> "Sockets | None":
 def _make(
     store: str | None, name: str, job_id: str | None, place: Place | None
 ) -> tuple[captures.CaptureDirectory, Callable[[], None]]:
-    """The capture's directory, in the node's spool where there is an agent, else in the user's
-    store; and how to have it ingested. Raises ConfigError, SpoolError.
+    """Create the capture's folder, in the node's spool with an agent, else in the user's store; and
+    return the function that ingests it. Raises ConfigError, SpoolError.
 
-    Who names a store wants the run to be there: then the agent isn't asked.
+    With a named store, the agent is not asked.
     """
     if job_id is not None:
         captures.check_job_id(job_id)
@@ -234,4 +234,4 @@ def _configure(logoptin: tuple[str, bytes]) -> tuple[config.Config, tuple[str, .
 
 
 def _no_sidecar(plan: SidecarPlan) -> None:
-    """Nothing can be logged: there is nobody to serve."""
+    """Serve nothing: logging is impossible."""

@@ -1,6 +1,5 @@
-"""`logshipper run`: its words, and what becomes of CMD where something is wrong. It stands before
-very many short commands: argparse is imported only where there are options.
-"""
+"""`logshipper run`: its words, and CMD's fate after errors. It precedes many short commands, so it
+imports argparse for options only."""
 
 from logshipper import optin
 from logshipper.errors import CaptureError, ConfigError
@@ -41,8 +40,8 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def main(words: list[str], logoptin: tuple[str, bytes] | None = None) -> int:
-    """Runs CMD; returns its exit code. words: behind `run`; logoptin: what `optin.look` returns,
-    None where it wasn't called yet."""
+    """Run CMD; return its exit code. words: behind `run`; logoptin: result of `optin.look`, None
+    before its call."""
     options, command = _split(words)
     arguments = Arguments()
     if options == ["--if-opted-in"]:
@@ -55,7 +54,7 @@ def main(words: list[str], logoptin: tuple[str, bytes] | None = None) -> int:
         except SystemExit as end:
             if end.code != USAGE_CODE or "--if-opted-in" not in options:
                 raise
-            # the parser has printed what is wrong: a mistake in a hook costs no job
+            # the parser has printed the fault: a mistake in a hook costs no job
             return optin.run_untouched(command)
     if not command:
         optin.say(
@@ -70,7 +69,7 @@ def main(words: list[str], logoptin: tuple[str, bytes] | None = None) -> int:
         from logshipper.start.preparation import prepare
 
         run_options = prepare(arguments, command, logoptin)
-    except KeyboardInterrupt:  # while the node's agent was waited for
+    except KeyboardInterrupt:  # during the wait for the node's agent
         return 130
     except Exception as error:
         if isinstance(error, CaptureError | ConfigError) and not arguments.if_opted_in:

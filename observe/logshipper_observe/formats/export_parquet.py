@@ -1,7 +1,7 @@
 """Exports rows as Parquet: a column per key, of the narrowest type that holds all its values
 exactly. Needs pyarrow.
 
-Columns and types are known only at the end. So blocks of rows wait in an unnamed file as Arrow
+Only the last row completes columns and types. So blocks of rows wait in an unnamed file as Arrow
 streams, one for each run of blocks with the same columns; then they become row groups. Memory holds
 a few blocks, for any length of a job.
 """

@@ -2,7 +2,7 @@
 
 Records of one job are alike, so most lines of a block share a shape: the texts before their values.
 Arrow's reader of CSV cuts such lines at their commas. Each piece must begin with the shape's text,
-and its rest must be one plain value. All lines without this proof are parsed one by one
+and its rest must be one plain value. Lines without this proof are parsed singly
 (logshipper_observe/model/records.py).
 """
 
