@@ -17,7 +17,7 @@ deploy/compose/README.md deploy/selinux/README.md deploy/slurm/README.md
 """.split()
 PACKAGES = sorted(
     str(path.parent.relative_to(ROOT))
-    for top in ("logshipper", "ingest", "observe")
+    for top in ("logshipper", "ingest", "observe", "grafana")
     for path in (ROOT / top).rglob("__init__.py")
 )
 _FEW_SENTENCES = 50  # of fewer, one may be of each kind

@@ -1,4 +1,4 @@
-"""The page of a cluster: what is captured, and how capture does on its nodes."""
+"""The page of a cluster: captured jobs, and the health of capture on its nodes."""
 
 from typing import Any
 
@@ -50,8 +50,8 @@ _NODES_WITH_AGENT = f"count(group by(host)({_AGENTS}))"
 _INFO_RUNNING = f"logshipper_job_info{{{_CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}"
 _NODES_CAPTURING = f"count(group by(host)({_INFO_RUNNING}))"
 _JOB_STARTS = f"min by(job_id)({queries.run_starts(_CLUSTER)})"
-_STEP = "1m"  # of a bar, at least
-_LAG_SECS, _SPOOL_BYTES = 60, 1 << 30  # from here on a node's capture is worth a look
+_STEP = "1m"  # least width of a bar
+_LAG_SECS, _SPOOL_BYTES = 60, 1 << 30  # beyond these, a node's capture needs attention
 _MOST_NODES = 10  # in a graph
 _OF_THIS_CLUSTER = 'cluster=~"|${cluster:regex}"'  # some alerts are of none
 
@@ -110,7 +110,7 @@ def _metric(name: str) -> str:
 
 
 def _by_node(series: str) -> str:
-    """Of each node: an agent's other metrics have only the address it was scraped at."""
+    """Return a series by node: an agent's other metrics have only its scrape address."""
     return f"sum by(host)(({series}) * on(instance, job) group_left(host) {_AGENTS})"
 
 
@@ -119,24 +119,24 @@ def _rate(name: str) -> str:
 
 
 def _increase(name: str) -> str:
-    """Of each node, within the page's time."""
+    """Return a counter's increase by node, within the page's time."""
     return _by_node(f"sum by(instance, job)(increase({_metric(name)}[$__range]))")
 
 
 def _lost() -> str:
-    """Of each node lines that were lost: of the jobs that its agent shows, exactly."""
+    """Return exact lost lines by node, of the jobs that its agent shows."""
     lost = f'sum by(instance, job)(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}})'
     return _by_node(lost)
 
 
 _ALL_IS_WELL = "nothing lost, nothing late, no alert"
-_MOST_WORDS = 8  # that find room in a line
+_MOST_WORDS = 8  # sentences per line
 
 
 def _wrong() -> Json:
-    """What somebody must look at, in a line."""
+    """Return the line of faults that need attention."""
     alerts = f'ALERTS{{alertname=~"Logshipper.*", alertstate="firing", {_OF_THIS_CLUSTER}}}'
-    for label in ("instance", "host"):  # the second where it is there
+    for label in ("instance", "host"):  # the second only if present
         alerts = f'label_replace({alerts}, "place", "$1", "{label}", "(.+)")'
     alerts = f'label_join({alerts}, "words", " on ", "alertname", "place")'
     alerts = f'label_replace({alerts}, "words", "$1", "words", "(.+) on ")'  # of no node
@@ -318,7 +318,7 @@ def _lines() -> list[Json]:
 def _top_printers(
     title: str, description: str, promql: str, columns: list[str], *overrides: Json
 ) -> Json:
-    """What prints most, the most first."""
+    """Return a table of the largest printers, in descending order."""
     of_user = links.page(links.JOBS, user="${__value.text:percentencode}")
     return table(
         title,
@@ -349,7 +349,7 @@ def _health() -> list[Json]:
         "D": ("captures", _by_node(captures)),
         "E": ("refused entries", _increase("refused_entries_total")),
         "F": ("pushes tried again", _increase("retries_total")),
-        # 0 where no job is shown
+        # 0 without visible jobs
         "G": ("lines lost", f"{_lost()} or on(host) 0 * {_by_node(captures)}"),
         "H": ("left out by limits", _increase("left_out_total")),
         "I": ("clock ahead of Loki", _by_node(_metric("clock_skew_seconds"))),
@@ -434,12 +434,12 @@ def _health() -> list[Json]:
 
 
 def _min_width(heading: str) -> int:
-    """Of a column: by its heading, so that a page of 1,300 pixels has all of them."""
+    """Return a column's least width by its heading, so that a page of 1,300 pixels has all columns."""
     return 25 + 7 * max(len(heading), 8)
 
 
 def _of_nodes(what: str, description: str, name: str, unit: str) -> Json:
-    """A graph of the nodes that have most of it: more lines are told apart by nobody."""
+    """Return a graph of the nodes with the highest values; nobody can tell more lines apart."""
     agents = f"group by(instance, job, host)({queries.seen(_AGENTS)})"
     most = f"max_over_time({_metric(name)}[$__range] @ end())"
     most = (
@@ -458,8 +458,8 @@ def _of_nodes(what: str, description: str, name: str, unit: str) -> Json:
 
 
 def _events() -> Json:
-    """Of all jobs; heartbeats, which earlier agents wrote among them, are left out by their text
-    before anything is parsed."""
+    """Return events of all jobs; the text filter drops heartbeats of earlier agents before any
+    parsing."""
     names = "|".join(
         (
             "heartbeat_lost",

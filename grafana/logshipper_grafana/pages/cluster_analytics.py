@@ -1,6 +1,8 @@
-"""The cluster page's analytics: throughput, utilization next to the nodes there are, run times and
-launch overheads, busy nodes. Of captured jobs, but for what Slurm's controller counts of all jobs;
-the titles say which."""
+"""The cluster page's analytics: throughput, utilization beside the available nodes, run times and
+launch overheads, busy nodes.
+
+They cover captured jobs, except for the counts of all jobs by Slurm's controller; titles say which.
+"""
 
 from logshipper_grafana.parts import queries
 from logshipper_grafana.parts.panels import (
@@ -63,7 +65,7 @@ def captured_jobs() -> list[Json]:
 
 
 def all_jobs() -> list[Json]:
-    """What only Slurm's controller tells."""
+    """Return the panels that need Slurm's controller."""
     return [_ended(), _node_hours(), _hours(), _waits()]
 
 
@@ -120,8 +122,8 @@ def utilization() -> Json:
 
 def _ended() -> Json:
     counter = "logshipper_agent_slurm_jobs_total"
-    within = f"{counter}[$__interval] offset -$__interval"  # of the interval that begins at a point
-    # a controller that wasn't scraped hides no end, nor does one that wasn't known before
+    within = f"{counter}[$__interval] offset -$__interval"  # of the interval beginning at a point
+    # a controller without a scrape hides no end, nor does a new one
     before = f"(last_over_time({counter}[1h]) or min_over_time({within}))"
     agents = f"group by(instance, job, host)({queries.seen(_AGENTS)})"
     grown = f"clamp_min(max_over_time({within}) - {before}, 0)"
@@ -143,8 +145,8 @@ def _ended() -> Json:
 
 def _hours() -> Json:
     sums = "logshipper_agent_slurm_hour_node_seconds"
-    # a job counts when it is over: what is known later comes first, then at the page's end, then
-    # within its time
+    # a job counts at its end: the last interval takes late reports, then the page's end, then its
+    # time
     later = f"last_over_time({sums}[2w:5m] offset -2w)"
     node_seconds = f"{later} or {sums} or last_over_time({sums}[$__range:1h])"
     agents = f"group by(instance, job, host)({_last_values('logshipper_agent_build_info')})"
@@ -219,7 +221,7 @@ def _run_times() -> Json:
 
 
 def _by_measure(function: str) -> str:
-    """The statistic of each measure, with its name as `what`."""
+    """Return the statistic of each measure, with its name as `what`."""
     return " or ".join(
         f'label_replace({function.format(series)}, "what", "{name}", "", "")'
         for name, series in _MEASURES.items()

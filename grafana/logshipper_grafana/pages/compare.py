@@ -54,15 +54,15 @@ from logshipper_ingest.model.ranks import RULE_UNIT
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
-_SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job: as it may stand in a query
+_SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job, fit for a query
 _NUMBER, _NAME = "#", "captured job"
 _REPORTS, _RECORDS = (
     f'{{{_CLUSTER}, host=~`${{nodes:pipe}}`, kind="{kind}"}} | job_id=~`${{jobs:pipe}}`'
     for kind in (VALUE, "metadata")
 )
 
-# The job's name ($ls) as `names` says (ID=NAME|ID=NAME), and its number ($lc): its place there, so
-# that it has the same number and colour in everything.
+# The job's name ($ls) from `names` (ID=NAME|ID=NAME), and its number ($lc), its place there, for
+# the same number and colour everywhere.
 _JOB_NAME = (
     '{{$lj := print .job_id}}{{$la := "${names:pipe}"}}'
     '{{$lb := regexReplaceAll (print "^((?:.*[|])?)" $lj "=.*$") $la "$1"}}'
@@ -70,8 +70,7 @@ _JOB_NAME = (
     '{{$ls := regexReplaceAll (print "^(?:.*[|])?" $lj "=([^|]*)(?:[|].*)?$") $la "$1"}}'
     "{{if or (not $ls) (eq $ls $la)}}{{$ls = $lj}}{{end}}"
 )
-# A series is called after its job's number and name, its attempt and task, where it has several,
-# and its tags.
+# A series' name: the job's number and name, its attempt and task if several, and its tags.
 _SERIES = (
     _JOB_NAME.replace("$ls :=", "$ls =") + '{{$ls = print $lc "·" $ls}}'
     '{{if ne .attempt "1"}}{{$ls = print $ls " · attempt " .attempt}}{{end}}'
@@ -209,7 +208,7 @@ def _variables() -> list[Json]:
 
 
 def _names() -> str:
-    """ID=NAME (ID) for names that may stand in a query, else ID=ID."""
+    """Return ID=NAME (ID) for names that fit into queries, else ID=ID."""
     info = f"max by(job_id, name)({_range_max('logshipper_job_info')})"
     plain = f'label_join({info}, "called", "=", "job_id", "job_id")'
     pairs = f'label_join({plain}, "pair", "|", "job_id", "name")'
@@ -218,7 +217,7 @@ def _names() -> str:
 
 
 def _counts_and_captures() -> tuple[str, str]:
-    """How many records the keys have that may be drawn, and the captures that they are of."""
+    """Return the number of records with drawable keys, and their captures."""
     counts = f"({_range_max('logshipper_key', f'key!=`{X}`', queries.NO_CONSTANT)} > 1)"
     return counts, _range_max("logshipper_metadata_value")
 
@@ -253,7 +252,7 @@ def _of_newest_attempt(series: str) -> str:
 
 
 def _comparison() -> Json:
-    """Of events in Loki: the same for jobs that Prometheus has forgotten."""
+    """Return the comparison from Loki's events, the same for jobs that Prometheus has forgotten."""
     place = "job_id, attempt, host, step, task"
     who = f"{place}, name, user, partition"
     starts = events(OF_JOBS, "started", "name", "user", "partition", "started_ns")
@@ -312,9 +311,11 @@ def _comparison() -> Json:
 
 
 def _jobs_and_configuration() -> Json:
-    """A row for each job. What differs is known only once all records have come, so rows become
-    columns and, without those that are the same everywhere, rows again; the first row is the
-    heading then, and fields are called 0, 1 and so on."""
+    """Return a table with a row per job.
+
+    Only all records together show the differences. So rows become columns, lose equal values, and
+    become rows again. The first row is then the heading, and fields are called 0, 1 and so on.
+    """
     job = f'"{_NUMBER}":{{{{$lc}}}},"{_NAME}":"{{{{$lc}}}}·{{{{{records.as_text("$ls")}}}}}"'
     first_record = records.before(_JOB_NAME, records.flat(job))
     wrapped = ' | line_format `{"job":"{{.job_id}}","key":" ","row":{{__line__}}}`'
@@ -358,7 +359,7 @@ def _jobs_and_configuration() -> Json:
             ),
             field("1", custom__minWidth=160),
         ],
-        no_value="–",  # of each value that a job hasn't,
+        no_value="–",  # for each missing value,
     )
 
 
@@ -385,7 +386,7 @@ def _graph() -> Json:
         transformations=[
             *order_by_time(),
             decode(),
-            *by_series(),  # so that colours are the same in all graphs
+            *by_series(),  # gives all graphs the same colours
             without_empty_frames(),
         ],
         no_value="no record has both",

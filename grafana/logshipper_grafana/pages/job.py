@@ -1,4 +1,4 @@
-"""The page of one job: who, where and how it went; what it printed; its numbers over time and over
+"""The page of one job: its user, place and course, its output, and its numbers over time and over
 X."""
 
 from collections.abc import Collection, Mapping
@@ -46,7 +46,7 @@ from logshipper_ingest.model.ledger import COLUMNS
 
 _CAPTURE = ("host", "attempt", "step", "task")
 _HEADING = 'trimPrefix "{" __line__'
-# of tables of captures: these columns are narrow
+# of tables of captures: narrow columns
 _NARROW = [
     field(name, custom__width=width) for name, width in zip(_CAPTURE, (90, 70, 50, 50), strict=True)
 ]
@@ -55,7 +55,7 @@ _OF_ATTEMPT = (
 )
 _NO_START = "no start in this time"  # as where a line's link leads
 _UNKNOWN = "–"
-# what a regular expression fits keeps its text
+# keeps texts that match a regular expression
 _FAILED: Json = {
     "type": "regex",
     "options": {
@@ -199,7 +199,7 @@ def _annotation(name: str, color: str, expr: str, text: str) -> Json:
 
 
 def _header() -> list[Json]:
-    """What is known at a glance; the bars that run below it."""
+    """Return the panels for a first glance, and the running bars below."""
     lost = f"sum({newest(' | unwrap lost', ACCOUNTS, 'lost', attempts='')})"
     return [
         stat(
@@ -280,7 +280,7 @@ def _stderr_lines() -> Json:
 
 
 def _records() -> Json:
-    """How many there are, and what of the job graphs can't show."""
+    """Return the number of records, and of those that graphs cannot show."""
     dropped = " + ".join(
         f"sum({newest(' | unwrap lsdropped', ACCOUNTS, f'lsdropped=ledger.{stream}.dropped')})"
         for stream in ("stdout", "stderr")
@@ -299,7 +299,7 @@ def _records() -> Json:
         loki(counts, instant=True),
         width=6,
         height=2,
-        options={"textMode": "value"},  # what is counted stands in the unit
+        options={"textMode": "value"},  # the unit names the counted things
         overrides=[
             {
                 "matcher": {"id": "byFrameRefID", "options": ref},
@@ -324,11 +324,12 @@ def _records() -> Json:
 
 
 def _bars() -> Json:
-    """What is on the screen and not final yet, of both streams, then why it may have failed. Of
-    cells of a bar every fourth stays, so that percentage, rate and remaining time are seen.
+    """Return the live bars of both streams, then the reason of a failure.
 
-    A field for each bar, named by its place, which becomes a row: those that are gone hold a blank,
-    or their last state would stay. Each answer begins with a text that is no number."""
+    Every fourth cell of a bar stays, so that percentage, rate and remaining time are visible. Each
+    bar is a field, named by its place, and becomes a row. Ended bars leave a blank, which replaces
+    their last state. Each answer begins with a text that is no number.
+    """
     place = "".join(f"{{{{$.{label}}}}} " for label in (*_CAPTURE, "stream"))
     shows = f'"{job_console.SOURCE}{{{{{clean_text("$ll")}{queries.SHORTER_BARS}}}}}"'
     texts = clean_text(r'(replace "\n" "\u2028" __line__)') + r' | replace "\u2028" "\",\""'
@@ -405,8 +406,7 @@ def _modes() -> str:
 
 
 def _capture_events(names: str, *fields: str, more: str = "", stage: str = "") -> str:
-    """Events as JSON that begins with whose they are. more: further JSON; stage: what picks among
-    them."""
+    """Return events as JSON that begins with their capture. more: further JSON; stage: a filter."""
     labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
     time = '"time":{{unixEpochMillis __timestamp__}},'
     return f"{job_events(names, *fields)}{stage} | line_format `{{{labels}{time}{more}{{{{{_HEADING}}}}}`"
@@ -470,9 +470,11 @@ def _of_event(
     inside: Collection[str] | None = None,
     more: tuple[str, ...] = (),
 ) -> str:
-    """Fields of the chosen captures' events as a JSON object of texts, without those that are
-    empty. begin: what comes first; names: what each is called; inside: those that aren't labels
-    anyway, all where None; more: further fields for `begin`."""
+    """Return fields of the chosen captures' events as a JSON object of texts, without empty ones.
+
+    begin: the first fields; names: their titles; inside: those that are no labels, None for all;
+    more: further fields for `begin`.
+    """
     labels = {
         field: f"ls{field.replace('.', '_')}" if inside is None or field in inside else field
         for field in names
@@ -487,8 +489,11 @@ def _of_event(
 
 
 def _configuration() -> Json:
-    """A row for each value: who and where, how it was started, its first record. All are texts, and
-    the first of each query is no number: else Grafana would take the column for one."""
+    """Return a table with a row per value: user and place, the start, the first record.
+
+    All are texts, and the first of each query is no number, or Grafana would format the column as
+    one.
+    """
     started = _of_event(
         "started",
         '"job":"{{.job_id}} of {{.cluster}}"',

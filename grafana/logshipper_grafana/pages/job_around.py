@@ -1,4 +1,4 @@
-"""What was around the job: other jobs of its user."""
+"""The job's surroundings: other jobs of its user."""
 
 from logshipper_grafana.parts import links, queries
 from logshipper_grafana.parts.panels import Json, field, link, prometheus, table

@@ -1,5 +1,4 @@
-"""What the job printed: over time, as the terminal shows it, and as a table whose lines lead to
-their time."""
+"""The job's output: over time, as on the terminal, and as a table whose lines link to their time."""
 
 from logshipper.spool.segment import COPY
 from logshipper_grafana.pages.job_variables import CHOSEN
@@ -33,7 +32,7 @@ _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"
 
 
 def _lines() -> str:
-    """Records that were made of lines stand beside them: these are left out."""
+    """Return the lines, without records that repeat them."""
     lines = job_lines("log|metadata|command", streams="${stream:raw}", slurm=True)
     return f'{lines} | {COPY}=""'
 
@@ -84,8 +83,8 @@ def line_table() -> Json:
     text = f"{{{{{as_text('__line__')}}}}}"
     to_time = links.page(
         links.JOB,
-        # or the line might not be among those that are shown there; without the search, which would
-        # hide what stands around it
+        # otherwise the line might be beyond the shown ones; without the search, which would hide
+        # its surroundings
         kept=(*CHOSEN, "xsel"),
         job="${job:percentencode}",
         when='from=${__data.fields["from"].numeric}&to=${__data.fields["to"].numeric}',

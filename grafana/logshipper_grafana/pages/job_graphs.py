@@ -26,18 +26,19 @@ from logshipper_grafana.parts.transforms import (
 from logshipper_grafana.parts.x_axis import X, nothing_to_draw, over_x_or_number, over_x_or_own
 from logshipper_ingest.model.key_reports import VALUE
 
-# With `all` chosen each attempt and each task gets its own series, so that lines of different ones
-# don't join; so does each set of tags.
+# With `all`, each attempt, each task and each set of tags gets its own series, so that their lines
+# do not join.
 _SUFFIX = (
     '{{if eq "${attempt:raw}" "all"}}{{$ls = print " · attempt " .attempt}}{{end}}'
     '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}' + records.TAGS
 )
-# Then a graph's series stand in the order of attempts and tasks, 2 before 10, whichever printed first.
+# A graph's series stand in the order of attempts and tasks, 2 before 10, regardless of the printing
+# order.
 _ORDERED = (
     '{{if or (eq "${attempt:raw}" "all") (eq "${task:raw}" "all")}}'
     "{{$lm = print (add 1000000 (int .attempt)) (add 1000000 (int .task)) $ls}}{{end}}"
 )
-# Rows don't join either way; where Prometheus doesn't know what was chosen, all have come.
+# Rows do not join either; if Prometheus does not know the choice, all of them come.
 _CAPTURE_SUFFIX = "".join(
     f'{{{{if or (eq "${{{name}:raw}}" "all") (and (eq "${{{name}s:raw}}" ".*") (ne .{name} "{first}"))}}}}'
     f'{{{{$ls = print $ls " · {name} " .{name}}}}}{{{{end}}}}'
@@ -100,8 +101,11 @@ def _transformations(*more: Json) -> list[Json]:
 
 
 def all_over_x() -> Json:
-    """Where X stands in no record (it isn't known any more, say), graphs go over the record's
-    number: the second query's answer is the first frame then."""
+    """Return the graph of all keys over X.
+
+    If no record has X (an unknown key, say), it goes over the record's number: the second query's
+    answer is the first frame then.
+    """
     return xy_graph(
         "Over ${x:raw} – ${rule}${thinned}",
         "All keys over X, which was chosen by the first rule that fits: the key progress; the key epoch; integers that "
@@ -117,7 +121,7 @@ def all_over_x() -> Json:
 
 
 def each_over_x(*, legend: bool = False) -> Json:
-    """With a legend for several series: 9.4 shows one always or never."""
+    """Return a graph per key, with a legend for several series: 9.4 shows one always or never."""
     return xy_graph(
         "${graph:text}",
         "One key over X, which the axis names, thinned by the number of its own records: at most about 4,500 are "

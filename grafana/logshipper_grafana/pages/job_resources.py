@@ -1,4 +1,4 @@
-"""What the job used of its nodes, where exporters tell: a verdict in words, and graphs."""
+"""The job's use of its nodes, with exporters: a verdict in words, and graphs."""
 
 from logshipper_grafana.parts import exporters
 from logshipper_grafana.parts.exporters import Measure
@@ -21,7 +21,7 @@ _COLORS = {"|".join(_ALARMS): RED, f"^{exporters.ALL_USED}": GREEN, ".*": GREY}
 
 
 def verdict() -> Json:
-    """By some 500 moments of the page's time, which cost Prometheus 0.2 s of CPU."""
+    """Return the verdict over 500 moments of the page's time, which takes 0.2 s of Prometheus' CPU."""
     mappings = [
         {
             "type": "regex",
@@ -83,7 +83,7 @@ def graphs() -> list[Json]:
 
 
 def _graph(title: str, description: str, unit: str, used: Measure, **others: Measure) -> Json:
-    """others: what stands next to it, by their names in the legend."""
+    """Return a graph. others: further measures, by their names in the legend."""
     series = "{{node}} GPU {{gpu}}{{of}}" if "gpu" in used.by else "{{node}}{{of}}"
     measures = {series: used, **{f"{series}: {name}": other for name, other in others.items()}}
     return time_graph(

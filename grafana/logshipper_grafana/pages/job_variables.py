@@ -20,7 +20,7 @@ from logshipper_grafana.parts.x_axis import CHOICE, X, x_choice
 
 STREAMS = {"stdout|stderr": "stdout and stderr", "stdout": "stdout", "stderr": "stderr"}
 
-CHOSEN = ("host", "attempt", "task", "y", "stream")  # what a link to the same job keeps
+CHOSEN = ("host", "attempt", "task", "y", "stream")  # kept by links to the same job
 
 
 def variables() -> list[Json]:
@@ -84,7 +84,7 @@ def variables() -> list[Json]:
 
 
 def _own_time() -> list[Json]:
-    """For the link to it: Loki refuses logs of more than a month."""
+    """Return the job's own time, for a link: Loki refuses logs of more than a month."""
     times = zip(("begin", "end"), queries.own_time(), loki_metrics.own_time(), strict=True)
     return [
         query_variable(
@@ -102,7 +102,7 @@ def _own_time() -> list[Json]:
 
 
 def _keys() -> list[Json]:
-    """Somebody's choice of keys, and the graphs that it comes to."""
+    """Return the choice of keys, and its graphs."""
     drawn = (f"key!=`{X}`", queries.NO_CONSTANT)
     several = f"({queries.job_max('logshipper_key', *drawn)}) > 1"
     chosen = f"({queries.job_max('logshipper_key', *drawn, 'key=~`${y:regex}`')}) > 1"
@@ -148,8 +148,8 @@ def _keys() -> list[Json]:
 
 
 def _captures() -> list[Json]:
-    """Somebody's choice among attempts and tasks, and what it stands for: `last` holds when the job
-    changes."""
+    """Return the choice among attempts and tasks, and its meaning: `last` stays valid for other
+    jobs."""
     attempts, tasks = queries.attempt_choices(), queries.task_choices()
     return [
         query_variable(
@@ -211,7 +211,7 @@ def _captures() -> list[Json]:
 
 
 def _x() -> list[Json]:
-    """Somebody's choice of X, and how much to thin."""
+    """Return the choice of X, and the thinning."""
     return [
         *x_choice(
             "The key that graphs have as X; auto: chosen by the rules.",

@@ -55,16 +55,16 @@ _OF_INFO = ", ".join(
 _STATE = "${state:pipe}"
 _KEYS = ("key1", "key2", "key3")
 _FIRST_KEYS = ("progress", "epoch", "loss")
-# Seconds around a job, and what is added of its duration, up to MAX_PAD_SECS; after its end there
-# are the words of those who see it end.
+# Seconds around a job, with a share of its duration, up to MAX_PAD_SECS; after its end come the
+# messages of observers.
 _PAD_BEFORE_SECS, _PAD_AFTER_SECS, _PAD_SHARE, _MAX_PAD_SECS = 2, 10, 0.05, 120
 _INFO = "logshipper_job_info"
-_FEW_HOSTS = 100  # of more, naming them costs Loki more than reading all
+_FEW_HOSTS = 100  # naming more costs Loki more than reading all
 _MAX_BARS = 1000  # entries: those of 100 running bars in 100 s
 _LABELS = ("name", "user", "account", "partition", "state", "node", "bar")  # that are columns
 # of bars as tqdm, Keras and rich draw them
 _CELLS = r'"[|][█▏▎▍▌▋▊▉ #.]*[|]|\\x5b[=>.# -]{3,}\\x5d|[━╸╺─█#]{3,}"'
-_LIST_HEIGHT = 20  # with the numbers above it a screen of 1,080 lines
+_LIST_HEIGHT = 20  # with the numbers above it, a screen of 1,080 lines
 
 
 def dashboard() -> Json:
@@ -134,7 +134,7 @@ def _variables() -> list[Json]:
 
 
 def _running_hosts() -> Json:
-    """Whose bars are read, as a regular expression: the chosen users' few, or all."""
+    """Return the nodes whose bars are read, as a regular expression: the chosen users' few, or all."""
     running = f'logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}'
     infos = f"last_over_time({_INFO}{{{_CLUSTER}, user=~`${{user:pipe}}`}}[$__range])"
     known = f"group by(host)({infos} and on(job_id) {running})"
@@ -156,7 +156,7 @@ def _few(hosts: str) -> str:
 
 
 def _labels(name: str, label: str, description: str) -> Json:
-    """`All` is everything, where the label isn't set, too."""
+    """Return a label's values; `All` includes jobs without the label."""
     known = f"group by({name})(last_over_time({_INFO}{{{_CLUSTER}}}[$__range]))"
     return query_variable(
         name,
@@ -172,7 +172,7 @@ def _labels(name: str, label: str, description: str) -> Json:
 
 
 def _asked(promql: str, logql: str, *, ref: str = "A", table: bool = False) -> Json:
-    """At the end of the page's time; of Loki where Prometheus knows none of the jobs."""
+    """Return a query for the end of the page's time, to Loki if Prometheus knows none of the jobs."""
     return prometheus(either(promql, logql), instant=True, table=table, ref=ref, source=SOURCE)
 
 
@@ -191,7 +191,7 @@ def _newest(metric: str) -> str:
 
 
 def _of_listed(series: str) -> str:
-    """Those of jobs that are listed: a column that none of them has a value in isn't there."""
+    """Return series of listed jobs: a column without values disappears."""
     return f"({series}) and on(job_id) ({_info()}) and on(job_id) ({_states()})"
 
 
@@ -265,7 +265,7 @@ _BAD = "TIMEOUT|DEADLINE|OUT_OF_MEMORY|KILLED|FAILED|NODE_FAIL|BOOT_FAIL|UNRESPO
 
 
 def _pad(start: str, end: str, least_secs: int) -> str:
-    """How many seconds a job's page shows before it or after it."""
+    """Return the seconds of margin on a job's page."""
     return f"clamp_max({least_secs} + {_PAD_SHARE} * ({end} - {start}), {_MAX_PAD_SECS})"
 
 
@@ -333,8 +333,8 @@ def _list() -> Json:
         transformations=[
             *order_by_time(),
             decode(),
-            # an answer without jobs is left out, as it shares no field with others; bars of jobs
-            # that don't run, or aren't listed, are rows of their own, without a user
+            # an answer without jobs is dropped, as it shares no field with others; bars of other
+            # jobs get rows without a user
             *newest_of_each(["job_id"], [*_LABELS, *renamed], merge=True),
             organize(renamed=renamed, order=order),
             rows_with("user", "state"),
@@ -405,7 +405,7 @@ def _list() -> Json:
 
 
 def _bars() -> Json:
-    """What running bars show, by job."""
+    """Return the running bars by job."""
     first = r'(regexReplaceAll "(?s)\n.*" __line__ "")'  # of several: the outer one of nested bars
     without_cells = f'(regexReplaceAllLiteral {_CELLS} {first} " ")'
     bar = f"{{{{{as_text(without_cells)}}}}}"

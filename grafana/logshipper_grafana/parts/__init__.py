@@ -1,2 +1,2 @@
-"""What pages are made of: panels, queries, variables, transformations, links; and what is wrong
-with a page (`lint`). Imports none of the others."""
+"""Parts of pages: panels, queries, variables, transformations, links; and rules for pages (`lint`).
+Imports none of the others."""

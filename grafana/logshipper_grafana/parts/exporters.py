@@ -1,21 +1,21 @@
-"""What exporters on the job's nodes tell of its resources, in PromQL: each measure is one query,
-whichever exporter is there, and of that job alone.
+"""PromQL for a job's resources, from exporters on its nodes: one query per measure for all
+exporters, about that job alone.
 
-Series have `node`, the job's host, and those of GPUs `gpu`. The exporters know a job by the number
-that Slurm gives it, as `job_id` does. Variables are Grafana's; `span` is of queries.span.
+Series have `node`, the job's host, and those of GPUs `gpu`. Exporters know a job by Slurm's number,
+which is `job_id`. Variables are Grafana's; `span` comes from queries.span.
 """
 
 from typing import NamedTuple
 
 from logshipper_grafana.parts.queries import OF_ATTEMPT, job_metric, seen
 
-_JOB = "${job:percentencode}"  # whatever somebody types, it holds no backtick and no backslash
+_JOB = "${job:percentencode}"  # contains no backtick and no backslash for any input
 _INSTANCE = 'instance=~"(${host:pipe})([.:].*)?"'
 _HOSTNAME = '=~"((${host:pipe})([.].*)?)?"'  # or none: then `instance` decides
 _DCGM = f"Hostname{_HOSTNAME}, hostname{_HOSTNAME}"
 _RATE = "[$__rate_interval]"
 _MIB = 1048576
-_UNLIMITED = "1e15"  # bytes: what a cgroup without a limit says is more
+_UNLIMITED = "1e15"  # bytes: a cgroup without a limit reports more
 
 # each exporter's own way to name a job
 _PRINCETON = f'{{jobid=`{_JOB}`, step="", task=""}}'
@@ -25,9 +25,9 @@ _SLURM_JOB = f"{{slurmjobid=`{_JOB}`}}"
 
 
 class Measure(NamedTuple):
-    """of_job: what the exporters have of the job, by any labels; of_nodes: of all that runs on its
-    nodes; of_any: what they have, so that it isn't the whole node's, where that isn't of_job; by:
-    the labels of its series."""
+    """of_job: the exporters' series of the job, with any labels; of_nodes: of everything on its
+    nodes; of_any: proves that an exporter has jobs, if of_job does not; by: labels of the series.
+    """
 
     of_job: str
     of_nodes: str
@@ -35,19 +35,21 @@ class Measure(NamedTuple):
     by: str = "node"
 
     def series(self) -> str:
-        """Of the job alone, while the chosen attempt ran."""
+        """Return the job's series during the chosen attempt."""
         return self._named(_while_it_ran(self.of_job))
 
     def over_time(self, function: str, at: str = "") -> str:
-        """What the function (`avg`) makes of them at many moments of the page's time. at: `@ end()`
-        for a graph. Labels are made of the result, which costs a tenth."""
+        """Return a function (`avg`) of the series over many moments of the page's time.
+
+        at: `@ end()` for a graph. Labels are added to the result, at a tenth of the cost.
+        """
         return self._named(
             f"{function}_over_time(({_while_it_ran(self.of_job)})[$__range:$__interval]{at})"
         )
 
     def series_or_whole_nodes(self) -> str:
-        """The same; of the whole node, as `of` says, where at no time of the page an exporter tells
-        more."""
+        """Return the same, or series of whole nodes, marked by `of`, if no exporter knows jobs
+        during the page's time."""
         info = seen(job_metric("logshipper_job_info", OF_ATTEMPT))
         hosts = f'group by(node)(label_replace({info}, "node", "$1", "host", "(.+)"))'
         told = Measure(self.of_any or self.of_job, "").over_time("count", at=" @ end()")
@@ -56,7 +58,7 @@ class Measure(NamedTuple):
         return f'{self.series()} or label_replace({nodes}, "of", " (whole node)", "", "")'
 
     def _named(self, series: str) -> str:
-        """With `node`, and GPUs under their numbers, parts of one (MIG) as 0.1."""
+        """Add `node`, and the numbers of GPUs, with parts (MIG) as 0.1."""
         if "gpu" in self.by:
             series = f'label_replace({series}, "lspart", ".$1", "GPU_I_ID", "(.+)")'
             series = f'label_join({series}, "gpu", "", "gpu", "minor_number", "lspart")'
@@ -76,16 +78,15 @@ def _either(*series: str) -> str:
 
 
 def _princeton_gpu(metric: str) -> str:
-    """Of nvidia_gpu_prometheus_exporter, which tells a GPU's job as a number, the value of a
-    metric."""
+    """Return a metric of nvidia_gpu_prometheus_exporter, which gives a GPU's job as a number."""
     jobs = f'count_values by(instance, uuid)("jobid", nvidia_gpu_jobId{{{_INSTANCE}}})'
     job = f'label_replace(vector(0), "jobid", `{_JOB}`, "", "")'
     return f"({metric}{{{_INSTANCE}}} and on(instance, uuid) ({jobs} and on(jobid) {job}))"
 
 
 def _dcgm_gpu(metric: str) -> str:
-    """Of DCGM's exporter, where it has the job as a label, or CEEMS' exporter tells the job's GPUs,
-    by labels that its documentation adds."""
+    """Return a metric of DCGM's exporter, if it labels jobs, or CEEMS' exporter names the job's
+    GPUs, by labels of its documentation."""
     gpus = f'{metric}{{{_DCGM}, gpuuuid!=""}}'
     of_ceems = f"({gpus} and on(gpuuuid, gpuiid) ceems_compute_unit_gpu_index_flag{_CEEMS})"
     return _either(f"{metric}{{hpc_job=`{_JOB}`}}", of_ceems)
@@ -100,7 +101,7 @@ _NODE_CORES = f"count by(instance)({_IDLE})"
 _UTILIZATION, _FB_USED, _FB_FREE = (
     f"DCGM_FI_DEV_{name}" for name in ("GPU_UTIL", "FB_USED", "FB_FREE")
 )
-# what tells that GPUs are known by their jobs: others there aren't the job's
+# proof that GPUs are known by their jobs: others are not the job's
 _GPUS_OF_JOBS = _either(
     f"nvidia_gpu_jobId{{{_INSTANCE}}}",
     f'{_FB_USED}{{{_DCGM}, hpc_job!=""}}',
@@ -183,13 +184,13 @@ GPU_MEMORY_TOTAL = Measure(
 
 # ---- the verdict
 
-# From where on something is said: jobstats' own numbers, but for the last two
-MIN_SECS = 300  # of a run: of a shorter one only memory near its limit is said
+# limits of sentences: jobstats' own numbers, except the last two
+MIN_SECS = 300  # of a run: a shorter one gets a sentence only about memory near its limit
 LOW_GPU, SOMEWHAT_LOW_GPU = 15, 25  # percent, of all GPUs on average
-LOW_CPU, SOMEWHAT_LOW_CPU = 65, 80  # of all cores, where the job has no GPU
+LOW_CPU, SOMEWHAT_LOW_CPU = 65, 80  # of all cores, for jobs without a GPU
 LOW_MEMORY = 70  # at most
 NEAR_LIMIT = 95  # at some time
-UNUSED_CORES = 0.01  # of a node on average: what the job's processes need to wait
+UNUSED_CORES = 0.01  # of a node on average: the need of waiting processes
 
 UNUSED, IS_NEAR = "unused", "out of memory is near"
 LOW, SOMEWHAT_LOW = ": low", ": somewhat low"
@@ -198,14 +199,16 @@ TOO_SHORT = f"shorter than {MIN_SECS // 60} minutes: too short for a verdict"
 NOT_TOLD = "no exporter tells of this job"
 
 _GIB = 2**30
-_HOURS_FROM = 7200  # seconds: less is said in minutes
+_HOURS_FROM = 7200  # seconds: shorter times are in minutes
 _END = "scalar(clamp_max(vector(${span:raw}), ${__to} / 1000))"  # of the run, or of the page
 _RAN_SECS = f"vector({_END} - ${{span:text}})"
 
 
 def verdict() -> str:
-    """Sentences as the label `words`, the larger the value the worse; ALL_USED or TOO_SHORT where
-    there is nothing else to say, no series where no exporter tells of the job."""
+    """Return sentences as the label `words`, larger values for worse ones.
+
+    ALL_USED or TOO_SHORT without other sentences; no series without an exporter for the job.
+    """
     told = " or ".join(measure.over_time("count") for measure in (CPU, MEMORY, GPU))
     sentences = " or ".join(
         (*_unused_gpus(), _unused_cores(), _low_gpu(), _low_cpu(), _low_memory())
@@ -219,7 +222,7 @@ def verdict() -> str:
 
 
 def _unused_gpus() -> list[str]:
-    """GPUs that did nothing in the end, as far as exporters tell and the page's time goes back."""
+    """Return GPUs that were idle at the end, as far as exporters and the page's time reach."""
     last, last_use = (
         GPU._replace(of_job=f"{times} * time()").over_time("max")
         for times in (f"({GPU.of_job} >= bool 0)", f"({GPU.of_job} > bool 0)")
@@ -269,14 +272,16 @@ def _near_limit() -> str:
 
 
 def _tenths(number: str) -> str:
-    """To tenths, as the second argument of `round` is read in several ways."""
+    """Round to tenths; systems read the second argument of `round` differently."""
     return f"round(10 * ({number})) / 10"
 
 
 def _sentence(severity: int, words: str, *numbers: str, by: str = "", low: int = 0) -> str:
-    """A series with `words` and the value severity for each that all numbers have; by: their
-    labels. In words $1 and so on are these, then the numbers. low: a percentage, the last number:
-    up to it LOW stands at the end, then SOMEWHAT_LOW."""
+    """Return series with `words` and the value severity, for labels that all numbers share.
+
+    by: these labels, $1 and so on in words, followed by the numbers. low: a percentage, the last
+    number: up to it LOW ends the sentence, then SOMEWHAT_LOW.
+    """
     names = [f"lsnumber{place}" for place in range(len(numbers))]
     counts = [
         f'count_values by({by})("{name}", {number})'

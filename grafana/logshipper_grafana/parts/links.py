@@ -19,9 +19,11 @@ _SOURCES = "var-loki=${loki}&var-prometheus=${prometheus}&var-cluster=${cluster:
 
 
 def page(uid: str, *, when: str = SAME_TIME, kept: Sequence[str] = (), **variables: str) -> str:
-    """A page with the same data sources and cluster. when: its time, "" where the link itself keeps
-    it; kept: further variables that stay; variables: values of others, as they stand in an
-    address."""
+    """Return the address of a page with the same data sources and cluster.
+
+    when: its time, "" if the link itself keeps it; kept: further variables to keep; variables:
+    values of others, in an address' form.
+    """
     values = [f"var-{name}={value}" for name, value in variables.items()]
     values += [f"${{{name}:queryparam}}" for name in kept]
     return f"/d/{uid}?{'&'.join((_SOURCES, *values, *filter(None, [when])))}"
@@ -50,7 +52,7 @@ def page_link(
 ) -> Json:
     """A link above a page to one, at the same time unless `when` is another. Otherwise as page."""
     link = _link(title, tooltip, page(uid, when=when, kept=kept, **variables), icon)
-    return link | {"keepTime": not when}  # Grafana 9.4 doesn't know SAME_TIME there
+    return link | {"keepTime": not when}  # Grafana 9.4 does not know SAME_TIME there
 
 
 def explore_link(title: str, tooltip: str, url: str) -> Json:

@@ -1,5 +1,5 @@
-"""Rules that every dashboard keeps, whatever it shows. Each rule is given all dashboards, by file
-name, and yields a sentence for each fault."""
+"""Rules for every dashboard. Each rule gets all dashboards, by file name, and yields a sentence for
+each fault."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +35,8 @@ PANELS = {
     "logs",
     "xychart",
 }  # bundled with Grafana 9.4 and newer, none of them alpha
-# What 9.4 knows of panels, as far as the pages need it; newer versions read it or convert it. Another
-# key is passed over in silence, or lost when a newer version converts the dashboard.
+# Keys of panels in 9.4 that the pages use; newer versions read or convert them. Grafana ignores
+# other keys, or loses them in a conversion.
 _ROW_KEYS = {"collapsed", "gridPos", "id", "panels", "repeat", "title", "type"}
 _PANEL_KEYS = {
     *("datasource", "description", "fieldConfig", "gridPos", "id", "interval", "links", "maxDataPoints"),
@@ -110,7 +110,7 @@ _MIXED = {"type": "datasource", "uid": "-- Mixed --"}
 
 
 def problems(dashboards: Dashboards) -> list[str]:
-    """All faults; empty where there are none."""
+    """Return all faults."""
     return [f"{name}: {fault}" for rule in RULES for name, fault in rule(dashboards)]
 
 
@@ -118,7 +118,7 @@ Faults = Iterator[tuple[str, str]]
 
 
 def panels_of(dashboard: Json) -> Iterator[Json]:
-    """All panels, those in collapsed rows as well."""
+    """Yield all panels, with those in collapsed rows."""
     for panel in dashboard.get("panels", []):
         yield panel
         yield from panel.get("panels", [])
@@ -133,7 +133,7 @@ def _content_panels(dashboards: Dashboards) -> Iterator[tuple[str, str, Json]]:
 
 
 def texts_of(value: object, *, besides: str = "") -> Iterator[str]:
-    """All strings in a JSON value; besides: a key that isn't looked into."""
+    """Yield all strings in a JSON value; besides: a key to skip."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -261,7 +261,7 @@ def _keys_are_known(dashboards: Dashboards) -> Faults:
 
 
 def _keys_of(panel: Json) -> Iterator[tuple[str, set[str], set[str]]]:
-    """Parts of a panel: what it is called, its keys, and those that there are."""
+    """Yield parts of a panel: name, keys, and allowed keys."""
     kind = panel.get("type", "")
     if kind == "row":
         yield "rows", {*panel}, _ROW_KEYS
@@ -371,7 +371,7 @@ def used_variables(value: object) -> set[str]:
 
 
 def _variables_do_not_wait_for_each_other(dashboards: Dashboards) -> Faults:
-    """Grafana asks for each variable after those that it names, in whatever order they stand."""
+    """Find circles: Grafana asks for each variable after those that it names."""
     for name, dashboard in dashboards.items():
         variables = dashboard.get("templating", {}).get("list", [])
         dependencies = {
@@ -459,7 +459,7 @@ def _links_lead_somewhere(dashboards: Dashboards) -> Faults:
 
 
 def _links_keep_the_time(dashboards: Dashboards) -> Faults:
-    """As it was chosen, so that a page that follows the time goes on doing so."""
+    """Find links that lose the chosen time, so that pages following the time continue."""
     for name, dashboard in dashboards.items():
         above = dashboard.get("links", [])
         urls = [(str(link.get("url", "")), link.get("keepTime") is True) for link in above]

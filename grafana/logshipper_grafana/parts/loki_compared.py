@@ -1,4 +1,4 @@
-"""What Prometheus answers of several jobs, asked of Loki; as loki_metrics, which see."""
+"""Queries to Loki that replace Prometheus' for several jobs; see loki_metrics."""
 
 from logshipper_grafana.parts import queries
 from logshipper_grafana.parts.loki_metrics import (
@@ -15,15 +15,15 @@ from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
 from logshipper_ingest.model.job import CLOSED
 from logshipper_ingest.model.ranks import RULE_UNIT
 
-# of a job's name: what may stand in a query
+# of a job's name: fit for a query
 _SAFE = "[0-9A-Za-zÀ-￿ _.:/+@,-]+"
 
 
-MAX_JOBS = 20  # whose number is known: of more Loki is asked
+MAX_JOBS = 20  # with a known number: Loki counts more
 
 
 def job_count() -> str:
-    """How many jobs are chosen, in words that Prometheus and Loki read."""
+    """Return the number of chosen jobs, in words for Prometheus and Loki."""
     ids = 'label_replace(vector({}), "ids", "${{jobs:pipe}}", "", "")'
     counts = " or ".join(
         f'label_replace({ids.format(count)}, "fits", "yes", "ids", "[^|]*(?:[|][^|]*){{{count - 1}}}")'
@@ -33,8 +33,8 @@ def job_count() -> str:
 
 
 def jobs() -> str:
-    """As `title`, the jobs of the chosen users that were there in the page's time: their names, ids
-    and users. All nodes' events are read."""
+    """Return, as `title`, the chosen users' jobs in the page's time: names, ids and users. Reads
+    all nodes' events."""
     starts = events(" | user=~`${user:pipe}`", f"{STARTS}|{CLOSED}", "name", every_node=True)
     title = " | label_format title=`{{.name}} · {{.job_id}} · {{.user}}`"
     return count(starts + title, "title")
@@ -46,7 +46,7 @@ def hosts() -> str:
 
 
 def names() -> str:
-    """As `called`: ID=NAME (ID) for names that may stand in a query, else ID=ID."""
+    """Return, as `called`, ID=NAME (ID) for names that fit into queries, else ID=ID."""
     is_safe = f'eq (regexReplaceAll "^{_SAFE}$" .name "") ""'
     called = (
         f"{{{{.job_id}}}}={{{{if and .name ({is_safe})}}}}{{{{.name}}}} ({{{{.job_id}}}})"
@@ -86,8 +86,8 @@ def x_key() -> str:
 
 
 def _ratios(*labels: str) -> str:
-    """How many answers the records of a key take that all jobs have together, with the first
-    hundred of each capture besides."""
+    """Return the number of answers for a key's records of all jobs, besides the first hundred of
+    each capture."""
     captures = count(keys(OF_JOBS), "job_id, attempt, step, task")
     first = f"{queries.FIRST_RECORDS} * count({captures})"
     room = f"({queries.MAX_ENTRIES} - {first} > {queries.FIRST_RECORDS})"
@@ -99,7 +99,7 @@ def _ratios(*labels: str) -> str:
 
 
 def keys_to_draw() -> str:
-    """As `picked`, which see in queries.keys_to_draw, without an X of the key's own."""
+    """Return `picked` as queries.keys_to_draw does, without a key's own X."""
     end = queries.PICKED_END.format(dense=DENSE)
     start = queries.PICKED.format(key="$1", own_x="")
     parts = [
@@ -114,7 +114,7 @@ def keys_to_draw() -> str:
 
 
 def thinning_words() -> str:
-    """As queries.thinning_words."""
+    """Return words as queries.thinning_words does."""
     most = f"max({_ratios('key')})"
     parts = [
         f"label_replace({most} > {10 ** (digits - 1)}, `words`, `{queries.one_of(digits, 'at least ')}`, ``, ``)"

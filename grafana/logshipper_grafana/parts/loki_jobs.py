@@ -1,9 +1,9 @@
-"""What Prometheus answers of a cluster's jobs, asked of Loki: the list of jobs where Prometheus
-knows none of them; as loki_metrics, which see.
+"""Queries to Loki that replace Prometheus' for a cluster's list of jobs, if Prometheus knows none
+of them; see loki_metrics.
 
-Only events are read, and reports of keys; heartbeats, most of all entries, aren't: a job runs
-whose end nobody told. What is read begins before the page's time, as a job that ran then has said so
-shortly before (LOOK_BACK).
+They read only events, and reports of keys, without heartbeats, which are most entries: a job
+without a reported end runs. The reading begins before the page's time, because a job that ran then
+has said so shortly before (LOOK_BACK).
 """
 
 from logshipper_grafana.parts import queries
@@ -23,7 +23,7 @@ from logshipper_ingest.model.job import CLOSED
 from logshipper_ingest.model.key_reports import VALUE
 
 _NAMED = 'contains (lower (urldecode "${name:percentencode}")) (lower .name)'
-_FITS = f"{STARTS}|{CLOSED}"  # each says whose the job is
+_FITS = f"{STARTS}|{CLOSED}"  # each names the job
 
 _OF_USER = in_choice("user", "user")
 
@@ -37,17 +37,17 @@ def _of_any_user(names: str, *fields: str) -> str:
 
 
 def _events(names: str, *fields: str) -> str:
-    """Of the chosen users' jobs."""
+    """Return events of the chosen users' jobs."""
     return _of_any_user(names, *fields) + _OF_USER
 
 
 def _reports(of: str = "") -> str:
-    """Of keys with numbers."""
+    """Return reports of keys with numbers."""
     return f"{entries(of, VALUE, every_node=True)} | json key=`key`, last=`last` | last!=``"
 
 
 def labels(name: str) -> str:
-    """Of users, or partitions, those whose jobs were there."""
+    """Return the users, or partitions, of the present jobs."""
     return count(_of_any_user(_FITS, *(() if name == "user" else (name,))), name)
 
 
@@ -57,8 +57,8 @@ def all_keys() -> str:
 
 
 def _over_range(function: str, entries: str, label: str) -> str:
-    """Of the numbers in a label; entries without one are left out, such as of agents of a version
-    before."""
+    """Apply a function to a label's numbers; entries without one, as of earlier agents, are
+    dropped."""
     return (
         f"{function}_over_time({entries} | {label}!=`` | unwrap {label} | __error__=`` {LOOK_BACK})"
     )
@@ -68,8 +68,7 @@ def _over_range(function: str, entries: str, label: str) -> str:
 
 
 def infos() -> str:
-    """A series for each job that fits what is chosen and was there in the page's time, with what its
-    columns are."""
+    """Return a series for each matching job in the page's time, with its columns."""
     fitting = _events(_FITS, "name", "account", "partition")
     fitting += where(_NAMED) + in_choice("partition", "partition")
     ended = count_over(_events(CLOSED), "job_id", RANGE)
@@ -79,7 +78,7 @@ def infos() -> str:
 
 
 def _starts() -> str:
-    """Of attempts, in nanoseconds since 1970."""
+    """Return starts of attempts, in nanoseconds since 1970."""
     return (
         f"min by(job_id, attempt)({_over_range('min', _events(_FITS, 'started_ns'), 'started_ns')})"
     )
@@ -90,18 +89,18 @@ def _of_newest_attempt(series: str) -> str:
 
 
 def starts() -> str:
-    """Of each job's newest attempt, in nanoseconds since 1970."""
+    """Return the start of each job's newest attempt, in nanoseconds since 1970."""
     return f"min by(job_id)({_of_newest_attempt(_starts())})"
 
 
 def _open() -> str:
-    """Captures that nobody closed."""
+    """Return open captures."""
     began, over = count(_events(STARTS), CAPTURE), count(_events(CLOSED), CAPTURE)
     return f"{began} unless on({CAPTURE}) {over}"
 
 
 def running() -> str:
-    """Jobs of whose newest attempt a capture is open that isn't silent, with `state`."""
+    """Return jobs whose newest attempt has an open, audible capture, with `state`."""
     alive = f"({_open()}) unless on({CAPTURE}) ({_silent()})"
     return _of_newest_attempt(_alive(alive, "RUNNING"))
 
@@ -112,7 +111,7 @@ def running_hosts() -> str:
 
 
 def _silent() -> str:
-    """Captures of which their node's agent said last that they are silent."""
+    """Return captures that their node's agent last reported as silent."""
     silence = '{{if eq .lsevent "heartbeat_lost"}}1{{else}}0{{end}}'
     said = _events("|".join(queries.HEARTBEATS)) + f" | label_format lssilent=`{silence}`"
     return f"{_over_range('last', said, 'lssilent')} by ({CAPTURE}) > 0"
@@ -123,7 +122,7 @@ def _alive(captures: str, state: str) -> str:
 
 
 def states() -> str:
-    """As queries.job_states, but that what vanished with its node runs."""
+    """Return states as queries.job_states does, but jobs that vanished with their nodes run."""
     rank = "".join(
         f'{{{{if eq .state "{state}"}}}}{rank}{{{{end}}}}' for state, rank in queries.STATES.items()
     )
@@ -143,15 +142,15 @@ def states() -> str:
 
 
 def ends() -> str:
-    """Of each job's newest attempt, in nanoseconds since 1970; of captures that were killed when it
-    was found."""
+    """Return the end of each job's newest attempt, in nanoseconds since 1970; for killed captures,
+    the time of the discovery."""
     ended = f"{_events(CLOSED, 'ended_ns')} | label_format lsend=`{queries.END_NS}`"
     series = f"max by(job_id, attempt)({_over_range('max', ended, 'lsend')})"
     return f"max by(job_id)({_of_newest_attempt(series)})"
 
 
 def _open_jobs() -> str:
-    """Jobs of whose newest attempt a capture is open."""
+    """Return jobs whose newest attempt has an open capture."""
     return _of_newest_attempt(f"max by(job_id, attempt)({_open()})")
 
 
@@ -164,13 +163,14 @@ def durations() -> str:
 
 
 def page_times() -> tuple[str, str]:
-    """From when and until when a job's page is shown, in ms; no end of one that runs."""
+    """Return begin and end of a job's page, in ms; no end for running jobs."""
     over = f"{ends()} unless on(job_id) {_open_jobs()}"
     return f"{starts()} / 1e6 - {queries.PAD_MS}", f"({over}) / 1e6 + {queries.PAD_MS}"
 
 
 def node_words() -> str:
-    """As queries.node_words; of a job whose scheduler says no number of nodes, `+ others`."""
+    """Return nodes as queries.node_words does; `+ others` if the scheduler gives no number of
+    nodes."""
     node = "{{.host}}{{if .nodes}}{{if gt (int .nodes) 1}} +{{sub (int .nodes) 1}}{{end}}{{end}}"
     with_node = f"{_events(_FITS, 'started_ns', 'nodes')} | label_format node=`{node}`"
     begins = f"min by(job_id, attempt, node)({_over_range('min', with_node, 'started_ns')})"
@@ -195,7 +195,7 @@ def last_values(key: str) -> str:
 
 
 def ends_by_number() -> str:
-    """As queries.ends_by_number."""
+    """Return ends as queries.ends_by_number does."""
     number = (
         f'{{{{if and .signal (ne .signal "0")}}}}{{{{add {queries.SIGNALLED} (int .signal)}}}}'
         "{{else}}{{.exit_code}}{{end}}"

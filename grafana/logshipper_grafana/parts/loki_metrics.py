@@ -1,13 +1,14 @@
-"""What Prometheus answers of jobs, asked of Loki: for jobs that Prometheus doesn't know (any more).
+"""Queries to Loki that replace Prometheus', for jobs that Prometheus does not know (any more).
 
-A variable of a dashboard can ask Prometheus for anything, Loki for labels only. But Loki answers a
-LogQL query of one moment as Prometheus does, so a data source of the type Prometheus with Loki's
-address (`http://loki:3100/loki`) lets a variable ask it. Which of the two is asked stands in the
-variable `source`: its value is the data source, its text what `either` needs.
+A dashboard's variable can send any query to Prometheus, but only queries about labels to Loki. Loki
+answers an instant LogQL query as Prometheus does. So a data source of the type Prometheus with
+Loki's address (`http://loki:3100/loki`) lets variables query Loki. The variable `source` decides:
+its value is the data source, and its text the switch of `either`.
 
-The numbers are those of entries of kind `value` (docs/agent.md), and of events. Loki prints labels
-in no order: of a series one label is read. Queries hold no single quote and no backslash, as they
-are text in one of Prometheus' queries (`either`): names come percent-encoded.
+The numbers come from entries of kind `value` (docs/agent.md), and from events. Loki prints labels
+in no order, so only one label of a series is read. Queries contain no single quote and no
+backslash, because they are text in one of Prometheus' queries (`either`): names are
+percent-encoded.
 """
 
 from collections.abc import Sequence
@@ -32,28 +33,33 @@ OF_JOB = " | job_id=`${job:percentencode}`"
 OF_JOBS = " | job_id=~`${jobs:pipe}`"
 CAPTURE = "job_id, host, attempt, step, task"
 RANGE = "[$__range]"
-STARTS = f"{STARTED}|{STILL_RUNNING}"  # the events that say whose a job is, and when it began
-# Before the page's time a job that runs has said so once: with the first heartbeat after so long. With
-# 30 days it is less than Loki's default max_query_length.
+STARTS = f"{STARTED}|{STILL_RUNNING}"  # events with the job's identity and begin
+# A running job has reported itself once before the page's time: with the first heartbeat after this
+# interval. 30 days are less than Loki's default max_query_length.
 LOOK_BACK = f"[{STILL_RUNNING_SECS // 60 + 10}m${{__range_s}}s]"
-_NOTHING = "vector(0) unless vector(0)"  # of a comparison VictoriaMetrics would keep the labels
-# Prometheus takes what follows, up to a single quote, for a text that nobody reads.
+_NOTHING = "vector(0) unless vector(0)"  # VictoriaMetrics would keep the labels of a comparison
+# Prometheus treats the rest, up to a single quote, as an unread text.
 _ONLY_TEXT = f"label_replace({_NOTHING}, 'z', '"
 _X_NAME, _CHOICE_NAME = (f'(urldecode "${{{name}:percentencode}}")' for name in ("x", "xsel"))
 
 
 def either(promql: str, logql: str, *, by: str = "source") -> str:
-    """A query that Prometheus and Loki read each in its own way. For Prometheus the text of the
-    variable `by` makes LogQL a text; for Loki, where that is blank, PromQL is a comment."""
+    """Return a query that Prometheus and Loki read differently.
+
+    The text of the variable `by` turns LogQL into a string for Prometheus. It is blank for Loki, to
+    which PromQL is a comment.
+    """
     if "'" in logql or "\\" in logql:
         raise ValueError(f"it can't be a text of PromQL's: {logql}")
     return f"${{{by}:text}}{logql} #', '', '') or {promql}"
 
 
 def source(known: str = _NOTHING, *, name: str = "source", refresh: int = ON_LOAD) -> Json:
-    """The variable that tells which data source is asked: Prometheus where it knows the jobs, and
-    where there is no other; else Loki. known: a query that has an answer then, as Loki, which is
-    asked where there is no Prometheus, reads it, too."""
+    """Return the variable with the data source: Prometheus if it knows the jobs, or without another
+    source; else Loki.
+
+    known: a query with an answer in the first case; Loki reads it, too, if there is no Prometheus.
+    """
     prometheus = f"${{prometheus:raw}}|{_ONLY_TEXT}"
     loki = 'label_replace(vector(0), "v", "${values:raw}| ", "", "")'
     loki_or_prometheus = f'label_replace({loki}, "v", "{prometheus}", "v", "[|] ")'
@@ -70,12 +76,12 @@ def source(known: str = _NOTHING, *, name: str = "source", refresh: int = ON_LOA
 
 
 def known_jobs(matchers: str) -> str:
-    """How many jobs with these labels Prometheus knows, in words that Loki reads, too."""
+    """Return the number of jobs with these labels at Prometheus, in words that Loki reads, too."""
     infos = f'{{{matchers}, __name__="logshipper_job_info"}}'  # in LogQL a label like others
     return f"count(max by (job_id)(count_over_time({infos}[$__range])))"
 
 
-# ---- what is read
+# ---- entries
 
 
 def entries(jobs: str, kind: str, *, every_node: bool = False) -> str:
@@ -103,13 +109,13 @@ def count(selector: str, by: str, span: str = RANGE) -> str:
 
 
 def where(condition: str) -> str:
-    """Keeps what fulfils a condition of a template."""
+    """Keep entries that meet a template's condition."""
     return f" | label_format lsfits=`{{{{if {condition}}}}}yes{{{{end}}}}` | lsfits=`yes`"
 
 
 def in_choice(variable: str, label: str) -> str:
-    """Keeps what has a label that the variable's choice has. Of all, Grafana says All until 10, and
-    $__all later."""
+    """Keep entries whose label is in the variable's choice. For all, Grafana up to 10 gives All,
+    and later $__all."""
     chosen = f' | label_format lschosen=`{{{{urldecode "&${{{variable}:queryparam}}&"}}}}`'
     return chosen + where(
         f'or (contains "&var-{variable}=All&" .lschosen) (contains "&var-{variable}=$__all&" .lschosen) '
@@ -121,11 +127,13 @@ def in_choice(variable: str, label: str) -> str:
 
 
 def nodes() -> list[Json]:
-    """The variable `nodes`, those that have anything of the job, so that no other query reads all of
-    them; and `started`, which it is made of: where the job began, or said that it still runs, within
-    the page's time or shortly before it. Else any node may have it. Heartbeats, most of all
-    entries, aren't read for it. Asked once: else all others were asked again with each refresh; and
-    so plainly that Loki takes it of any length of time.
+    """Return the variable `nodes`, the job's nodes, so that no other query reads all nodes, and its
+    source `started`.
+
+    `started` is the job's begin, or its report that it still runs, within the page's time or
+    shortly before; without it any node may have entries. It reads no heartbeats, which are most
+    entries. It is asked once, or each refresh would ask all others again; and it is so plain that
+    Loki accepts it for any length of time.
     """
     starts = entries(saying(STARTS) + OF_JOB, "event", every_node=True)
     started = 'label_replace(vector(0), "started", "${started:pipe}", "", "")'
@@ -165,20 +173,20 @@ def every_event(jobs: str) -> str:
 
 
 def hosts() -> str:
-    """As queries.hosts."""
+    """Return hosts as queries.hosts does."""
     job_hosts = count(events(OF_JOB, f"started|{queries.ACCOUNTS}"), "host")
     job = "label_replace(vector(0), `named`, `${job:percentencode}`, ``, ``)"
     return f"{job_hosts} or on() label_replace({job}, `host`, `.+`, `named`, `.+`)"
 
 
 def slurm_hosts() -> str:
-    """The nodes whose agents say how Slurm ended the job."""
+    """Return the nodes whose agents report Slurm's end of the job."""
     ends = events(saying(queries.JOB_ENDED) + OF_JOB, queries.JOB_ENDED, every_node=True)
     return queries.or_else(count(ends, "host"), "host", "-")
 
 
 def attempt_choices() -> str:
-    """As queries.attempt_choices."""
+    """Return attempts as queries.attempt_choices does."""
     starts = events(OF_JOB, STARTS, "started_ns")
     started = f"max by (attempt)(max_over_time({starts} | unwrap started_ns {RANGE}))"
     single = f"label_replace({count(starts, 'attempt')}, `choice`, `$1`, `attempt`, `(.+)`)"
@@ -187,7 +195,7 @@ def attempt_choices() -> str:
 
 
 def task_choices() -> str:
-    """As queries.task_choices."""
+    """Return tasks as queries.task_choices does."""
     tasks = keys(OF_JOB) + queries.ATTEMPTS
     number = f"{tasks} | label_format lstask=`{{{{.task}}}}` | unwrap lstask"
     lowest = f"bottomk(1, max by (task)(max_over_time({number} {RANGE})))"
@@ -197,14 +205,14 @@ def task_choices() -> str:
 
 
 def _choices(first: str, single: str, name: str, label: str) -> str:
-    """In this order, as Loki gives series in none: the first one, `all`, the single ones."""
+    """Return choices in order, which Loki's series lack: the first one, `all`, the single ones."""
     first_or_any = f"{first} or on(choice) {queries.constant(name, label)}"
     every = queries.constant("all", label, "(vector(0) - 1)")
     return f"sort_desc({first_or_any} or {every} or {single})"
 
 
 def own_time() -> tuple[str, str]:
-    """As queries.own_time."""
+    """Return the time as queries.own_time does."""
     starts = events(OF_JOB, f"{STARTS}|{CLOSED}", "started_ns")
     ends = events(OF_JOB, queries.ACCOUNTS, "ended_ns") + (
         f" | label_format lsend=`{queries.END_NS}`"
@@ -224,7 +232,7 @@ def x_choices() -> str:
 
 
 def ranks(jobs: str) -> str:
-    """Of each key that may be X, as somebody chose: the worst of all captures."""
+    """Return the worst rank of each possible X over all captures, by the user's choice."""
     fits = (
         f'{{{{$lc := {_CHOICE_NAME}}}}}{{{{if eq $lc "auto"}}}}auto'
         "{{else if eq $lc .key}}yes{{end}}"
@@ -235,7 +243,7 @@ def ranks(jobs: str) -> str:
 
 
 def x_key() -> str:
-    """As queries.x_key."""
+    """Return X as queries.x_key does."""
     key_count = f"count({count(keys(OF_JOB), 'key')})"
     chosen = f"bottomk(1, {ranks(OF_JOB)}) / {RULE_UNIT} and on() ({key_count} > 1)"
     only = f"label_replace(-1 * ({key_count} == 1), `key`, `{RECORD_FIELD}`, ``, ``)"
@@ -247,13 +255,16 @@ def x_key() -> str:
 _CHANGING = " | constant!=`true`"  # as queries.NO_CONSTANT
 _NOT_X = where(f"ne .key {_X_NAME}")
 _IN_CHOICE = in_choice("y", "key")
-# what keys_to_draw has of a key but for its digits and DENSE
+# the parts of keys_to_draw's result besides digits and DENSE
 _PICKED = f" | label_format lspicked=`{queries.PICKED.format(key='{{.key}}', own_x='{{.own_x}}')}`"
 
 
 def changing_numbers(jobs: str, *labels: str, stages: str = "") -> str:
-    """How many records of each job and node have a number for a key that isn't X and whose numbers
-    differ. labels: `key`, and what stages set."""
+    """Count the records of each job and node with a number, for keys besides X with different
+    numbers.
+
+    labels: `key`, and those that stages set.
+    """
     selector = keys(jobs, numbers="count") + _CHANGING + _NOT_X + stages
     by = ", ".join(labels)
     newest = f"last_over_time({selector} | unwrap lsnumber {RANGE}) by ({CAPTURE}, {by})"
@@ -270,7 +281,7 @@ def drawable_keys() -> str:
 
 
 def keys_to_draw() -> str:
-    """As queries.or_no_graph of queries.keys_to_draw, of the chosen keys."""
+    """Return the chosen keys as queries.or_no_graph of queries.keys_to_draw does."""
     counts = _job_numbers(_IN_CHOICE + _PICKED, "key", "lspicked")
     largest = f"topk by (key)(1, {counts})"
     places = f"(max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {RANGE}))) % {RULE_UNIT}"
@@ -292,7 +303,7 @@ _DIGITS = (
 
 
 def _by_digits(series: str, levels: Sequence[tuple[int, str, str]]) -> str:
-    """With `picked`, for the first of the levels that the value is above."""
+    """Add `picked` for the first level that the value exceeds."""
     parts = (
         f"label_replace({series} > {above}, `picked`, "
         f"`{digits}$1{queries.PICKED_END.format(dense=dense)}`, `lspicked`, `(.*)`)"
@@ -302,7 +313,7 @@ def _by_digits(series: str, levels: Sequence[tuple[int, str, str]]) -> str:
 
 
 def more_keys_words() -> str:
-    """As queries.more_keys_words, but for how many."""
+    """Return words as queries.more_keys_words does, without the number."""
     several = f"{_job_numbers(_IN_CHOICE, 'key')} > 1"
     words = f" – the first {queries.MAX_GRAPHS} keys, by name: others by Keys, above"
     return queries.or_else(
@@ -313,7 +324,7 @@ def more_keys_words() -> str:
 
 
 def record_count() -> str:
-    """As queries.record_count."""
+    """Return the count as queries.record_count does."""
     accounts = events(OF_JOB, queries.ACCOUNTS, "records")
     newest = f"last_over_time({accounts} | unwrap records {RANGE}) by ({CAPTURE})"
     return f"max(sum by (host)({newest})) or on() (vector(0) - 1)"

@@ -9,7 +9,7 @@ from logshipper_grafana.parts.variables import LOKI, MIXED, PROMETHEUS
 
 Json = dict[str, Any]  # Any: JSON
 
-# Okabe and Ito's palette: eight colours that are told apart with any colour vision.
+# Okabe and Ito's palette: eight colours for any colour vision.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
     "#0072B2",
     "#E69F00",
@@ -20,8 +20,8 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
     "#F0E442",
     "#999999",
 )
-# As words: those of Grafana's own colours that have a contrast of 4.5 on a light page's panels and on
-# a dark one's, which no single colour has.
+# By words: Grafana's own colours with a contrast of 4.5 on panels of light and dark pages, which no
+# single colour has.
 _AS_WORDS = {
     BLUE: "blue",
     SKY: "blue",
@@ -32,10 +32,10 @@ _AS_WORDS = {
     GREY: "text",
 }
 PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
-# those that are seen as thin lines on white and on black
+# visible as thin lines on white and on black
 _KEY_PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 PAGE_WIDTH = 24
-BARS = 48  # of a graph at most: of thinner ones the border is all that is seen
+BARS = 48  # of a graph: thinner ones show only their border
 STACKED_BARS: Json = {
     "drawStyle": "bars",
     "fillOpacity": 80,
@@ -73,8 +73,11 @@ def prometheus(
     ref: str = "A",
     source: str = "",
 ) -> Json:
-    """A query of Prometheus. instant: at the end of the range; table: labels become columns;
-    source: which data source of that type is asked, "" for Prometheus itself."""
+    """Return a query of Prometheus.
+
+    instant: at the end of the range; table: labels become columns; source: the data source of that
+    type, "" for Prometheus itself.
+    """
     target: Json = {
         "datasource": {"type": "prometheus", "uid": source} if source else PROMETHEUS,
         "expr": expr,
@@ -110,9 +113,12 @@ def panel(
     points: int = 0,
     links: Sequence[Json] = (),
 ) -> Json:
-    """defaults: further ones of all fields; custom: those of the panel's kind; repeat: a variable,
-    one panel for each of its values; interval: the shortest; points: how many at most, 0 for one
-    per pixel; links: at the corner of its title."""
+    """Return a panel.
+
+    defaults: further settings of all fields; custom: settings of the panel's kind; repeat: a
+    variable, for a panel per value; interval: the shortest; points: the most, 0 for one per pixel;
+    links: at the corner of its title.
+    """
     first, *others = (target["datasource"] for target in targets)
     fields: Json = {"unit": unit, "custom": custom or {}, **(defaults or {})}
     if no_value:
@@ -183,7 +189,7 @@ def stat(
 def lost_lines(
     description: str, target: Json, *, width: int = 4, height: int = 4, no_value: str = "0"
 ) -> Json:
-    """How many lines could not be logged. target: their number."""
+    """Return the number of lines that could not be logged. target: their query."""
     return stat(
         "Lines lost",
         description,
@@ -205,8 +211,11 @@ def table(
     width: int = PAGE_WIDTH,
     **more: Any,
 ) -> Json:
-    """Values as they are: Grafana would show a text such as 007 or 1e5 as a number, unless the unit
-    is `string`. more: as for `panel`. Any: those differ in type."""
+    """Return a table of unchanged values: without the unit `string`, Grafana shows texts such as
+    007 or 1e5 as numbers.
+
+    more: as for `panel`. Any: of different types.
+    """
     more.setdefault("unit", "string")
     custom = {"align": "left", "displayMode": "auto", "inspect": True}
     options = {
@@ -293,15 +302,16 @@ def xy_graph(
     colors: Sequence[Json] | None = None,
     **more: Any,
 ) -> Json:
-    """The first field with numbers is X. The form of Grafana before 11.1, without a
-    `pluginVersion`: newer versions turn it into theirs, as long as they don't take it for theirs.
-    legend: whether there is one; colors: overrides, those of keys unless said; more: as for
-    `panel`. Any: those differ in type."""
+    """Return a graph whose first field with numbers is X.
+
+    It has the form of Grafana before 11.1, without a `pluginVersion`: newer versions convert it
+    then. legend: whether to show one; colors: overrides, by default those of keys; more: as for
+    `panel`. Any: of different types.
+    """
     custom = {"show": "points+lines", "pointSize": {"fixed": 3}, "lineWidth": 1, "axisLabel": " "}
     options = {"seriesMapping": "auto", "dims": {"frame": 0}, "series": [], **_LEGEND}
     options["legend"] = {**options["legend"], "showLegend": legend}
-    # X's axis is called as its key, which the first field is; Y's would be called as the first
-    # series
+    # X's axis has its key's name, the first field's; Y's would have the first series' name
     more["overrides"] = [
         {"matcher": {"id": "first"}, "properties": [{"id": "custom.axisLabel", "value": ""}]},
         *(KEY_COLORS if colors is None else colors),
@@ -414,7 +424,7 @@ def _place(
 
 
 def thresholds(*steps: tuple[float | None, str]) -> Json:
-    """From each value on (None: from the lowest on) a colour, of words."""
+    """Return colours by words, each from its value on (None: the lowest)."""
     return {
         "mode": "absolute",
         "steps": [{"value": value, "color": of_word(color)} for value, color in steps],
@@ -426,7 +436,7 @@ def of_word(color: str) -> str:
 
 
 def mapped(texts: Mapping[str, tuple[str, str]]) -> list[Json]:
-    """What stands for a value: text and colour."""
+    """Map values to text and colour."""
     options = {
         value: {"text": text, "color": of_word(color), "index": index}
         for index, (value, (text, color)) in enumerate(texts.items())
@@ -435,7 +445,7 @@ def mapped(texts: Mapping[str, tuple[str, str]]) -> list[Json]:
 
 
 def swatches() -> list[Json]:
-    """Of jobs' numbers their colours, as a cell's; a number on some of them couldn't be read."""
+    """Return the colours of jobs' numbers as cells; numbers would be unreadable on some of them."""
     colors = {number: color for color, numbers in _numbers_by_color().items() for number in numbers}
     colors["#"] = "transparent"  # the heading
     options = {
@@ -446,7 +456,7 @@ def swatches() -> list[Json]:
 
 
 def texts(by_value: Mapping[int, str]) -> list[Json]:
-    """What stands for a value: text alone."""
+    """Map values to texts."""
     options = {
         str(value): {"text": text, "index": index}
         for index, (value, text) in enumerate(by_value.items())

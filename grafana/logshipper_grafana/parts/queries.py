@@ -1,8 +1,8 @@
-"""The queries' parts: what of a job is asked of Loki (LogQL) and of Prometheus (PromQL). Variables
-are Grafana's.
+"""Parts of queries about a job, in LogQL for Loki and PromQL for Prometheus. Variables are
+Grafana's.
 
-A dashboard's variables hold text that goes into queries as it is: `raw`, where Grafana would
-escape, `pipe` for a|b.
+A dashboard's variables hold text for queries: `raw` keeps Grafana from escaping it, `pipe` gives
+a|b.
 """
 
 import signal
@@ -11,34 +11,34 @@ from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
 from logshipper_ingest.model.job import RUNNING, SHIPPED_UNRESPONSIVE_NS, SLURM_STATES, UNRESPONSIVE
 from logshipper_ingest.model.ranks import MAX_POINTS, RULE_UNIT
 
-# The job's nodes in the selector, so that no other node's streams are read; its id is structured
+# The job's nodes in the selector, so that Loki reads no other node's streams; the id is structured
 # metadata.
 _CLUSTER = 'cluster="${cluster:raw}"'
 _HOSTS = "host=~`${host:pipe}`"
 _HOSTS_AND_SLURM = "host=~`${host:pipe}|${slurm:pipe}`"
 _SHARD = "job_shard=~`|${shard:raw}`"  # of lines; streams without one belong to each job
-# somebody types it: ids stay as they are, and a backtick would end the query's text
+# typed text: ids stay unchanged, and a backtick would end the query's text
 _JOB = " | job_id=`${job:percentencode}`"
 _JOB_ID = "job_id=`${job:percentencode}`"  # PromQL's, as OF_ATTEMPT
 OF_JOB = f"{_CLUSTER}, {_JOB_ID}"
 ATTEMPTS = " | attempt=~`${attempts:raw}`"
 TASKS = " | task=~`${tasks:raw}`"
 OF_ATTEMPT = "attempt=~`${attempts:raw}`"
-MAX_ENTRIES = 5000  # of an answer: Loki's max_entries_limit_per_query, unless an admin changed it
-FIRST_RECORDS = 99  # of each set of keys, which `thinned` keeps
-MAX_GRAPHS = 24  # of a page: a browser draws more slowly than anyone looks
-MAX_DIGITS = 6  # of a number to thin by: 4.5 billion records
-JOB_ENDED = "job_ended"  # what Slurm's controller says of a job's end
+MAX_ENTRIES = 5000  # of an answer: Loki's default of max_entries_limit_per_query
+FIRST_RECORDS = 99  # of each set of keys, kept by `thinned`
+MAX_GRAPHS = 24  # of a page: browsers draw more too slowly
+MAX_DIGITS = 6  # of a number for thinning: 4.5 billion records
+JOB_ENDED = "job_ended"  # the report of Slurm's controller about a job's end
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # the same in Prometheus
-PAD_MS = 60_000  # around a job: what came a little late, and the samples around a short one
+PAD_MS = 60_000  # around a job: for late entries, and the samples around a short one
 LATE = "1d"  # how much later than the page's time a job may have come to Prometheus
 
 STATES = {
     state: rank for rank, state in enumerate((*SLURM_STATES, UNRESPONSIVE, RUNNING))
 }  # by how bad
 _ALIVE = ("UNRESPONSIVE", "RUNNING")
-# in templates: the end of the page's time, or now where that lies ahead; when an event's capture
-# ended, or was seen last, in nanoseconds since 1970
+# in templates: the end of the page's time, or now for a future one; a capture's end or last sign of
+# life, in nanoseconds since 1970
 PAGE_END_SECS = "min (int (unixEpoch now)) (div ${__to} 1000)"
 END_NS = "{{if .ended_ns}}{{.ended_ns}}{{else}}{{unixEpochNanos __timestamp__}}{{end}}"
 _SILENT_SECS = SHIPPED_UNRESPONSIVE_NS // 10**9
@@ -50,8 +50,11 @@ _PLACE = "cluster, job_id, attempt, step, task"
 
 
 def job_lines(kinds: str, *, streams: str = "", slurm: bool = False) -> str:
-    """The job's entries on the chosen nodes. kinds, streams: regular expressions for `kind` and
-    `stream`; slurm: also what Slurm's controller says of the job, whose agent has another host."""
+    """Return the job's entries on the chosen nodes.
+
+    kinds, streams: regular expressions for `kind` and `stream`; slurm: includes reports of Slurm's
+    controller, whose agent has another host.
+    """
     stream = f", stream=~`{streams}`" if streams else ""
     kind = f'kind="{kinds}"' if kinds.isalpha() else f"kind=~`{kinds}`"
     shard = f", {_SHARD}" if "log" in kinds.split("|") else ""
@@ -70,8 +73,7 @@ def job_records() -> str:
 
 
 def thinned(digits: str) -> str:
-    """Of many records those whose number ends in the digits, and the first hundred of each set of
-    keys."""
+    """Keep records whose number ends in the digits, and the first hundred of each set of keys."""
     return f' | n=~"[0-9]{{1,2}}|[0-9]*{digits}"'
 
 
@@ -92,18 +94,18 @@ def job_events(names: str, *fields: str, attempts: str = "") -> str:
 HEARTBEATS = {
     "heartbeat_lost": "UNRESPONSIVE",
     "heartbeat_found": "RUNNING",
-}  # what a node's agent says of a capture
+}  # reports of a node's agent about a capture
 ACCOUNTS = "heartbeat|ended|closed"  # the events that show how a capture does
 
 
 def newest(value: str, names: str, *fields: str, attempts: str = ATTEMPTS) -> str:
-    """Of each capture the newest event's value. value: what unwraps it; events without one are left
-    out."""
+    """Return the newest event's value of each capture. value: its unwrap expression; events without
+    one are dropped."""
     return newest_of(job_events(names, *fields, attempts=attempts), value)
 
 
 def newest_of(events: str, value: str, by: str = "host, attempt, step, task") -> str:
-    """The same of any events."""
+    """Return the same for any events."""
     return f'last_over_time({events}{value} | __error__="" [$__range]) by ({by})'
 
 
@@ -128,27 +130,29 @@ STATE_EVENTS = "|".join((ACCOUNTS, *HEARTBEATS))
 
 
 def newest_state() -> str:
-    """The state of the chosen attempt as a number, as in STATES: what Slurm says of its end, else
-    RUNNING while one capture runs at the end of the page's time, then the worst end."""
+    """Return the chosen attempt's state as a number of STATES: Slurm's end, else RUNNING while one
+    capture runs at the end of the page's time, then the worst end."""
     by_slurm = newest(f' | state!=""{state_rank()}', JOB_ENDED, "state")
     return f"max({by_slurm}) or max({newest(state_rank(), STATE_EVENTS, 'state')})"
 
 
 _SIGNALS = {int(number): number.name for number in signal.Signals}
-# of the numbers of ends_by_number, those that stand for a signal
+# numbers of ends_by_number that stand for a signal
 SIGNALLED = 1000
 SIGNAL_WORDS = {
     SIGNALLED + number: _SIGNALS.get(number, f"signal {number}") for number in range(1, 65)
 }
 NOT_ENDED = "not yet"
-# of four cells of a bar one, so that percentage, rate and remaining time are seen
+# one of four cells of a bar, so that percentage, rate and remaining time are visible
 SHORTER_BARS = "".join(f' | replace "{cell * 4}" "{cell}"' for cell in "█━─╸#=-. ")
 
 
 def end_words() -> str:
-    """How the chosen attempt ended, in words as the label `end`: signal or exit code, and the
-    reason where there is one; the worst of all captures. NOT_ENDED where none has, no series where
-    no capture is known."""
+    """Return the chosen attempt's end in words as the label `end`: the worst signal or exit code,
+    with its reason.
+
+    NOT_ENDED without an end, no series without a known capture.
+    """
     names = "".join(
         f'{{{{else if eq .signal "{number}"}}}}{name}' for number, name in _SIGNALS.items()
     )
@@ -170,8 +174,8 @@ def end_words() -> str:
 
 
 def records_with_gaps() -> str:
-    """How many records of the chosen attempt and task have NaN or an infinity, which no graph
-    draws; texts that look like it don't count."""
+    """Count records of the chosen attempt and task with NaN or an infinity, which no graph draws;
+    similar texts do not count."""
     text = r'{{$lr := regexReplaceAll "\"(?:[^\"\\\\]|\\\\.)*\"" __line__ ""}}'
     found = '{{if or (contains "NaN" $lr) (contains "Infinity" $lr)}}yes{{end}}'
     records = (
@@ -188,8 +192,7 @@ def duration() -> str:
 
 
 def limit_words() -> str:
-    """How long the chosen attempt may run, as the label `limit`: `of 2 h`; no series where nobody
-    said it."""
+    """Return the chosen attempt's time limit as the label `limit`: `of 2 h`; no series if unknown."""
     parts = (("div $ls 86400", "d"), ("mod (div $ls 3600) 24", "h"), ("mod (div $ls 60) 60", "min"),
              ("mod $ls 60", "s"))  # fmt: skip
     words = "".join(f"{{{{with {part}}}}} {{{{.}}}} {unit}{{{{end}}}}" for part, unit in parts)
@@ -211,18 +214,20 @@ def over_range(function: str, selector: str) -> str:
 
 
 def seen(series: str) -> str:
-    """The last values of the page's time, or of the day after it, of jobs that were shipped late:
-    the same at each point of a graph, which costs no more than at one."""
+    """Return the last values of the page's time, or of the following day, for jobs shipped late.
+
+    All points of a graph have the same, at the cost of one.
+    """
     return f"(last_over_time({series}[$__range] @ end()) or last_over_time({series}[{LATE}] @ end() offset -{LATE}))"
 
 
 def run_starts(matchers: str) -> str:
-    """When each run of a job started: an attempt, by its first capture."""
+    """Return the start of each run of a job: an attempt, by its first capture."""
     return f"min by(job_id, attempt)({seen(f'logshipper_job_start_time_seconds{{{matchers}}}')})"
 
 
 def run_ends(matchers: str) -> str:
-    """When each run of a job ended: an attempt of which no capture runs or vanished."""
+    """Return the end of each run of a job: an attempt without running or vanished captures."""
     ends = seen(f"logshipper_job_end_time_seconds{{{matchers}}}")
     starts = seen(f"logshipper_job_start_time_seconds{{{matchers}}}")
     open_captures = f"{starts} unless on(job_id, attempt, step, task) {ends}"
@@ -230,8 +235,8 @@ def run_ends(matchers: str) -> str:
 
 
 def run_states(matchers: str) -> str:
-    """When each run ended, with `state`: Slurm's, where the controller's agent tells it, else the
-    worst of its captures'."""
+    """Return the end of each run, with `state`: Slurm's by the controller's agent, else the worst
+    of its captures."""
     by_slurm = f"max by(job_id, attempt, state)({seen(f'{SLURM_END}{{{matchers}}}')})"
     ranks = " or ".join(
         seen(f'logshipper_job_state{{{matchers}, state="{state}"}}') + f" * {rank}"
@@ -244,7 +249,7 @@ def run_states(matchers: str) -> str:
 
 
 def of_last_run(runs: str, matchers: str) -> str:
-    """Of runs those that are the job's newest."""
+    """Return the job's newest runs."""
     return f"({runs} and on(job_id, attempt) topk by(job_id)(1, {run_starts(matchers)}))"
 
 
@@ -267,9 +272,11 @@ def job_max(name: str, *matchers: str) -> str:
 
 
 def span() -> str:
-    """When the chosen attempt began and ended, as `begin` and `end`, seconds since 1970; +Inf while
-    it runs, its last sign of life where nobody told its end, nothing between them where Prometheus
-    doesn't know the job."""
+    """Return `begin` and `end` of the chosen attempt, in seconds since 1970.
+
+    The end is +Inf during the run, and its last sign of life without a reported end. Nothing lies
+    between them if Prometheus does not know the job.
+    """
     matchers = f"{_CLUSTER}, {_JOB_ID}, {OF_ATTEMPT}"
     starts = run_starts(matchers)
     signs = seen(f"logshipper_job_heartbeat_time_seconds{{{matchers}}}")
@@ -287,16 +294,16 @@ def attempt_choices() -> str:
     single_attempts = (
         f'label_replace(group by(attempt)({started}), "choice", "$1", "attempt", "(.+)")'
     )
-    never = f"on(choice) {constant('last', 'attempt')}"  # where Prometheus knows nothing: the choice must outlast that
+    never = f"on(choice) {constant('last', 'attempt')}"  # the choice must stay if Prometheus knows nothing
     return f"{last} or {never} or {constant('all', 'attempt')} or {single_attempts}"
 
 
 def task_choices() -> str:
-    """`lowest`, `all` and each task that has numbers as `choice`, with a regular expression for it
-    as `task`.
+    """Return `lowest`, `all` and each task with numbers as `choice`, with its regular expression as
+    `task`.
 
-    The lowest number among labels: a histogram whose buckets all hold the same has its quantile at
-    the lowest bound.
+    A histogram finds the lowest number among labels: with equal buckets, its quantile is the lowest
+    bound.
     """
     tasks = f"group by(task)({job_max('logshipper_metadata_value', OF_ATTEMPT)})"
     bounds = (
@@ -310,15 +317,14 @@ def task_choices() -> str:
 
 
 def constant(choice: str, label: str = "", value: str = "vector(0)") -> str:
-    """A series with this choice; label: what stands for everything there; value: a series without
-    labels. Loki reads it, too."""
+    """Return a series with this choice; label: its wildcard; value: a series without labels. Loki
+    reads it, too."""
     series = f'label_replace({value}, "choice", "{choice}", "", "")'
     return f'label_replace({series}, "{label}", ".*", "", "")' if label else series
 
 
 def choice_or_everything(choices: str, choice: str, label: str) -> str:
-    """The choice that a variable names; what fits everything where nothing is known of it. Loki
-    reads it, too."""
+    """Return the choice of a variable; a wildcard if nothing is known. Loki reads it, too."""
     return or_else(f"({choices}) and on(choice) {constant(choice)}", label, ".*")
 
 
@@ -344,8 +350,11 @@ def x_choices() -> str:
 
 
 def x_key(choice: str) -> str:
-    """The key that is X, with its rule, and a fraction; else RECORD_FIELD: -1 for a job with one key only, over
-    which nothing would be drawn, 0 where no key is known."""
+    """Return the key of X, with its rule and a fraction.
+
+    RECORD_FIELD replaces it: -1 for a job with a single key, which would have nothing to draw, 0
+    without a known key.
+    """
     count = f"count(group by(key)({job_max('logshipper_key')}))"
     ranks = job_max("logshipper_x_rank", f'choice="{choice}"')
     ranks = f"bottomk(1, max by(key)({ranks})) / {RULE_UNIT}"
@@ -354,23 +363,24 @@ def x_key(choice: str) -> str:
 
 
 def search_with_backtick() -> str:
-    """Where `search` has a backtick, which would end a text of LogQL: as `stage`, a stage that looks
-    for it decoded, and takes what follows on its line as a comment. No series for other searches,
-    which a regular expression finds several times as fast."""
+    """Handle a backtick in `search`, which would end a text of LogQL.
+
+    Returns, as `stage`, a stage that searches for the decoded text, and comments out the rest of
+    its line. Other searches get no series: a regular expression is several times as fast for them.
+    """
     words = 'label_replace(vector(0), "words", "${search:percentencode}", "", "")'
     contains = r"contains (ToLower (urldecode \"$1\")) (ToLower __line__)"
     stage = f" | label_format lsfound=`{{{{{contains}}}}}` | lsfound=`true` | drop lsfound #"
     return f'label_replace({words}, "stage", "{stage}", "words", "(.*%60.*)")'
 
 
-# the words of `search`, with a stage of search_with_backtick before them, on a line of its own
+# the words of `search`, after a stage of search_with_backtick on its own line
 SEARCH = "${backtick:raw} |~ `(?i)${search:regex}`\n"
 SEARCH_STAGE = '/[{,]stage="(?<value>.*)",words="/'
 
 
 def slurm_hosts() -> str:
-    """The nodes whose agents report how Slurm ended jobs; `-`, which no host is called, where there
-    are none."""
+    """Return the nodes whose agents report Slurm's ends; without any `-`, which no host is called."""
     records = 'logshipper_agent_slurm_records_total{outcome="taken"}'
     record_counts = f"(sum by(instance, job)({over_range('max_over_time', records)}) > 0)"
     agents = over_range("max_over_time", f"logshipper_agent_build_info{{{_CLUSTER}}}")
@@ -382,12 +392,11 @@ def slurm_hosts() -> str:
 
 
 def or_else(series: str, label: str, value: str) -> str:
-    """A value of the label where there are no series."""
+    """Return the series, or a value of the label without them."""
     return f'{series} or on() label_replace(vector(0), "{label}", "{value}", "", "")'
 
 
-# The rules in words (metadata.x_axis), by a rank's rule; RULE_BY_HAND for all that
-# somebody chose.
+# The rules in words (model.x_axis), by a rank's rule; RULE_BY_HAND for a user's choice.
 RULES = {
     1: "the key progress",
     2: "the key epoch",
@@ -404,8 +413,11 @@ ONLY_KEY = "only one key has numbers"
 
 
 def rule_words(*, otherwise: str = NO_RULE) -> str:
-    """The rule as the label `words`, of the variables `xsel` and `x`, whose text is the integer
-    part of x_key. otherwise: the words where there is no key. Loki reads it, too."""
+    """Return the rule as the label `words`, from the variables `xsel` and `x`, whose text is the
+    integer part of x_key.
+
+    otherwise: the words without a key. Loki reads it, too.
+    """
     series = 'label_replace(vector(0), "rule", "${xsel:raw}/${x:text}/${x:raw}", "", "")'
     words = {".*": RULE_BY_HAND, "auto/.*": otherwise}
     words |= {f"auto/{rule}/.*": phrase for rule, phrase in RULES.items()}
@@ -416,7 +428,7 @@ def rule_words(*, otherwise: str = NO_RULE) -> str:
 
 
 def record_count() -> str:
-    """How many records the job has on the node that has most; -1 where the job isn't known."""
+    """Return the job's number of records on the node with the most; -1 for an unknown job."""
     known = f"0 * group({job_max('logshipper_job_info')})"
     return f"max({job_max('logshipper_records')}) or on() {known} or on() (vector(0) - 1)"
 
@@ -433,7 +445,7 @@ def thinning() -> str:
 
 
 def count_words() -> str:
-    """What `thinning` leaves out, as `thinning_words` has it. Loki reads it, too."""
+    """Return the omission of `thinning`, as `thinning_words` does. Loki reads it, too."""
     words = [
         _if_more_records(MAX_POINTS * 10 ** (digits - 1), "words", one_of(digits))
         for digits in range(MAX_DIGITS, 0, -1)
@@ -443,8 +455,11 @@ def count_words() -> str:
 
 
 def _if_more_records(number: int, label: str, value: str) -> str:
-    """A comparison without a result isn't nothing for VictoriaMetrics' `or`, but a series whose
-    gaps it fills from the other side: `and` makes it nothing."""
+    """Return a value if there are more records.
+
+    An empty comparison is a series for VictoriaMetrics' `or`, which fills its gaps from the other
+    side: `and` makes it empty.
+    """
     return f'label_replace({_COUNT} > {number} and on() vector(0), "{label}", "{value}", "", "")'
 
 
@@ -456,9 +471,12 @@ NEWEST_ONLY = f", the newest {MAX_ENTRIES:,} records"
 
 
 def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
-    """The digits to thin by, as `dec`, so that what remains of several jobs fits into one answer,
-    and the first hundred of each capture besides; the most of all keys, or by key. counts: series
-    of logshipper_key; captures: of logshipper_metadata_value."""
+    """Return the digits for thinning, as `dec`, so that the rest of several jobs fits into one
+    answer, besides the first hundred of each capture.
+
+    The most of all keys, or by key. counts: series of logshipper_key; captures: of
+    logshipper_metadata_value.
+    """
     first = f"{FIRST_RECORDS} * scalar(count(group by(job_id, attempt, step, task)({captures})))"
     room = f"clamp_min(vector({MAX_ENTRIES} - {first}), {FIRST_RECORDS})"
     ratios = f"sum by(key)(max by(key, job_id, instance, job)({counts})) / on() group_left {room}"
@@ -470,8 +488,11 @@ def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
 
 
 def thinning_words(metric: str) -> str:
-    """What is left out at least, as the label `words`, for the end of a title: ", 1 of 10 records",
-    and so on; a blank where none is. metric: series with `dec`."""
+    """Return the least omission as the label `words`, for the end of a title: ", 1 of 10 records"
+    and so on; a blank without one.
+
+    metric: series with `dec`.
+    """
     words = f'label_replace(topk(1, max by(dec)({metric})), "words", " ", "", "")'
     for digits in range(1, MAX_DIGITS + 1):
         phrase = one_of(digits, "at least ")
@@ -479,12 +500,11 @@ def thinning_words(metric: str) -> str:
     return or_else(f"group by(words)({words})", "words", NEWEST_ONLY)
 
 
-# In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter,
-# a filter that always holds and names the key, a label for the X that the key has of its own, and
-# one with DENSE where there are many points: one variable repeats the panels, and each key has
-# digits and an X of its own.
+# `${y:raw}` in a query holds the digits that thin a key's graph, the end of that filter, a filter
+# that always holds and names the key, a label for the key's own X, and one with DENSE for many
+# points. One variable repeats the panels, and each key has its own digits and X.
 NO_GRAPH = "No key has two numbers yet: print them as JSON objects, one in a line"
-NO_CONSTANT = "constant!=`true`"  # of logshipper_key: numbers that are all the same are no graph
+NO_CONSTANT = "constant!=`true`"  # of logshipper_key: equal numbers are no graph
 OWN_X = "lsown"
 DENSE_MARK = "lsdense"
 PICKED = f'", lskey!="{{key}}" | label_format {OWN_X}="{{own_x}}'
@@ -497,8 +517,11 @@ MANY_POINTS = 60  # of a graph: more of them hide its line
 
 
 def keys_to_draw(metric: str, *, counts: str = "") -> str:
-    """As `picked`, keys: digits, PICKED and PICKED_END. metric: logshipper_key's series, of which the
-    largest is the newest, or others with `key` and `dec`; counts: logshipper_key's then."""
+    """Return keys as `picked`: digits, PICKED and PICKED_END.
+
+    metric: logshipper_key's series, whose largest is the newest, or others with `key` and `dec`;
+    counts: logshipper_key's then.
+    """
     largest = f"topk by(key)(1, max by(dec, key, x)({metric}))"
     many = f"{largest} and on(key) max by(key)({counts or metric}) > {MANY_POINTS}"
     dense = f'label_replace({many}, "lsdense", "{DENSE}", "", "")'
@@ -517,8 +540,8 @@ def keys_to_draw(metric: str, *, counts: str = "") -> str:
 
 
 def first_by_name(series: str, ranks: str) -> str:
-    """Of series with `key` those of the first MAX_GRAPHS keys. ranks: of logshipper_x_rank, whose
-    remainder is a key's place in the alphabet."""
+    """Return series of the first MAX_GRAPHS keys. ranks: of logshipper_x_rank, whose remainder is a
+    key's place in the alphabet."""
     places = f"max by(key)({ranks})"
     return (
         f"({series}) and on(key) bottomk({MAX_GRAPHS}, {places} % {RULE_UNIT} and on(key) {series})"
@@ -526,14 +549,13 @@ def first_by_name(series: str, ranks: str) -> str:
 
 
 def or_no_graph(keys: str) -> str:
-    """`keys_to_draw`, or NO_GRAPH, so that a panel with this title says what is missing."""
+    """Return `keys_to_draw`, or NO_GRAPH as the title of a panel."""
     none = PICKED.format(key=NO_GRAPH, own_x="") + PICKED_END.format(dense="")
     return f'{keys} or on() label_replace(vector(0), "picked", \'{none}\', "", "")'
 
 
 def more_keys_words(series: str) -> str:
-    """As the label `words`: how many keys there are, where these are more than MAX_GRAPHS; else one
-    blank."""
+    """Return the number of keys beyond MAX_GRAPHS as the label `words`; else one blank."""
     count = f"count(group by(key)({series})) > {MAX_GRAPHS}"
     words = f" – the first {MAX_GRAPHS} of $1 keys, by name: others by Keys, above"
     words = f'label_replace(count_values("count", {count}), "words", "{words}", "count", "(.+)")'
@@ -541,15 +563,14 @@ def more_keys_words(series: str) -> str:
 
 
 def own_time() -> tuple[str, str]:
-    """When the job began and ended, or gave its last sign of life, in ms since 1970, with some time
-    around it."""
+    """Return the job's begin and end, or last sign of life, in ms since 1970, with a margin."""
     starts = over_range("min_over_time", job_metric("logshipper_job_start_time_seconds"))
     signs = job_max("logshipper_job_heartbeat_time_seconds")
     return f"min({starts}) * 1000 - {PAD_MS}", f"max({signs}) * 1000 + {PAD_MS}"
 
 
 def start_of_newest_attempt(matchers: str) -> str:
-    """Of each job the start of the attempt that started last, with `attempt`."""
+    """Return the start of each job's newest attempt, with `attempt`."""
     started = f"last_over_time(logshipper_job_start_time_seconds{{{matchers}}}[$__range])"
     return f"topk by(job_id)(1, max by(job_id, attempt)({started}))"
 
@@ -559,7 +580,7 @@ def of_newest_attempt(series: str, matchers: str) -> str:
 
 
 def ends_by_number(matchers: str) -> str:
-    """Of each job how its newest attempt ended, as one number: an exit code, or a signal and
+    """Return the end of each job's newest attempt as one number: an exit code, or a signal and
     SIGNALLED; the worst of all captures."""
     code, number = (
         of_newest_attempt(f"last_over_time({metric}{{{matchers}}}[$__range])", matchers)
@@ -569,8 +590,8 @@ def ends_by_number(matchers: str) -> str:
 
 
 def node_words(matchers: str) -> str:
-    """Of each job, as the label `node`, the node of the capture of its newest attempt that began
-    first, with how many more there are: those that the scheduler says, or that were seen."""
+    """Return, as the label `node`, the node of the newest attempt's first capture, with the number
+    of other nodes, by the scheduler or by captures."""
     info, count, start = (
         of_newest_attempt(f"last_over_time({metric}{{{matchers}}}[$__range])", matchers)
         for metric in (
@@ -591,12 +612,11 @@ def node_words(matchers: str) -> str:
 
 
 def job_states(matchers: str) -> str:
-    """One series per job, with `state`, of its newest attempt: what Slurm says of its end; else
-    RUNNING or UNRESPONSIVE while one capture is so, then the worst end.
+    """Return one series per job, with the `state` of its newest attempt: Slurm's end; else RUNNING
+    or UNRESPONSIVE while one capture is so, then the worst end.
 
-    A state that is over stays in the time range; so of each capture an end counts before what runs,
-    and what runs only where it is so at the end of the range: what has vanished without an end is
-    UNRESPONSIVE.
+    An ended state stays in the time range. So of each capture an end precedes running, and running
+    counts only at the end of the range: a capture that vanished without an end is UNRESPONSIVE.
     """
     metric = "logshipper_job_state"
     ends = " or ".join(
@@ -619,6 +639,6 @@ def job_states(matchers: str) -> str:
 
 
 def where_label(series: str, label: str, pattern: str) -> str:
-    """The series whose label, which the query itself may have made, fits the regular expression."""
+    """Keep series whose label, perhaps made by the query itself, matches the regular expression."""
     matches = f'label_replace({series}, "lsfits", "yes", "{label}", "{pattern}")'
     return f'{matches} and on(lsfits) label_replace(vector(1), "lsfits", "yes", "", "")'

@@ -1,11 +1,11 @@
-"""LogQL that turns metadata records into JSON objects of numbers, for graphs (R22):
+"""LogQL that turns metadata records into JSON objects of numbers, for graphs:
 {"epoch":3,"opt.beta":2}.
 
-A JSON stage of Loki's can't tell 0.1 from "0.1", and Grafana takes a field's type from its first
-value only. So a template decodes the line, walks it as deep as numbers are graphed, and keeps what
-JSON calls a number: no strings, booleans, nulls. Numbers are floats then, as they are in the
-browser anyway. NaN and infinities, which no JSON has, become strings. Template variables begin with
-`l`, which no dashboard's do, or Grafana would put its own in their place.
+Loki's JSON stage does not tell 0.1 from "0.1", and Grafana takes a field's type from its first
+value only. So a template decodes the line, walks it as deep as graphs do, and keeps JSON's numbers:
+no strings, booleans, nulls. Numbers become floats, as in browsers anyway. NaN and infinities, which
+JSON lacks, become strings. Template variables begin with `l`, unlike all variables of dashboards,
+which Grafana would replace.
 """
 
 from collections.abc import Callable
@@ -18,17 +18,17 @@ _IS_NUMBER = 'eq $lt "float64"'
 _IS_OBJECT = 'eq $lt "map[string]interface {}"'
 
 
-# What stands for a blank in the name of a series, and looks like one: Grafana from 11.1 on splits
-# names at white space, and leaves out words that all of a graph have (so `loss` and `loss total`
-# would be called nothing and `total`).
+# Replaces a blank in a series' name, and looks like one: Grafana from 11.1 on splits names at white
+# space, and drops common words of a graph (so `loss` and `loss total` would become nothing and
+# `total`).
 BLANK = "\u2800"
 NOTHING = f"nothing{BLANK}to{BLANK}draw"  # a series that is in the legend alone
-# Behind the name of a series of so many points that they would hide the line. As many as there are
-# colours of keys (panels), so that it changes none.
+# Marks a series with too many points for markers. As many as keys have colours (panels), so that it
+# changes none.
 DENSE = BLANK * 6
 _BLANKS = f'{{{{$ll = regexReplaceAllLiteral "\\\\s" $ll "{BLANK}"}}}}'
-# JavaScript puts keys that are whole numbers before all others, and so before X: a blank after
-# them, which isn't seen.
+# JavaScript sorts keys of whole numbers before all others, and so before X: an invisible blank
+# follows them.
 _NO_INDEX = f'{{{{if and (ge $ll "0") (lt $ll ":")}}}}{{{{$ll = print $ll "{BLANK}"}}}}{{{{end}}}}'
 
 # Puts the record into $lr, NaN and infinities in quotes. Strings and these are put between \x01 and
@@ -42,8 +42,8 @@ _RECORD = (
     r'{{$lr = regexReplaceAllLiteral "[\x01\x02]" $lr ""}}{{end}}'
 )
 
-# Adds a measurement's tags to $ls, so that each set of them is a series of its own. Quotes and
-# backslashes in a tag would cost the series (see _collect).
+# Adds a measurement's tags to $ls, so that each set of them is a series. Quotes and backslashes in
+# a tag would cost the series (see _collect).
 TAGS = (
     r'{{if contains "\"tags\"" $lr}}{{$lg := index (fromJson $lr) "tags"}}'
     '{{if eq (printf "%T" $lg) "map[string]interface {}"}}{{range $lk, $lv := $lg}}'
@@ -51,7 +51,7 @@ TAGS = (
     '{{$ls = print $ls " · " $lt}}{{end}}{{end}}{{end}}'
 )
 
-Body = Callable[[str, str], str]  # what is done, given the variables of a name and its value
+Body = Callable[[str, str], str]  # the action, given the variables of a name and its value
 
 
 def _walk(
@@ -82,11 +82,12 @@ def _collect(
     series: str = "",
     own_x: str = "",
 ) -> str:
-    """Puts X's number into $lx and `,"name":number` of all others (only: of the key of this name)
-    into $lo; own_x: a label that names a further key, whose number comes into $lw.
+    """Put X's number into $lx, and `,"name":number` of all others (only: of this key) into $lo.
 
-    Names that JSON would write otherwise than Go are left out: with quotes, backslashes, control
-    characters. No other graph has these either (logshipper_ingest.model.ranks)."""
+    own_x: a label that names a further key, whose number goes into $lw. Names that JSON and Go
+    write differently are dropped: with quotes, backslashes, control characters. They have no other
+    graph either (logshipper_ingest.model.ranks).
+    """
 
     def body(name: str, value: str) -> str:
         test = f'else if eq {name} "{only}"' if only else "else"
@@ -123,17 +124,19 @@ def _line_format(template: str) -> str:
 
 
 def _of_series(point: str, called: str) -> str:
-    """The point, inside of what tells where its series stands. called: suffix or series, or
-    neither."""
+    """Return the point inside its series' place. called: suffix or series, or neither."""
     begin = f'{{{{if $lm}}}}{{"{SERIES_FIELD}":"{{{{$lm}}}}","{POINT_FIELD}":{{{{end}}}}'
     return f"{begin}{point}{{{{if $lm}}}}}}{{{{end}}}}" if called else point
 
 
 def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
-    """X first, then the other numbers; records without X are left out. x, only: keys' names, as
-    variables of the dashboard; suffix, series: a part of the template that sets $ls, which is added
-    to names, or is the name. With series these objects are POINT_FIELD of others, whose
-    SERIES_FIELD is the name; with a suffix that sets $lm, it is that (transforms.by_series)."""
+    """Return X first, then the other numbers; drops records without X.
+
+    x, only: keys' names, as variables of the dashboard; suffix, series: a part of the template that
+    sets $ls, which extends names, or replaces them. With series these objects are POINT_FIELD of
+    others, whose SERIES_FIELD is the name; with a suffix that sets $lm, it is that
+    (transforms.by_series).
+    """
     point = _of_series(f'{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}', suffix or series)
     tail = f"{{{{if and $lx $lo}}}}{point}{{{{end}}}}"
     return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
@@ -147,8 +150,8 @@ def without_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> 
 
 
 def over_own_x(x: str, own_x: str, *, only: str, suffix: str = "") -> str:
-    """The records that over_x leaves out, over the key that own_x, a label, names; over their
-    number where it names none."""
+    """Return the records that over_x drops, over the key in the label own_x; over their number
+    without one."""
     number = _of_series(f'{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}', suffix)
     number = f"{{{{if .n}}}}{number}{{{{end}}}}"
     over_own = _of_series('{"{{$lz}}":{{$lw}}{{$lo}}}', suffix)
@@ -158,8 +161,11 @@ def over_own_x(x: str, own_x: str, *, only: str, suffix: str = "") -> str:
 
 
 def over_time(*, suffix: str = "") -> str:
-    """All numbers, after the time. Records of a burst share a millisecond, and a graph whose points
-    all do stays blank: the record's number parts them, by microseconds."""
+    """Return all numbers, after the time.
+
+    Records of a burst share a millisecond, and a graph of equal times stays blank: the record's
+    number adds microseconds.
+    """
     at = '{{unixEpochMillis __timestamp__}}.{{printf "%03d" (mod (int .n) 1000)}}'
     point = _of_series(f'{{"{TIME_FIELD}":{at}{{{{$lo}}}}}}', suffix)
     tail = f"{{{{if $lo}}}}{point}{{{{end}}}}"
@@ -175,7 +181,7 @@ def whole() -> str:
 
 
 def number_of(name: str) -> str:
-    """Unwraps the number of one key; records without one are left out."""
+    """Unwrap the number of one key; drops records without it."""
 
     def body(key: str, value: str) -> str:
         return f'{{{{if eq {key} "{name}"}}}}{{{{printf "%v" {value}}}}}{{{{end}}}}'
@@ -184,7 +190,7 @@ def number_of(name: str) -> str:
 
 
 def flat(first: str, *, as_texts: bool = False) -> str:
-    """All values of the record under their full names, texts too, after what `first` gives.
+    """Return all values of the record under their full names, texts too, after those of `first`.
     as_texts: numbers as texts, too."""
 
     def number(name: str, value: str) -> str:
@@ -205,5 +211,5 @@ def before(template: str, line_format: str) -> str:
 
 
 def nothing() -> str:
-    """A point that isn't drawn, of NOTHING."""
+    """Return an invisible point of NOTHING."""
     return f' | line_format `{{"{RECORD_FIELD}":0,"{NOTHING}":0}}` | keep host'

@@ -1,5 +1,4 @@
-"""How states, modes and losses look: the same on all pages. Each has a word, and a colour
-besides."""
+"""Words and colours of states, modes and losses, for all pages."""
 
 from logshipper_grafana.parts.panels import (
     BLUE,

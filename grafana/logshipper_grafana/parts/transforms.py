@@ -1,4 +1,4 @@
-"""Grafana's transformations, as far as the pages use them."""
+"""Grafana's transformations, for the needs of the pages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,14 +36,12 @@ def decode(source: str = "Line") -> Json:
 
 
 def by_series() -> list[Json]:
-    """Of points that tell their series, columns in the order of these: columns stand as they first
-    come. Others stay as they are."""
+    """Turn points with series into columns, in the series' order; other points stay unchanged."""
     return [sort_by(SERIES_FIELD), decode(POINT_FIELD)]
 
 
 def without_empty_frames() -> Json:
-    """Leaves out frames without a field: an empty answer must not be the first frame, which is what
-    is drawn."""
+    """Drop frames without a field: an empty answer must not become the first frame, which is drawn."""
     return {"id": "filterFieldsByName", "options": {"exclude": {"names": [_NOBODYS_FIELD]}}}
 
 
@@ -78,14 +76,13 @@ def organize(
 
 
 def newest_of_each(by: Sequence[str], fields: Sequence[str], *, merge: bool = False) -> list[Json]:
-    """Of rows that share `by` the last one's fields, under their own names. merge: of several
-    queries."""
+    """Return the last row's fields of rows that share `by`, under their own names. merge: of
+    several queries."""
     return in_groups(by, dict.fromkeys(fields, "last"), merge=merge)
 
 
 def in_groups(by: Sequence[str], reducers: Mapping[str, str], *, merge: bool = False) -> list[Json]:
-    """A row for all that share `by`, with what the reducers (by field) make of the others, under
-    their own names."""
+    """Return a row for each `by`, with the reducers' results (by field), under their own names."""
     groups: Json = {name: {"operation": "groupby", "aggregations": []} for name in by}
     groups |= {
         name: {"operation": "aggregate", "aggregations": [reducer]}
@@ -105,8 +102,7 @@ def merge_rows() -> Json:
 
 
 def rows_with(*fields: str) -> Json:
-    """Only rows that have all of these fields: none, where a field isn't there at all, as its query
-    found nothing."""
+    """Keep rows with all of these fields; none, if an empty query lacks a field."""
     filters = [
         {"fieldName": field, "config": {"id": "isNotNull", "options": {}}} for field in fields
     ]
@@ -126,13 +122,13 @@ def rows_without_blank(field: str) -> Json:
 
 
 def first_rows(count: int) -> Json:
-    """Of each query's rows the first ones."""
+    """Keep the first rows of each query."""
     return {"id": "limit", "options": {"limitField": count}}
 
 
 def reduced(reducers: Mapping[str, str], names: Mapping[str, str]) -> list[Json]:
-    """A row for each field, with what reducers make of it. reducers: what each is called then;
-    names: what further columns are called."""
+    """Return a row per field, with the reducers' results. reducers: their titles; names: of further
+    columns."""
     renamed = {REDUCED[reducer]: name for reducer, name in reducers.items()}
     return [
         {"id": "reduce", "options": {"mode": "seriesToRows", "reducers": [*reducers]}},
@@ -141,8 +137,11 @@ def reduced(reducers: Mapping[str, str], names: Mapping[str, str]) -> list[Json]
 
 
 def rows_as_one(*fields: str, row: str) -> list[Json]:
-    """Of rows that hold objects in the field `row`, with other columns each: those that agree in
-    what all of them have become one row. fields: what no two rows share all of."""
+    """Merge rows with objects in the field `row` and different other columns, if they agree in the
+    common ones.
+
+    fields: no two rows share all of these.
+    """
     return [
         {"id": "partitionByValues", "options": {"fields": [*fields], "keepFields": True}},
         decode(row),
@@ -151,8 +150,8 @@ def rows_as_one(*fields: str, row: str) -> list[Json]:
 
 
 def different_columns(*, always: Sequence[str] = ()) -> list[Json]:
-    """A row for each column that doesn't hold the same everywhere, and for those of `always`, with
-    its values in the rows' order."""
+    """Return a row for each column with different values, and for those of `always`, with the rows'
+    values in order."""
     names = "|".join(always)
     filters = [
         {"fieldName": "Distinct Count", "config": {"id": "greater", "options": {"value": 1}}},
@@ -168,8 +167,8 @@ def different_columns(*, always: Sequence[str] = ()) -> list[Json]:
 
 
 def rows_as_columns() -> list[Json]:
-    """Of what different_columns leaves: a row with the columns' names, then one for each row that
-    there was before. Fields are called 0, 1 and so on."""
+    """Return the result of different_columns as a row of names, then a row per former row. Fields
+    are called 0, 1 and so on."""
     lists = REDUCED[_ALL_VALUES]
     return [
         {

@@ -1,6 +1,5 @@
-"""Tables of what agents report of keys (entries of kind `value`, docs/agent.md): their last, least
-and largest number, each with X there. Of all records, whatever graphs leave out.
-"""
+"""Tables of agents' reports about keys (entries of kind `value`, docs/agent.md): last, least and
+largest number, each with X there. They cover all records, even those that graphs drop."""
 
 from logshipper_grafana.parts.panels import Json, field, loki, table
 from logshipper_grafana.parts.queries import MAX_ENTRIES
@@ -35,7 +34,7 @@ _ROUNDED = (
     '{{if and (lt $lv 1e3) (gt $lv -1e3)}}{{$lq = printf "%.4g" $lv}}{{end}}'
     '{{$lq = trimSuffix ".0" $lq}}'
 )
-# Which of the least and the largest is the best, by words that a key's name has
+# Words in a key's name that tell whether the least or the largest is the best
 _BEST_IS_LARGEST = "acc|auc|f1|precision|recall|score|reward|return|bleu|rouge|iou|psnr|ssim"
 _BEST_IS_LEAST = "loss|err|perplexity|ppl|mae|mse|nll|wer|cer|fid|latency"
 
@@ -61,11 +60,13 @@ def _rows(suffix: str) -> str:
 
 
 def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str) -> list[Json]:
-    """Queries for a column of each key whose numbers differ: the last and the best, with X there.
-    Where the key's name doesn't tell which that is, the least and the largest. Their lines are
-    objects: `job`, `key`, REPORTED_AT, `attempt`, `task`, and `row`, an object that begins with
-    what the parameter `row` gives. before, row: parts of a template, the first sets the second's
-    variables; x: the key that needs no name; is_shown: a condition on $lk, the key."""
+    """Return queries for a column per changing key: the last and the best number, with X there.
+
+    If the key's name does not tell the best one, both the least and the largest. Their lines are
+    objects: `job`, `key`, REPORTED_AT, `attempt`, `task`, and `row`, an object that begins with the
+    parameter `row`. before, row: parts of a template, the first sets the second's variables; x: the
+    key that needs no name; is_shown: a condition on $lk, the key.
+    """
     shown = "".join(
         f'{{{{$lv := index $lr "{name}"}}}}{_ROUNDED}{{{{${short} := $lq}}}}'
         for name, short in (("last", "ln"), ("least", "le"), ("largest", "lg"))
@@ -106,9 +107,12 @@ def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str
 
 
 def key_table(selector: str, description: str, *, suffix: str, height: int, width: int) -> Json:
-    """selector: a query's stream selector for entries of kind VALUE, with its filters. What captures
-    report at their end is a query of its own: others that run don't push it out of the answer.
-    Which of the least and the largest is the best nobody knows but who reads it."""
+    """Return a table of keys.
+
+    selector: a query's stream selector for entries of kind VALUE, with its filters. Final reports
+    of captures have their own query, so that running ones cannot push them out of the answer. Only
+    the reader knows whether the least or the largest is the best.
+    """
     rows = _rows(suffix)
     return table(
         "Last, least and largest",

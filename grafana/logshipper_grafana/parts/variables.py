@@ -1,5 +1,5 @@
-"""Variables of dashboards. What Prometheus answers is read by regular expressions: Grafana prints a
-series as `{key="loss",path="loss"} 12 1690000000000`, labels sorted and unescaped."""
+"""Variables of dashboards. Regular expressions read Prometheus' answers: Grafana prints a series as
+`{key="loss",path="loss"} 12 1690000000000`, with sorted and unescaped labels."""
 
 from typing import Any
 
@@ -7,20 +7,22 @@ Json = dict[str, Any]  # Any: JSON
 
 LOKI = {"type": "loki", "uid": "${loki}"}
 PROMETHEUS = {"type": "prometheus", "uid": "${prometheus}"}
-VALUES_NAME = ".*loki"  # in the name of a data source of the type Prometheus: it asks Loki
-MIXED = {"type": "datasource", "uid": "-- Mixed --"}  # of a panel that asks both
+VALUES_NAME = ".*loki"  # in the name of a data source of the type Prometheus for Loki
+MIXED = {"type": "datasource", "uid": "-- Mixed --"}  # of a panel with queries to both
 SHOWN, WITHOUT_LABEL, HIDDEN = 0, 1, 2
-# When a variable is asked for again, besides with the variables that its query names: Grafana until
-# 10 asks for these with each refresh of one that they name, newer ones only where it changed.
+# Times of queries for a variable, besides those of variables in its query: Grafana up to 10 repeats
+# them with each refresh of such a one, newer ones only after changes.
 ON_LOAD, ON_TIME_RANGE = 1, 2
-AS_IT_COMES, ALPHABETICAL, NUMERICAL = 0, 1, 3  # numerical: what has no number comes first
+AS_IT_COMES, ALPHABETICAL, NUMERICAL = 0, 1, 3  # numerical: values without a number come first
 ALL: Json = {"text": ["All"], "value": ["$__all"]}
 
 
 def label_pattern(value: str, text: str = "") -> str:
-    """Reads labels of a printed series: value, which holds no quotes, and text, which stands before
-    it, where it isn't the same: whatever a text holds, the last of what looks like a value is
-    it."""
+    """Return a pattern for labels of a printed series: value, without quotes, and text before it,
+    if different.
+
+    The last match of the value counts, for any text.
+    """
     if not text:
         return f'/[{{,]{value}="(?<value>[^"]*)"/'
     return f'/[{{,]{text}="(?<text>.*)",{value}="(?<value>[^"]*)"\\}} /'
@@ -61,7 +63,7 @@ def values() -> Json:
 
 
 def _data_source(name: str, kind: str, description: str, *, regex: str = "") -> Json:
-    """Without its label: what is chosen says which it is. regex: what its name is like."""
+    """Return a variable without a label: the choice speaks for itself. regex: of its name."""
     variable = _variable(
         "datasource",
         name,
@@ -108,10 +110,12 @@ def query_variable(
     refresh: int = ON_TIME_RANGE,
     source: str = "",
 ) -> Json:
-    """What a PromQL query answers. source: which data source of that type is asked, "" for
-    Prometheus itself; first: what is chosen at first; multi: several may be, all at
-    first where includes_all; all_value: what stands for all of them. Hidden ones stay out of
-    addresses."""
+    """Return a variable with the answers of a PromQL query.
+
+    source: the data source of that type, "" for Prometheus itself; first: the initial choice;
+    multi: several choices, initially all if includes_all; all_value: replaces all of them. Hidden
+    ones stay out of addresses.
+    """
     variable = _of_prometheus(
         name, label, description, f"query_result({promql})", sort=sort, regex=regex
     )
@@ -130,7 +134,7 @@ def query_variable(
 
 
 def labels_of(name: str, label: str, description: str, metric: str, values_of: str) -> Json:
-    """The values of a metric's label; `All` is everything, where the label isn't set, too."""
+    """Return the values of a metric's label; `All` includes series without the label."""
     return _of_prometheus(
         name,
         label,
@@ -160,7 +164,7 @@ def _of_prometheus(name: str, label: str, description: str, query: str, **more: 
 
 
 def text_variable(name: str, label: str, description: str) -> Json:
-    """What somebody types."""
+    """Return a variable for typed text."""
     current = {"text": "", "value": ""}
     return _variable(
         "textbox", name, label, description, query="", current=current, options=[current]

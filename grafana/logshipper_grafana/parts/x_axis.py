@@ -19,9 +19,11 @@ CHOICE = "${xsel:raw}"
 def x_choice(
     description: str, choices: str, key: str, *, no_key: str = queries.NO_RULE
 ) -> list[Json]:
-    """Somebody's choice of X, and what it comes to: the key, and the rule in words. choices: series
-    with `choice`; key: one with `key`, whose value is as queries.x_key has it; no_key: the words
-    where there is none. All of `source`."""
+    """Return the choice of X, and its result: the key, and the rule in words.
+
+    choices: series with `choice`; key: one with `key`, whose value is as in queries.x_key; no_key:
+    the words without one. All from `source`.
+    """
     return [
         query_variable(
             "xsel",
@@ -73,8 +75,8 @@ def over_x_or_number(
 
 
 def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
-    """The same for one key; records without X go over the key's own X, where it has one. selected:
-    with what queries.keys_to_draw picks."""
+    """Return the queries of one key; records without X go over the key's own X, if any. selected: a
+    result of queries.keys_to_draw."""
     suffix += queries.DENSE_SERIES
     return [
         loki(selected + records.over_x(X, only=only, suffix=suffix), lines=MAX_ENTRIES),
@@ -88,6 +90,6 @@ def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
 
 
 def nothing_to_draw(nodes: str = "host") -> Json:
-    """The query whose answer comes last in a graph, so that it counts where no other has one: a
-    graph without any would say "Missing data" below a title that says what is missing."""
+    """Return the last query of a graph, which counts if no other has an answer: without any, the
+    graph would say "Missing data" below a title with the reason."""
     return loki(f"{queries.any_event(nodes)}{records.nothing()}", lines=1, ref="C")

@@ -1,2 +1,2 @@
-"""`logshipper-grafana` and `render`: pages in, files or a Grafana that has them out; what is wrong
-with an installation. May import all."""
+"""`logshipper-grafana` and `render`: turn pages into files, or install them in a Grafana; find
+faults of an installation. May import all."""

@@ -1,5 +1,5 @@
-"""`logshipper-grafana apply`: brings folder, data sources and dashboards into a Grafana. What
-somebody changed there stays, unless it is to be forced."""
+"""`logshipper-grafana apply`: brings folder, data sources and dashboards into a Grafana. Changes by
+others stay, unless forced."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ _FROM_A_FILE = (
 )
 _FORCE = "--force puts the code's in its place, --dry-run shows what differs"
 _NEW_FORM = "somebody saved it in the new editor's form (v2), which can't be compared"
-# of answers, those that say nothing about the next call
+# statuses that say nothing about the next call
 _ABOUT_ONE = (400, 403, 404, 409, 412, 422)
 _FIXES = {
     "version-mismatch": "somebody saved it just now: run this again",
@@ -42,30 +42,30 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class Wish:
-    """What `apply` brings into a Grafana, and how."""
+    """The content that `apply` brings into a Grafana, with its options."""
 
     folder: str = FOLDER  # title or uid
-    # of the servers by kind (`loki`, `prometheus`), none where a data source's stays as it is
+    # of the servers by kind (`loki`, `prometheus`); without one, a data source keeps its own
     addresses: Mapping[str, str] = field(default_factory=dict)
     dry_run: bool = False  # nothing is changed
     prune: bool = False  # dashboards of ours that the code no longer has are removed
-    force: bool = False  # what somebody changed is put right, too
+    force: bool = False  # also reverts changes by others
 
 
 class Step(NamedTuple):
     """One change of a Grafana, or why there is none."""
 
     subject: str  # such as `dashboard logshipper-job`
-    # what became of it, or would; kept: it isn't as the code has it, which may be meant; refused:
-    # it has to be seen to
+    # result, real or planned; kept: differs from the code, perhaps on purpose; refused: needs
+    # attention
     done: Done
     words: str = ""  # the reason
-    diff: str = ""  # "" where there is none
+    diff: str = ""  # "" without one
 
 
 def apply_steps(grafana: GrafanaServer, wish: Wish) -> Iterator[Step]:
-    """Step by step, each yielded once it is done. Raises QueryError where Grafana can't be reached
-    at all, and ConfigError."""
+    """Yield each step after its completion. Raises ConfigError, and QueryError if Grafana does not
+    answer."""
     for source in wanted_data_sources():
         yield _step_or_refusal(
             f"data source {source['uid']}", partial(_data_source, grafana, wish, source)
@@ -85,8 +85,8 @@ def apply_steps(grafana: GrafanaServer, wish: Wish) -> Iterator[Step]:
 
 
 def _step_or_refusal(subject: str, call: Callable[[str], Step]) -> Step:
-    """The step, or why Grafana refused it. Raises QueryError for what would befall the next one,
-    too."""
+    """Return the step, or Grafana's reason against it. Raises QueryError for faults that the next
+    step would share."""
     try:
         return call(subject)
     except QueryError as error:
@@ -137,7 +137,7 @@ def _data_source(grafana: GrafanaServer, wish: Wish, source: Json, subject: str)
 
 
 def _address(wish: Wish, source: Json) -> str:
-    """ "" where it stays as it is."""
+    """Return the new address; "" keeps the present one."""
     if source["uid"] != VALUES_UID:
         return wish.addresses.get(source["type"], "")
     loki = wish.addresses.get("loki", "")
@@ -180,7 +180,7 @@ def _add_data_source(
 
 
 def _folder(grafana: GrafanaServer, wish: Wish) -> tuple[str | None, Step]:
-    """The folder's uid; None where it would only be made."""
+    """Return the folder's uid; None if it would only be created."""
     subject = f"folder {wish.folder}"
     by_uid = grafana.folder(wish.folder) if _may_be_uid(wish.folder) else None
     if by_uid is not None:
@@ -195,7 +195,7 @@ def _folder(grafana: GrafanaServer, wish: Wish) -> tuple[str | None, Step]:
         return str(matches[0]["uid"]), Step(subject, "unchanged")
     if wish.dry_run:
         return None, Step(subject, "added")
-    # a uid of its own only where nobody chose a name
+    # a uid of ours unless somebody chose a name
     return grafana.add_folder(wish.folder, FOLDER if wish.folder == FOLDER else None), Step(
         subject, "added"
     )
@@ -243,7 +243,7 @@ def _dashboard(
             diff,
         )
     if not wish.dry_run:
-        # with the version that was looked at: what is saved in the meantime isn't lost
+        # with the version that was read: a later save is not lost
         target = folder_uid if wish.force and folder_uid else str(meta.get("folderUid") or "")
         grafana.save_dashboard(
             {**dashboard, "version": meta.get("version")}, target, message_for(dashboard)
@@ -270,8 +270,7 @@ def _dashboard_in_new_form(
 def _stale_uids(
     grafana: GrafanaServer, dashboards: Mapping[str, Json], folder_uid: str
 ) -> list[str]:
-    """Dashboards in our folder, with our tag and the beginning of our uids, that the code doesn't
-    have."""
+    """Return dashboards in our folder, with our tag and uids, that the code lacks."""
     hits = [hit for hit in grafana.tagged() if hit.get("folderUid") == folder_uid]
     uids = [str(hit.get("uid") or "") for hit in hits]
     return sorted(uid for uid in uids if uid.startswith(UID_PREFIX) and uid not in dashboards)
@@ -292,7 +291,7 @@ def _remove_dashboard(
             grafana.remove_dashboard(uid)
         return Step(subject, "removed", _NEW_FORM)
     meta = (answer or {}).get("meta") or {}
-    if answer is None or meta.get("folderUid") != folder_uid:  # a search may be behind
+    if answer is None or meta.get("folderUid") != folder_uid:  # a search may lag behind
         return Step(subject, "unchanged")
     if meta.get("provisioned"):
         return Step(subject, "refused", f"the code no longer has it, but {_FROM_A_FILE}")

@@ -1,5 +1,5 @@
-"""`logshipper-grafana check`: do the dashboards find in a Grafana what they need? Asks; changes
-nothing."""
+"""`logshipper-grafana check`: tests whether the dashboards find everything in a Grafana. Reads
+only."""
 
 import re
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ class CheckScope:
 
 
 def check(access: ServerAccess, scope: CheckScope | None = None) -> list[Finding]:
-    """All findings; takes as long as the pages' queries do. Raises ConfigError where there is
-    no grafana-client, and nothing else of its own."""
-    # what others wrote into Grafana may hold anything
+    """Return all findings; takes as long as the pages' queries. Raises ConfigError without
+    grafana-client."""
+    # others' content in Grafana is untrusted
     return [
         finding._replace(words=clean(finding.words), fix=clean(finding.fix))
         for finding in _findings(access, scope or CheckScope())
@@ -99,8 +99,8 @@ def _version(version: str) -> Finding:
 
 
 def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None, list[Finding]]:
-    """The data source that is looked at: the one with the uid, else the one that the pages take at
-    first, Grafana's default or the first by name. Pure."""
+    """Choose the data source with the uid, else the pages' initial one, Grafana's default or the
+    first by name. Pure."""
     about = f"data source {kind}"
     source_uid = uid or f"{UID_PREFIX}{kind}"
     fix = f"logshipper-grafana apply --{kind}-url URL makes one."
@@ -144,7 +144,7 @@ def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
 
 
 def _values_source(sources: list[Json]) -> Finding:
-    """Is there a way for variables to ask Loki? Pure."""
+    """Test whether variables can query Loki. Pure."""
     about = "data source values"
     fix = "logshipper-grafana apply --loki-url URL makes one."
     of_type = [source for source in sources if source.get("type") == "prometheus"]

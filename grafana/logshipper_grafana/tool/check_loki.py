@@ -1,5 +1,5 @@
-"""Is the Loki behind a data source what the dashboards need: limits, labels, structured metadata?
-Asked through Grafana."""
+"""Tests whether the Loki behind a data source fits the dashboards: limits, labels, structured
+metadata; through Grafana."""
 
 import time
 from collections.abc import Mapping
@@ -23,14 +23,13 @@ from logshipper_ingest.servers.server_units import (
 LOOK_BACK_NS = 86_400 * 10**9
 _MONTH_SECS = 30 * 86_400
 SERIES = 500  # Loki's own max_query_series
-LISTED_SERIES = 20_000  # for a list of jobs that Prometheus doesn't know
+LISTED_SERIES = 20_000  # for a list of jobs that Prometheus does not know
 _SERVICE = "logshipper"
 _TENANT_LIMITS = "/config/tenant/v1/limits"
 _NEEDED = (
     "allow_structured_metadata, max_entries_limit_per_query, max_query_length, max_query_series"
 )
-# of what the agent looks at, that which reading depends on; the rest is for `logshipper-agent
-# check`
+# the agent's checks that reading depends on; `logshipper-agent check` does the rest
 _OF_READING = (
     "schema_config",
     "allow_structured_metadata",
@@ -44,7 +43,7 @@ _ANYBODYS = '{kind=~"log|metadata|event"}'
 
 
 def check_loki(access: ServerAccess, now_ns: int | None = None) -> list[Finding]:
-    """access: by way of Grafana. Findings that come first explain what follows."""
+    """Return the findings; earlier ones explain later ones. access: through Grafana."""
     with LokiClient(access) as client:
         end_ns = now_ns or time.time_ns()
         try:
@@ -72,7 +71,7 @@ def check_loki(access: ServerAccess, now_ns: int | None = None) -> list[Finding]
 
 
 def reach_fix(error: QueryError, kind: str) -> str:
-    """Why a data source's server isn't reached through Grafana."""
+    """Explain a failed connection through Grafana."""
     if error.status in (502, 503, 504) or error.status == 0:
         return f"Does {kind.capitalize()} run, and does Grafana reach the data source's address?"
     if error.status == 400 and "Authentication to data source failed" in error.excerpt:
@@ -85,7 +84,7 @@ def reach_fix(error: QueryError, kind: str) -> str:
 
 
 def _answers(client: LokiClient, end_ns: int) -> bool:
-    """Whether it is a Loki that a gateway lets questions to only."""
+    """Return whether it is a Loki behind a gateway that admits only queries."""
     try:
         client.labels(end_ns - LOOK_BACK_NS, end_ns)
     except QueryError:
@@ -113,8 +112,8 @@ def _version(version: str) -> Finding:
 
 
 def _limits(client: LokiClient, access: ServerAccess) -> list[Finding]:
-    """By the configuration of all, and by the limits of the data source's own tenant, which go
-    before."""
+    """Check the common configuration, and the limits of the data source's own tenant, which
+    override it."""
     document: Mapping[str, Any] = {}
     failure: QueryError | None = None
     try:
@@ -137,11 +136,10 @@ def _limits(client: LokiClient, access: ServerAccess) -> list[Finding]:
 
 
 def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
-    """Nothing where Loki doesn't report them, as older ones don't."""
+    """Return the tenant's limits; empty for older Lokis, which do not report them."""
     server = Server("Loki", access, MAX_CONFIG_BYTES)
     try:
-        # `fake` is what Loki calls the one tenant that it has without auth_enabled; a data source's
-        # own goes before
+        # `fake` is Loki's only tenant without auth_enabled; a data source's own precedes it
         return yaml_table(
             server.get(_TENANT_LIMITS, headers={"X-Scope-OrgID": "fake"}), server.name
         )
@@ -152,8 +150,8 @@ def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
 
 
 def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
-    """document: /config, parsed (Any: YAML). What isn't there, as in other versions, is left out.
-    Pure."""
+    """Check limits for reading. document: /config, parsed (Any: YAML); ignores keys missing in
+    other versions. Pure."""
     limit_findings = check_limits(document, LokiSection(ServerAccess()))
     findings = [
         finding for finding in limit_findings if finding.about.removeprefix("loki ") in _OF_READING
@@ -229,7 +227,7 @@ def _rule(name: str, words: str, good: bool, setting: str) -> Finding:
 
 
 def _labels(client: LokiClient, end_ns: int) -> list[Finding]:
-    """What streams of the last day are called by."""
+    """Check the labels of the last day's streams."""
     begin_ns = end_ns - LOOK_BACK_NS
     try:
         streams = client.series(_OURS, begin_ns=begin_ns, end_ns=end_ns)
@@ -244,8 +242,8 @@ def _labels(client: LokiClient, end_ns: int) -> list[Finding]:
 def judge_labels(
     streams: list[dict[str, str]], other_streams: list[dict[str, str]]
 ) -> list[Finding]:
-    """streams: those of the service logshipper; other_streams: where there are none, those that
-    have its kinds. Pure."""
+    """Judge labels. streams: those of the service logshipper; other_streams: without any, those
+    with its kinds. Pure."""
     lookalikes = [
         stream for stream in other_streams if {"cluster", "host", "kind"} <= stream.keys()
     ]
@@ -289,7 +287,7 @@ def _name_list(names: list[str], noun: str) -> str:
 
 
 def _metadata(client: LokiClient, end_ns: int) -> list[Finding]:
-    """Whether an entry says whose it is."""
+    """Check whether an entry names its job."""
     try:
         query = '{service_name="logshipper",kind=~"log|metadata"}'
         streams = client.query_range(

@@ -1,5 +1,5 @@
-"""Is the Prometheus behind a data source what the dashboards need: are the agents scraped, often
-enough, with labels as they give them? Asked through Grafana."""
+"""Tests whether the Prometheus behind a data source fits the dashboards: frequent scrapes of the
+agents, with their labels; through Grafana."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_units import duration_secs, words_of_secs
 
 LEAST_VERSION = (2, 33)  # queries have a negative offset
-MOST_SCRAPE_SECS = 100.0  # of a job's series, there for 300 s after its end, three scrapes
+MOST_SCRAPE_SECS = 100.0  # of a job's series, which stay 300 s after its end: three scrapes
 LEAST_RETENTION_SECS = 86_400.0
 _BUILD_INFO = "logshipper_agent_build_info"
 _JOB_INFO = "logshipper_job_info"
@@ -24,8 +24,8 @@ _LABELS = ("cluster", "host")
 
 
 def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
-    """access: by way of Grafana; source: the data source. Findings that come first explain what
-    follows."""
+    """Return the findings; earlier ones explain later ones. access: through Grafana; source: the
+    data source."""
     with PrometheusClient(access) as client:
         try:
             version = client.build_info().get("version", "")
@@ -60,8 +60,7 @@ def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
 
 
 def _answers(client: PrometheusClient) -> bool:
-    """Whether it speaks Prometheus' language at all: others than Prometheus don't report a
-    version."""
+    """Return whether it answers PromQL; other servers than Prometheus report no version."""
     try:
         return bool(client.query("vector(1)"))
     except QueryError:
@@ -174,7 +173,7 @@ def _scrapes(
 
 
 def judge_scrapes(targets: Sequence[Target], source_secs: float | None) -> list[Finding]:
-    """targets: the agents; source_secs: what the data source has as scrape interval, None for
+    """Judge scrapes. targets: the agents; source_secs: the data source's scrape interval, None for
     Grafana's 15 s. Pure."""
     findings: list[Finding] = []
     down = [target for target in targets if target.health == "down"]

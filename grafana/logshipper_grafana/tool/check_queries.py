@@ -28,8 +28,8 @@ from logshipper_ingest.servers.server_access import ServerAccess
 
 RANGE_SECS = 3600
 STEP_SECS = 15.0
-MANY = 1000  # entries of an answer, where a panel doesn't say
-_NOTHING = "none"  # stands for a cluster or job where there is none: an empty one would be no query
+MANY = 1000  # entries of an answer, unless a panel sets a number
+_NOTHING = "none"  # replaces a missing cluster or job: an empty one would break the query
 _LABEL_VALUES = re.compile(r"label_values\((.+),\s*(\w+)\)")
 _QUERY_RESULT = re.compile(r"query_result\((.+)\)")
 _BUILT_IN = {
@@ -40,7 +40,7 @@ _BUILT_IN = {
     "__interval_ms": f"{STEP_SECS * 1000:.0f}",
     "__rate_interval": f"{4 * STEP_SECS:.0f}s",
 }
-_FIXES = (  # the first that is found in a server's words
+_FIXES = (  # the first match in a server's message
     ("max entries limit", "Loki, limits_config: max_entries_limit_per_query: 5000."),
     ("query time range exceeds", "Loki, limits_config: max_query_length: 31d."),
     (
@@ -63,7 +63,7 @@ _FIXES = (  # the first that is found in a server's words
 class QueryContext(NamedTuple):
     """The servers that the pages' queries go to, and the job that they are for."""
 
-    loki: ServerAccess  # by way of Grafana, as prometheus
+    loki: ServerAccess  # through Grafana, as prometheus
     prometheus: ServerAccess
     job: str = ""  # its id, "" for none
     cluster: str = ""  # the job's, "" for none
@@ -204,7 +204,7 @@ class _Page:
 def check_queries(
     context: QueryContext, dashboards: Mapping[str, Json] | None = None
 ) -> list[Finding]:
-    """A finding for each query that fails, or one for a page where none does. dashboards: by uid,
+    """Return a finding for each failing query, or one for a page without any. dashboards: by uid,
     None for ours."""
     pages = [
         _Page(dashboard, context) for dashboard in (dashboards or wanted_dashboards()).values()
@@ -218,8 +218,8 @@ def check_queries(
 
 
 def of_job(context: QueryContext, job: str) -> QueryContext:
-    """With the id and the cluster of a job, "" for the one that began last, as Prometheus saw them
-    in the last day. Raises QueryError."""
+    """Return the context with a job's id and cluster, "" for the newest, as Prometheus saw them in
+    the last day. Raises QueryError."""
     matcher = f"{{job_id={json.dumps(job)}}}" if job else ""
     query = f"topk(1, max by(job_id, cluster)(max_over_time(logshipper_job_start_time_seconds{matcher}[1d])))"
     with prometheus.PrometheusClient(context.prometheus) as client:
@@ -241,6 +241,6 @@ def _panels_of(dashboard: Json) -> Iterator[tuple[Json, list[str]]]:
 
 
 def _words_and_fix(error: QueryError) -> tuple[str, str]:
-    """What a finding says of it, and the fix."""
+    """Return a finding's words, and the remedy."""
     words = as_options(str(error))
     return words, next((fix for phrase, fix in _FIXES if phrase in words), "")

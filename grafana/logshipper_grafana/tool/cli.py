@@ -1,5 +1,5 @@
-"""`logshipper-grafana`: brings the dashboards into a Grafana, and says whether they find there what
-they need; wiring of options to what they call."""
+"""`logshipper-grafana`: brings the dashboards into a Grafana, and tests whether they find their
+data there; connects options with functions."""
 
 import argparse
 import os
@@ -191,7 +191,7 @@ def _access(options: argparse.Namespace) -> ServerAccess:
 
 
 def _problem(option: str, problem: str) -> str:
-    """A problem of ServerAccess, whose table is called `url` here, with the option that holds the
+    """Return a problem of ServerAccess, whose table is called `url` here, with the option of the
     address."""
     words = problem.removeprefix("[url] ")
     if option != "--url" and "credentials go" in words:
@@ -233,7 +233,7 @@ def _show(step: "Step", *, dry_run: bool) -> None:
     text = f"{step.done:9} {step.subject}{': ' if step.words else ''}{step.words}\n"
     if step.diff and (dry_run or step.done == "refused"):
         text += step.diff
-    sys.stdout.write(safe_lines(text))  # what others wrote into Grafana may hold anything
+    sys.stdout.write(safe_lines(text))  # others' content in Grafana is untrusted
     sys.stdout.flush()
 
 

@@ -1,5 +1,5 @@
-"""What `logshipper-grafana` puts into a Grafana, and how that is compared with what is there. Pure,
-but for the file of the data sources."""
+"""The content of `logshipper-grafana` for a Grafana, and its comparison with present content. Pure,
+except for the data sources' file."""
 
 import difflib
 import hashlib
@@ -36,19 +36,20 @@ _READ_ONLY = (
 
 
 def wanted_dashboards() -> dict[str, Json]:
-    """By uid, as the code makes them."""
+    """Return the code's dashboards by uid."""
     return {str(dashboard["uid"]): dashboard for dashboard in dashboards().values()}
 
 
 def wanted_data_sources() -> list[Json]:
-    """As they are provisioned by file, where `$$` stands for `$`; their addresses are examples."""
+    """Return the data sources of the provisioning file, with `$$` for `$`; their addresses are
+    examples."""
     document = yaml.safe_load(DATA_SOURCES.read_text("utf-8"))["datasources"]
     sources: list[Json] = json.loads(json.dumps(document).replace("$$", "$"))
     return sources
 
 
 def is_prometheus(source: Mapping[str, Any]) -> bool:  # Any: JSON
-    """Whether the pages take it for Prometheus, and not for Loki as variables ask it."""
+    """Return whether the pages treat it as Prometheus, and not as Loki for variables."""
     is_loki = re.match(VALUES_NAME, str(source.get("name")), re.IGNORECASE)
     return source.get("type") == "prometheus" and is_loki is None
 
@@ -64,7 +65,7 @@ def of_kind(sources: Iterable[Json], kind: str) -> list[Json]:
 
 
 def content(dashboard: Json) -> Json:
-    """Without what Grafana numbers."""
+    """Return a dashboard without Grafana's numbers."""
     return {name: value for name, value in dashboard.items() if name not in _GRAFANAS_OWN}
 
 
@@ -74,13 +75,13 @@ def message_for(dashboard: Json) -> str:
 
 
 def is_ours(message: str | None) -> bool:
-    """Whether who saved it last was this program."""
+    """Return whether this program saved it last."""
     return message is not None and _MESSAGE.fullmatch(message) is not None
 
 
 def is_saved(dashboard: Json, current: Json, message: str | None) -> bool:
-    """Whether the current dashboard is this one. Newer Grafanas hand out a converted form: then the
-    message shows it."""
+    """Return whether the current dashboard is this one. Newer Grafanas return a converted form: the
+    message shows it then."""
     match = _MESSAGE.fullmatch(message or "")
     return (match is not None and match[1] == _digest(dashboard)) or content(current) == content(
         dashboard
@@ -103,13 +104,16 @@ def difference(current: Json, target: Json, name: str) -> str:
 
 
 def data_source_body(current: Json) -> Json:
-    """What may be sent back of a data source that Grafana handed out."""
+    """Return the parts of Grafana's data source that can be sent back."""
     return {name: value for name, value in current.items() if name not in _READ_ONLY}
 
 
 def merge_source(current: Json, source: Json, url: str, *, force: bool) -> tuple[Json, list[str]]:
-    """The current data source with what it lacks, and the names of the settings that differ and
-    stay, since somebody chose them: force takes ours. url: "" leaves the address."""
+    """Return the current data source with missing settings added, and the names of different ones,
+    which stay as somebody's choice.
+
+    force: replaces them; url: "" keeps the address.
+    """
     body = data_source_body(current)
     deviations: list[str] = []
     if url:
@@ -132,13 +136,13 @@ def merge_source(current: Json, source: Json, url: str, *, force: bool) -> tuple
 
 
 def settings_of(source: Mapping[str, Any]) -> Json:  # Any: JSON
-    """Of a data source what this program sets, without a password in its address."""
+    """Return the settings of this program, without a password in the address."""
     settings = {name: source.get(name) for name in ("name", "type", "access", "url", "jsonData")}
     return settings | {"url": _USER_INFO.sub("//...@", str(settings["url"] or ""))}
 
 
 def _override(current_value: object, value: Any) -> Any:  # Any: JSON
-    """The value; of a list also the current entries whose names it doesn't have."""
+    """Return the value; for a list, with the current entries of other names."""
     if not isinstance(value, list) or not isinstance(current_value, list):
         return value
     names = {entry["name"] for entry in value}

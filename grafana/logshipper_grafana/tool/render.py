@@ -1,8 +1,7 @@
-"""Writes the dashboards as JSON, the same bytes each time: `python -m logshipper_grafana.tool.render`;
-`--check` compares.
+"""Writes the dashboards as JSON, always with the same bytes: `python -m
+logshipper_grafana.tool.render`; `--check` compares.
 
-Exit code 1 where a file isn't what the code makes, or is nobody's; the difference is on standard
-output.
+Exit code 1 if a file differs from the code, or is unknown; standard output has the difference.
 """
 
 import argparse
@@ -15,7 +14,7 @@ from logshipper_grafana.pages import cluster, compare, job, jobs
 from logshipper_grafana.parts.panels import Json
 
 FOLDER = Path(__file__).parent.parent / "dashboards"
-SCHEMA_VERSION = 37  # Grafana 9.4's; newer versions migrate what they read
+SCHEMA_VERSION = 37  # Grafana 9.4's; newer versions migrate it
 
 
 def dashboards() -> dict[str, Json]:
@@ -25,7 +24,7 @@ def dashboards() -> dict[str, Json]:
 
 
 def finish(dashboard: Json) -> Json:
-    """With what all of them have in common."""
+    """Add the common parts of all dashboards."""
     common: Json = {
         "id": None,
         "annotations": {"list": []},
@@ -65,7 +64,7 @@ def write(folder: Path) -> list[Path]:
 
 
 def differences(folder: Path) -> str:
-    """What `write` would change, as a diff; "" for nothing."""
+    """Return the changes of `write` as a diff; "" for none."""
     diff: list[str] = []
     for path, (file_text, code_text) in _texts_by_path(folder).items():
         lines = difflib.unified_diff(
@@ -79,7 +78,7 @@ def differences(folder: Path) -> str:
 
 
 def _texts_by_path(folder: Path) -> dict[Path, tuple[str, str]]:
-    """By path, what is there and what should be; "" for no file."""
+    """Return present and wanted text by path; "" for no file."""
     texts = {folder / name: text_of(dashboard) for name, dashboard in dashboards().items()}
     paths = sorted({*texts, *folder.glob("*.json")})
     return {

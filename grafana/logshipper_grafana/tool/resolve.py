@@ -1,5 +1,4 @@
-"""Variables of dashboards and what Grafana puts in their places, as far as our own dashboards need
-it: for asking their queries without a browser. Pure."""
+"""Resolves variables of our own dashboards as Grafana does, for queries without a browser. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +18,7 @@ class Option(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What stands for a variable. every: all are chosen; all_value: what is put for all of them, ""
-    for each."""
+    """A variable's value. every: all are chosen; all_value: replaces all of them, "" to name each."""
 
     options: Sequence[Option]
     all_value: str = ""
@@ -28,8 +26,8 @@ class Selection(NamedTuple):
 
 
 def fill_in(text: str, selections: Mapping[str, Selection]) -> str:
-    """A query with its variables put in. Names that no variable has stay: templates of LogQL have
-    `$` of their own."""
+    """Return a query with its variables filled in. Other names stay: LogQL's templates have their
+    own `$`."""
 
     def replacement(match: re.Match[str]) -> str:
         name = match[1] or match[3]
@@ -63,7 +61,7 @@ def _in_address(name: str, selection: Selection) -> str:
 
 
 def in_order(variables: Sequence[Json]) -> Iterator[Json]:
-    """Each after those that it names. Raises ValueError where they wait for each other."""
+    """Yield each variable after those that it names. Raises ValueError for circles."""
     names = {variable["name"] for variable in variables}
     done: set[str] = set()
     rest = list(variables)
@@ -90,8 +88,8 @@ def query_of(variable: Json) -> str:
 
 
 def initial_selection(variable: Json, answers: Sequence[str], wished: str = "") -> Selection:
-    """What is chosen at first. answers: of its query; wished: the value to take, if it is one of
-    the options, or typed."""
+    """Return the initial choice. answers: of its query; wished: the preferred option, or typed
+    text."""
     kind = variable["type"]
     if kind == "textbox":
         return Selection([Option(wished, wished)])

@@ -1,6 +1,6 @@
-"""Grafana's HTTP interface: paths and verbs are grafana-client's, the calls are this project's own
-(bounded, without redirects, no secret shown), and every failure says which address, which option,
-and the fix."""
+"""Grafana's HTTP interface. Paths and verbs come from grafana-client; the calls are this project's
+own: bounded, without redirects or visible secrets. Every failure names the address, the option, and
+the remedy."""
 
 import json
 import re
@@ -14,12 +14,12 @@ from logshipper_grafana.parts.panels import Json
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_calls import NoAnswer, Server, ServerAnswer
 
-TAG = "logshipper"  # of all dashboards of ours
+TAG = "logshipper"  # of all our dashboards
 MAX_ANSWER_BYTES = 64 << 20
-FIRST_BY_UID = 11  # version from which data sources are asked for by uid
-MAX_HITS = 5000  # of a search: Grafana gives no more at once
+FIRST_BY_UID = 11  # version from which data sources have requests by uid
+MAX_HITS = 5000  # of a search: Grafana's limit
 _FIRST = "Initial save"
-IN_NEW_FORM = 406  # status of a dashboard that somebody saved in the new editor's form, v2
+IN_NEW_FORM = 406  # status of a dashboard saved in the new editor's form, v2
 NEEDS = "the token needs a service account with the role Admin for data sources, Editor for folder and dashboards"
 _FIXES = {
     401: "the token may have expired, or be of another Grafana",
@@ -33,8 +33,7 @@ _FLAGS = {"url ": "--url "}
 
 
 class GrafanaRefusal(QueryError):
-    """An answer that isn't a success. kind: Grafana's word for it, such as `version-mismatch`, ""
-    for none."""
+    """An unsuccessful answer. kind: Grafana's word for it, such as `version-mismatch`, "" for none."""
 
     def __init__(self, server: str, status: int, excerpt: str, kind: str = "") -> None:
         self.kind = kind
@@ -42,20 +41,21 @@ class GrafanaRefusal(QueryError):
 
 
 def as_options(words: str) -> str:
-    """With the names of settings as this command's options."""
+    """Replace names of settings by this command's options."""
     return _OPTIONS.sub(
         lambda match: _FLAGS.get(match[0], f"--{match[0].replace('_', '-')}"), words
     )
 
 
 class GrafanaServer:
-    """A Grafana. Every method raises QueryError. One thread at a time.
+    """A Grafana. Use it in one thread. Every method raises QueryError.
 
-    Raises ConfigError where grafana-client isn't installed."""
+    Raises ConfigError without grafana-client.
+    """
 
     def __init__(self, access: ServerAccess) -> None:
         try:
-            from grafana_client import GrafanaApi  # late: it isn't everybody's
+            from grafana_client import GrafanaApi  # late: not every installation has it
         except ImportError:
             fix = "isn't installed here: pip install 'grafana-client>=3.11.2,<4'"
             raise ConfigError("grafana-client", [fix]) from None
@@ -74,13 +74,15 @@ class GrafanaServer:
 
     @property
     def name(self) -> str:
-        """Such as `Grafana at http://...`."""
+        """The name for messages, such as `Grafana at http://...`."""
         return self._server.name
 
     def proxied(self, source: Json, version: str) -> ServerAccess:
-        """How a data source's server is reached through Grafana, with Grafana's own credentials for
-        it. version: Grafana's, as 9.4 gets lost in uids with a `-`, and later ones are to lose the
-        numbers."""
+        """Return the access to a data source's server through Grafana, with Grafana's credentials.
+
+        version: Grafana's, because 9.4 fails for uids with a `-`, and later versions will drop
+        numbers.
+        """
         major = version.partition(".")[0]
         by_number = (
             major.isdecimal() and int(major) < FIRST_BY_UID and type(source.get("id")) is int
@@ -95,7 +97,7 @@ class GrafanaServer:
         )
 
     def version(self) -> str:
-        """Nothing where it doesn't report one. Needs no token."""
+        """Return Grafana's version, or "". Needs no token."""
         return str(self._object(self._api.health.check()).get("version") or "")
 
     # ---- data sources
@@ -104,14 +106,15 @@ class GrafanaServer:
         return self._list(self._api.datasource.list_datasources())
 
     def data_source(self, uid: str) -> Json:
-        """With its version, which `change_data_source` needs."""
+        """Return a data source, with its version for `change_data_source`."""
         return self._object(self._api.datasource.get_datasource_by_uid(uid))
 
     def add_data_source(self, source: Json) -> None:
         self._api.datasource.create_datasource(source)
 
     def change_data_source(self, uid: str, source: Json) -> None:
-        """Its secrets stay. Raises GrafanaRefusal (409) where somebody changed it in the meantime."""
+        """Change a data source; its secrets stay. Raises GrafanaRefusal (409) after another change
+        meanwhile."""
         self._api.datasource.update_datasource_by_uid(uid, source)
 
     # ---- folders
@@ -120,7 +123,7 @@ class GrafanaServer:
         return self._unless_missing(lambda: self._api.folder.get_folder(uid))
 
     def folders(self) -> list[Json]:
-        """Those that aren't in others."""
+        """Return the folders at the top level."""
         return self._list(self._api.folder.get_all_folders())
 
     def add_folder(self, title: str, uid: str | None) -> str:
@@ -130,11 +133,12 @@ class GrafanaServer:
     # ---- dashboards
 
     def dashboard(self, uid: str) -> Json | None:
-        """`dashboard` and `meta`. Raises GrafanaRefusal (IN_NEW_FORM) where it has no classic form."""
+        """Return `dashboard` and `meta`. Raises GrafanaRefusal (IN_NEW_FORM) without a classic
+        form."""
         return self._unless_missing(lambda: self._api.dashboard.get_dashboard(uid))
 
     def newest_message(self, uid: str) -> str | None:
-        """The message of the dashboard's newest version; None where Grafana doesn't report it."""
+        """Return the message of the dashboard's newest version; None if Grafana does not report it."""
         try:
             answer = self._api.dashboard_versions.get_dashboard_versions_by_uid(uid, limit=1)
         except QueryError as error:
@@ -164,8 +168,11 @@ class GrafanaServer:
     def save_dashboard(
         self, dashboard: Json, folder_uid: str, message: str, *, overwrite: bool = False
     ) -> None:
-        """Raises GrafanaRefusal (412) where its `version` isn't the newest one: somebody saved it
-        in the meantime. overwrite: whichever version is there."""
+        """Save a dashboard. Raises GrafanaRefusal (412) if its `version` is not the newest, after a
+        save by others.
+
+        overwrite: replaces any version.
+        """
         self._api.dashboard.update_dashboard(
             {
                 "dashboard": dashboard,
@@ -211,7 +218,7 @@ class GrafanaServer:
 
 
 class _Response:
-    """What grafana-client reads of an answer."""
+    """The parts of an answer that grafana-client reads."""
 
     def __init__(self, answer: ServerAnswer, document: Any) -> None:  # Any: JSON
         self.status_code = answer.status
@@ -224,8 +231,8 @@ class _Response:
 
 
 class _Session:
-    """What grafana-client calls in place of a session of requests. It hands in its own idea of
-    credentials, TLS and time-outs, which counts for nothing here."""
+    """Replaces requests' session for grafana-client, and ignores its credentials, TLS settings and
+    time-outs."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -280,7 +287,7 @@ class _Session:
 
 
 def _parse(body: bytes) -> Any:
-    """None where it is no JSON. Nothing at all is what Grafana 9 says when it removed something."""
+    """Parse JSON; None for other bodies. Grafana 9 answers a removal with an empty body."""
     if not body.strip():
         return ""
     try:
