@@ -103,6 +103,8 @@ def test_options_in_text_exist() -> None:
         "--web",
         "--collector",
         "--hpc-job-mapping-dir",
+        "--create",
+        "--now",
     }
     foreign |= {"--dbpassword", "--api", "--auth", "--max-tokens"}  # of commands that are captured
     for page in PAGES:

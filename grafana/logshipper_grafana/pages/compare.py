@@ -314,7 +314,7 @@ def _jobs_and_configuration() -> Json:
     """Return a table with a row per job.
 
     Only all records together show the differences. So rows become columns, lose equal values, and
-    become rows again. The first row is then the heading, and fields are called 0, 1 and so on.
+    become rows again. The first row is then the heading, and fields have the names 0, 1 and so on.
     """
     job = f'"{_NUMBER}":{{{{$lc}}}},"{_NAME}":"{{{{$lc}}}}·{{{{{records.as_text("$ls")}}}}}"'
     first_record = records.before(_JOB_NAME, records.flat(job))

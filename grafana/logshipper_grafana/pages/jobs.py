@@ -134,7 +134,7 @@ def _variables() -> list[Json]:
 
 
 def _running_hosts() -> Json:
-    """Return the nodes whose bars are read, as a regular expression: the chosen users' few, or all."""
+    """Return the nodes with the listed bars, as a regular expression: the chosen users' few, or all."""
     running = f'logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}'
     infos = f"last_over_time({_INFO}{{{_CLUSTER}, user=~`${{user:pipe}}`}}[$__range])"
     known = f"group by(host)({infos} and on(job_id) {running})"

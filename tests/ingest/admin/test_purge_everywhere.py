@@ -191,7 +191,7 @@ def test_what_was_moved_aside_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     aside = root / "jobs" / "job1.db.damaged-20260101T000000"
     aside.write_bytes(b"whatever")
     assert purge_store(root, "--job", "job1", "--fixed", secret.text) == 3
-    assert f"{aside}: was moved aside as damaged, and isn't looked into" in capsys.readouterr().err
+    assert f"{aside}: was moved aside as damaged, and not searched" in capsys.readouterr().err
 
 
 def _keys(reader: JobReader) -> list[KeyStats]:

@@ -211,8 +211,8 @@ def spoilt(line: bytes) -> bytes:
         (b"\0" * 1000, "isn't a JSON object"),
         (b'{"version": 2}', "no entry of QCG-PilotJob 0.14"),
         (b'{"name": "x", "state": "PAUSED", "history": [], "runtime": {}}', "is no state of QCG-PilotJob 0.14"),
-        (b'{"name": "x", "state": "FAILED", "history": [], "runtime": {}}', "its history doesn't end"),
-        (b'{"name": "x", "state": "FAILED", "history": 5, "runtime": 7}', "its history doesn't end"),
+        (b'{"name": "x", "state": "FAILED", "history": [], "runtime": {}}', "its history does not end"),
+        (b'{"name": "x", "state": "FAILED", "history": 5, "runtime": 7}', "its history does not end"),
         (b'{"name": 7.5, "state": "FAILED", "history": [], "runtime": {}}', "the job's name is missing"),
         (
             b'{"name": "x", "state": "FAILED", "history": [{"state": "FAILED", "date": "soon"}], "runtime": {}}',

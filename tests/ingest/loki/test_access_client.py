@@ -63,7 +63,7 @@ def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
-        (PAGE, "look at cert_file and key_file"),
+        (PAGE, "check cert_file and key_file"),
         (b"Client sent an HTTP request to an HTTPS server.\n", "url must begin with https://"),
         (
             b"<html><title>400 The plain HTTP request was sent to HTTPS port</title>",

@@ -177,7 +177,7 @@ def test_an_error_of_loki_is_one_sentence(fake: FakeLoki, ask: Ask) -> None:
 def test_a_list_without_jobs_says_how_far_was_looked(ask: Ask) -> None:
     code, out, err = ask("ls")
     assert (code, out) == (0, "")
-    assert "no jobs in http://loki.invalid in the time that is looked at" in err
+    assert "no jobs in http://loki.invalid in this time range" in err
 
 
 HOSTILE = st.one_of(

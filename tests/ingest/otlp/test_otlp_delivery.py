@@ -244,7 +244,7 @@ def test_a_server_that_refuses_whatever_it_is_sent_holds_everything() -> None:
     with FaultyServer(*[Said(500, status("disk full", 13))] * 6, Said(200)) as server:
         sending = Sending(server)
         assert sending.deliver(chunk("a", "b")) == []
-        assert any("disk full; it refuses whatever it is sent" in line for line in sending.messages)
+        assert any("disk full; it refuses everything" in line for line in sending.messages)
 
 
 @pytest.mark.parametrize(

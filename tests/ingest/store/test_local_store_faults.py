@@ -77,7 +77,7 @@ def test_other_folders_and_files_are_no_stores(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(StoreError, match="isn't a logshipper store"):
         LocalStore(str(tmp_path))
-    with pytest.raises(StoreError, match="isn't a folder"):
+    with pytest.raises(StoreError, match="is no folder"):
         LocalStore(str(tmp_path / "thesis.tex"), create=True)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

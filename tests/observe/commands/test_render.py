@@ -535,8 +535,8 @@ def test_missing_file(render: Render, tmp_path: Path) -> None:
     code, out, err = render(tmp_path / "none\x1b[2J")
     assert (code, out) == (1, b"")
     assert err == (
-        f"logshipper: {tmp_path}/none\ufffd[2J: no such file or directory; is the name right? "
-        "`logshipper logs JOB` prints what a job of the store has logged\n"
+        f"logshipper: {tmp_path}/none\ufffd[2J: no such file or directory; check the name; "
+        "`logshipper logs JOB` prints the log of a stored job\n"
     )
 
 
