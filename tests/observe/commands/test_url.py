@@ -184,7 +184,7 @@ def test_what_is_wrong_about_loki_does_not_matter(url: Url) -> None:
     ("text", "sentence"),
     [
         ("", "FILE: no address of Grafana: write `url = \"https://grafana.example.org\"` into the table [gra"),
-        ('[graphana]\nurl = "x"', "FILE: [graphana]: there is no such table; did you mean grafana?; no address of Grafana"),
+        ('[graphana]\nurl = "x"', "FILE: [graphana]: there is no such table; did you mean grafana?; no address"),
         ('[grafana]\nurl = "grafana:3000"', "FILE: [grafana] url: must be an address without `?`, `#` and credentials"),
         ('[grafana]\nurl = "https://a:b@example.org"', "FILE: [grafana] url: must be an address"),
         ('[grafana]\nurl = "https://example.org/?x=1"', "FILE: [grafana] url: must be an address"),
