@@ -1,17 +1,20 @@
 """One stream on its way from CMD to the job's own output; pending bytes wait here for their write.
 
-Two outputs into one file never tear each other's lines. They switch at line ends: - The channel
-holds back the tail of an open line while the other stream has whole lines, for at most HOLD_SECS
-and HELD_BYTES. - An open line in the file (its owner's) holds back the other stream until it ends,
-or its writer is idle: since the line last grew, polls have found the owner's stream empty for
-HOLD_SECS. For a line in pieces the limit is PIECES_SECS: it has PIECE_BYTES, or the last read
-filled as much as a terminal holds, so its writer is inside a write and waits for the processor. -
-Polls measure the time: each counts its intended length, at most HOLD_SECS, if it ended in time
-(POLL_SECS); otherwise, and without a wait, POLL_SECS. If the relay did not run, the writer may not
-have run either. - A wait lasts at most MOST_SECS in all. After such a wait, the same line causes no
-further one, so a row of dots does not slow the other stream down. - On a terminal, only lines that
-our own reading has cut are held. An open prompt there is followed on the screen by the other
-stream's output. The C relay (deploy/slurm/spank/channel.c) has the same rule.
+Two outputs into one file never tear each other's lines. They switch at line ends:
+- The channel holds back the tail of an open line while the other stream has whole lines, for at
+  most HOLD_SECS and HELD_BYTES.
+- An open line in the file (its owner's) holds back the other stream until it ends, or its writer is
+  idle: since the line last grew, polls have found the owner's stream empty for HOLD_SECS. For a
+  line in pieces the limit is PIECES_SECS: it has PIECE_BYTES, or the last read filled as much as a
+  terminal holds, so its writer is inside a write and waits for the processor.
+- Polls measure the time: each counts its intended length, at most HOLD_SECS, if it ended in time
+  (POLL_SECS); otherwise, and without a wait, POLL_SECS. If the relay did not run, the writer may
+  not have run either.
+- A wait lasts at most MOST_SECS in all. After such a wait, the same line causes no further one, so
+  a row of dots does not slow the other stream down.
+- On a terminal, only lines that our own reading has cut are held. An open prompt there is followed
+  on the screen by the other stream's output.
+The C relay ( deploy/slurm/spank/channel.c) has the same rule.
 """
 
 import os

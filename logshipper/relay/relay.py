@@ -2,12 +2,14 @@
 sink.
 
 It ignores the bytes' meaning. One loop turn is one poll; the relay reads, writes, counts and hands
-over at most 64 KiB of each readable stream. Invariants: - It does not read a stream with blocked
-output, so CMD waits as it would without the relay. The other stream continues. - It calls a stream
-empty only if a poll of that stream said so. It does not poll streams that it leaves unread on
-purpose. - It leaves many small writes into a file in their terminal for a moment, while nothing
-else happens: a wake-up for each costs the job more than their processing. - Only `turn` waits, and
-its caller sets the limit.
+over at most 64 KiB of each readable stream. Invariants:
+- It does not read a stream with blocked output, so CMD waits as it would without the relay. The
+  other stream continues.
+- It calls a stream empty only if a poll of that stream said so. It does not poll streams that it
+  leaves unread on purpose.
+- It leaves many small writes into a file in their terminal for a moment, while nothing else
+  happens: a wake-up for each costs the job more than their processing.
+- Only `turn` waits, and its caller sets the limit.
 """
 
 import errno
@@ -85,7 +87,7 @@ class Owner:
     """The relay's owner, which gets reports about outputs. This one ignores them."""
 
     def output_gone(self, channel: Channel) -> None:
-        """Note that the output's reader has gone (channel.gone: errno). The stream closes right
+        """Note that the output's reader has gone (channel.gone_errno). The stream closes right
         afterwards."""
 
     def output_failed(self, channel: Channel) -> None:

@@ -3,19 +3,23 @@ top. Pure.
 
 A line is final when it scrolls off, when the whole screen is cleared, at the end, and when the
 cursor has left it for good. For the last case the screen keeps (row numbers are places on the
-screen, and move as it scrolls): - live: something hints at more drawing above the cursor: the
-cursor rose or was hidden, or a line was redrawn (CR, BS, erase) and then ended. This last hint is
-void once a line ends that was not redrawn and is not blank. - holds: nothing is live, but the
-stream is young, or has moved the cursor up before. It may do so without a hint, so rows are final
-after HOLD_SECS without drawing. If nothing is live and nothing holds, a line is final at its end. -
-low, max_rise: the lowest row drawn, and the greatest rise of the cursor above it, in rows. Rows
-further up are final after QUIET_SECS without drawing. - addressed: the stream moved the cursor to a
-row by its number. It may redraw all live rows at long intervals (top), so ADDRESSED_QUIET_SECS
-replaces QUIET_SECS. - calm: lines ended since anything else came. Beyond max_rise, the live part is
-over, and rows above the cursor need only be quiet. Beyond CALM_SCREENS screens, nothing is live any
-more. (One screen is not enough: a live table may be taller than the screen, or a program may print
-much above bars at once.) The screen keeps the text of rows that it gave out, and gives them out
-again only with another text that is not blank.
+screen, and move as it scrolls):
+- live: something hints at more drawing above the cursor: the cursor rose or was hidden, or a line
+  was redrawn (CR, BS, erase) and then ended. This last hint is void once a line ends that was not
+  redrawn and is not blank.
+- holds: nothing is live, but the stream is young, or has moved the cursor up before. It may do so
+  without a hint, so rows are final after HOLD_SECS without drawing. If nothing is live and nothing
+  holds, a line is final at its end.
+- low, max_rise: the lowest row drawn, and the greatest rise of the cursor above it, in rows. Rows
+  further up are final after QUIET_SECS without drawing.
+- addressed: the stream moved the cursor to a row by its number. It may redraw all live rows at long
+  intervals (top), so ADDRESSED_QUIET_SECS replaces QUIET_SECS.
+- calm: lines ended since anything else came. Beyond max_rise, the live part is over, and rows above
+  the cursor need only be quiet. Beyond CALM_SCREENS screens, nothing is live any more. (One screen
+  is not enough: a live table may be taller than the screen, or a program may print much above bars
+  at once.)
+The screen keeps the text of rows that it gave out, and gives them out again only with another text
+that is not blank.
 
 All this depends on bytes and clock alone, never on cuts of the input. The screen judges quietness
 only when the clock has advanced (`settle`), and the rest at the control function that causes it.

@@ -66,7 +66,7 @@ class LokiClient(ServerClient):
         return self.push_body(loki_push.compress(loki_push.encode_push(labels, entries)))
 
     def push_body(self, body: bytes, tenant: str = "") -> PushAnswer:
-        """Push an encoded and compressed request (loki/push.py).
+        """Push an encoded and compressed request (servers/loki_push.py).
 
         tenant: replaces that of the access. Only 204 is a success: Loki answers 260 for entries
         that it drops by configuration. Raises RetryablePushError if Loki may accept the push later
