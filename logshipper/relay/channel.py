@@ -14,7 +14,7 @@ Two outputs into one file never tear each other's lines. They switch at line end
   a row of dots does not slow the other stream down.
 - On a terminal, only lines that our own reading has cut are held. An open prompt there is followed
   on the screen by the other stream's output.
-The C relay ( deploy/slurm/spank/channel.c) has the same rule.
+The C relay (deploy/slurm/spank/channel.c) has the same rule.
 """
 
 import os
