@@ -339,7 +339,7 @@ def test_the_command_asks_for_the_same_hours(
     assert (series["x"], series["y"]) == ((ends[2:], [3]) if is_over else ([], []))
     empty = document("utilization", "--before", utc((t0 - 7200) * 10**9))
     assert (empty["series"][0]["x"], empty["all_jobs"]) == ([], True)
-    assert "nobody told Prometheus" in empty["notes"][0]
+    assert "Prometheus knows no ends" in empty["notes"][0]
 
 
 def test_waits_of_all_jobs(page: Page) -> None:

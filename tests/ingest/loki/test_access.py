@@ -166,7 +166,7 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
                 "`status` says it, too",
             )
             gateway.use(certificates.expired)
-            says("certificate has expired; the server's has to be renewed")
+            says("certificate has expired; renew the server's certificate")
             gateway.use(certificates.misnamed)
             says("url must name the server as its certificate does")
             gateway.use(certificates.server, certificates.strange_ca)

@@ -472,7 +472,7 @@ def test_tags_in_loki_are_said_to_be_ones_own(
     code, out, err = answer(stores, "loki", capsys, "tag", "a1", "+mine")
     assert code == 0
     assert "mine" in out
-    assert "nothing in Loki is changed, and others don't see it" in err
+    assert "Loki stays unchanged, and others do not see it" in err
     document = json.loads(answer(stores, "loki", capsys, "show", "a1", "--json")[1])
     assert (document["tags"], document["cluster"]) == ({"mine": ""}, stores.agent.cluster)
     assert answer(stores, "loki", capsys, "tag", "a1", "-mine")[0] == 0
