@@ -8,13 +8,11 @@ import pytest
 from tests.tools.prose import LIMITS, Figures, figures, texts_of
 from tests.tools.sources import ROOT
 
-PAGES = """
-CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md docs/alerts.md docs/architecture.md
-docs/coming-from-balsam.md docs/coming-from-mlo.md docs/coming-from-qcg.md docs/coming-from-xt.md
-docs/coverage.md docs/dependencies.md docs/development.md docs/guarantees.md docs/masks.md docs/metrics.md
-docs/page.md docs/releasing.md docs/requirements.md docs/segment-format.md deploy/ansible/README.md
-deploy/compose/README.md deploy/selinux/README.md deploy/slurm/README.md
-""".split()
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md", "grafana/README.md")
+    for path in ROOT.glob(pattern)
+)
 PACKAGES = sorted(
     str(path.parent.relative_to(ROOT))
     for top in ("logshipper", "ingest", "observe", "grafana")
