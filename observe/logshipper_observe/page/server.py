@@ -34,8 +34,10 @@ from logshipper_observe.page.data.job_list import JobListing
 from logshipper_observe.page.data.point_search import PointSearches
 from logshipper_observe.page.data.thread_store import SharedIngest, ThreadStore
 from logshipper_observe.page.link_secrets import forget_secrets
+from logshipper_observe.page.log.line_expression import ExpressionRefusal
 from logshipper_observe.page.log.log_copy import Copies
 from logshipper_observe.page.log.logs import Logs
+from logshipper_observe.query.asked import UnknownKey
 
 MAX_CONNECTIONS = 64
 HEAD_SECS = 20.0  # from the connection or the last answer to the end of a request's head
@@ -251,7 +253,9 @@ class _Request(BaseHTTPRequestHandler):
             answer = self._answer()
         except RequestRefusal as refusal:
             answer = _failure(refusal.status, str(refusal))
-        except UnknownJob as unknown:
+        except ExpressionRefusal as refusal:
+            answer = _failure(HTTPStatus.BAD_REQUEST, str(refusal))
+        except (UnknownJob, UnknownKey) as unknown:
             answer = _failure(HTTPStatus.NOT_FOUND, str(unknown))
         except QueryError as error:
             answer = _failure(HTTPStatus.BAD_GATEWAY, str(error))

@@ -13,9 +13,9 @@ from logshipper_observe.model.documents import STREAM_NAMES
 from logshipper_observe.model.line_levels import MAX_HEAD, level_of
 from logshipper_observe.page.api.downloads import pieces
 from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal, json_answer
-from logshipper_observe.page.log.line_expression import MAX_MATCHED, ExpressionRefusal
+from logshipper_observe.page.log.line_expression import MAX_MATCHED
 from logshipper_observe.page.log.logs import STREAMS, Blocks, Log, View
-from logshipper_observe.page.log.search import MAX_TEXT, Search, SearchQuery
+from logshipper_observe.page.log.search import MAX_TEXT, SearchQuery
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine
@@ -90,21 +90,6 @@ def _query(request: Request) -> SearchQuery:
     return SearchQuery(text, request.flag("exact"), request.flag("regex"))
 
 
-@contextmanager
-def _refusing() -> "Iterator[None]":
-    """Refuse a request with an invalid expression."""
-    try:
-        yield
-    except ExpressionRefusal as refusal:
-        raise RequestRefusal(str(refusal)) from None
-
-
-def _search(log: Log, source: Blocks, request: Request) -> tuple[Search, bool]:
-    """Continue a search for a while. Return it, and whether it is complete."""
-    with _refusing():
-        return log.search(source, _query(request))
-
-
 def lines(request: Request) -> PageAnswer:
     """Return lines by number.
 
@@ -119,7 +104,7 @@ def lines(request: Request) -> PageAnswer:
         state = _state(log, source, problem)
         hits = None
         if request.flag("only"):
-            search, is_complete = _search(log, source, request)
+            search, is_complete = log.search(source, _query(request))
             hits = search.hits
             state |= {
                 "total": len(hits),
@@ -167,7 +152,7 @@ def search(request: Request) -> PageAnswer:
     """
     near = request.number("near", 0)
     with open_log(request) as (log, source, problem):
-        line_search, is_complete = _search(log, source, request)
+        line_search, is_complete = log.search(source, _query(request))
         at = line_search.near(near, back=request.flag("back"))
         document = {
             **_state(log, source, problem),
@@ -189,8 +174,7 @@ def marks(request: Request) -> PageAnswer:
     units of the uncoloured text, as browsers do. Lines after MARKS_SECS have empty lists.
     """
     with open_log(request) as (log, source, _):
-        with _refusing():
-            line_search = log.search_of(_query(request))
+        line_search = log.search_of(_query(request))
         hits = line_search.hits if request.flag("only") else None
         selection = _selection(log, source, hits, request)
         expression = line_search.expression
@@ -227,7 +211,7 @@ def text(request: Request) -> PageAnswer:
     """
     if request.params.get("count"):
         with open_log(request) as (log, source, _):
-            hits = _search(log, source, request)[0].hits if request.flag("only") else None
+            hits = log.search(source, _query(request))[0].hits if request.flag("only") else None
             log_lines = _selection(log, source, hits, request, MAX_COPIED).lines
         copied_text = "".join(_texts(iter(log_lines), times=False))
         return PageAnswer(copied_text.encode("utf-8", "replace"), "text/plain; charset=utf-8")

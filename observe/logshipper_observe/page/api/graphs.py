@@ -4,8 +4,7 @@ numbers."""
 import math
 import time
 from collections.abc import Iterator
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.words import utc
@@ -16,11 +15,7 @@ from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import at_path, is_number
 from logshipper_observe.page.api.downloads import pieces
 from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal, tagged_answer
-from logshipper_observe.page.data.graph_feeds import KEPT_POINTS, Feed, FeedQuery
-from logshipper_observe.query.asked import UnknownKey
-
-if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Reader
+from logshipper_observe.page.data.graph_feeds import KEPT_POINTS, FeedQuery
 
 MOST_GRAPHS = 32  # of one answer: the page requests more while the reader scrolls
 DEFAULT_POINTS = 2000  # of a series
@@ -32,10 +27,7 @@ def axes(request: Request) -> PageAnswer:
     graphs, in their order, and the keys with one value."""
     with request.store.job(request.parts[0]) as reader:
         keys = numeric_keys(reader)
-        try:
-            plan, _ = planned(reader, GraphRequest(request.params.get("x") or None), len(keys))
-        except UnknownKey as error:
-            raise RequestRefusal(str(error), HTTPStatus.NOT_FOUND) from None
+        plan, _ = planned(reader, GraphRequest(request.params.get("x") or None), len(keys))
         document = {
             "x": axis_document(plan[0]) if plan else None,
             "y": [graph.key for graph in plan],
@@ -76,7 +68,7 @@ def graphs(request: Request) -> PageAnswer:
     with request.store.job(request.parts[0]) as reader:
         feed = request.caches.feeds.get(query)
         with feed.lock:
-            feed_graphs = _read(feed, reader, READ_SECS)
+            feed_graphs = feed.read_on(reader, READ_SECS)
             facts = [
                 query,
                 points,
@@ -107,7 +99,7 @@ def graph_csv(request: Request) -> PageAnswer:
     with request.store.job(request.parts[0]) as reader:
         feed = request.caches.feeds.get(query)
         with feed.lock:
-            feed_graphs = _read(feed, reader)
+            feed_graphs = feed.read_on(reader)
         job_id = reader.summary.job_id
     body = pieces(_csv(request, feed_graphs))
     return PageAnswer(body, "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv")
@@ -134,13 +126,6 @@ def _csv(request: Request, graphs: list[Graph]) -> Iterator[str]:
                 capture = [str(record.capture)] if has_several_captures else []
                 cells = [numbers.get(name, "") for name in names]
                 yield rows.row([utc(record.time_ns), str(record.attempt), *capture, *cells]) + "\n"
-
-
-def _read(feed: Feed, reader: "Reader", secs: float = math.inf) -> list[Graph]:
-    try:
-        return feed.read_on(reader, secs)
-    except UnknownKey as error:
-        raise RequestRefusal(str(error), HTTPStatus.NOT_FOUND) from None
 
 
 def keys_of(request: Request, most: int = MOST_GRAPHS) -> tuple[str, ...]:

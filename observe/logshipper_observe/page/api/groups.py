@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logshipper.errors import LogshipperError, UnknownJob
@@ -33,7 +32,6 @@ from logshipper_observe.page.api.request import (
 )
 from logshipper_observe.page.data.graph_feeds import KEPT_POINTS, FeedQuery
 from logshipper_observe.page.data.job_list import facts_of
-from logshipper_observe.query.asked import UnknownKey
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
@@ -122,10 +120,7 @@ class _Grouping:
         all_keys = [numeric_keys(job.reader) for job in self._jobs]
         choices = [job.reader.x_axis() for job in self._jobs]
         complete = True
-        try:
-            axes = CommonAxes(self._query, choices, all_keys)
-        except UnknownKey as error:
-            raise RequestRefusal(str(error), HTTPStatus.NOT_FOUND) from None
+        axes = CommonAxes(self._query, choices, all_keys)
         for job, keys in zip(self._jobs, all_keys, strict=True):
             for name in self._runs.keys() - keys.keys():
                 self._runs[name].notes.append(f"{job.label} has no key {name}")

@@ -1,7 +1,6 @@
 """`api/jobs/ID/point`: the line behind a point of a graph."""
 
 import math
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from logshipper.config import JSON
@@ -10,7 +9,6 @@ from logshipper_observe.page.api.graphs import READ_SECS, keys_of
 from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal, json_answer
 from logshipper_observe.page.data.point_search import PointQuery
 from logshipper_observe.page.log.record_lines import line_number
-from logshipper_observe.query.asked import UnknownKey
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
@@ -34,10 +32,7 @@ def point(request: Request) -> PageAnswer:
     with request.store.job(query.job_id) as reader:
         search = request.caches.searches.get(query)
         with search.lock:
-            try:
-                record = search.read_on(reader, READ_SECS)
-            except UnknownKey as error:
-                raise RequestRefusal(str(error), HTTPStatus.NOT_FOUND) from None
+            record = search.read_on(reader, READ_SECS)
             document = {
                 "line": None,
                 "complete": search.complete,
