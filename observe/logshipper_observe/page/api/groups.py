@@ -124,7 +124,7 @@ class _Grouping:
         for job, keys in zip(self._jobs, all_keys, strict=True):
             for name in self._runs.keys() - keys.keys():
                 self._runs[name].notes.append(f"{job.label} has no key {name}")
-            for x, names in axes.by_x(axes.drawn(keys)).items():
+            for x, names in axes.by_x(name for name in self._runs if name in keys).items():
                 if x.key is not None and x.key not in keys:
                     for name in names:
                         self._runs[name].notes.append(f"{job.label} has no key {x.key}, which is X")

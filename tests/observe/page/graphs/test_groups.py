@@ -109,6 +109,18 @@ def test_what_is_not_there_is_said(server: PageServer) -> None:
         assert (status, message in str(document["error"])) == (400, True), document
 
 
+def test_a_run_without_any_of_the_keys_has_a_note(
+    serve: Callable[[Path], PageServer], sweep: Path
+) -> None:
+    with SpooledCapture(sweep, "g4", name="g4") as job:
+        job.metadata(*({"epoch": at, "acc": at / 4} for at in range(1, 4)))
+        job.end()
+    answer = grouped(serve(sweep), jobs='["g1", "g4"]', y='["acc"]', by="run", mean="0")
+    (graph,) = answer["graphs"]
+    assert [series["y"] for series in graph["series"]] == [[0.25, 0.5, 0.75]]
+    assert "g1 has no key acc" in graph["notes"]
+
+
 def test_long_jobs_are_read_by_and_by(
     serve: Callable[[Path], PageServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
