@@ -93,6 +93,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     ]
     sinks = [_sink(sink, jobs) for sink, jobs in zip(states, by_sink, strict=True)]
     first, jobs = sinks[0], _merge_sinks(by_sink)
+    notes = agent_notes(config)
     document: dict[str, Any] = {  # Any: JSON
         "schema": SCHEMA,
         "config": config.path,
@@ -111,10 +112,10 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "quarantine": first["quarantine"],
         "sinks": sinks,
         "removed_sinks": [name or FIRST_SINK for name in removed_sinks(config)],
-        "remote_write": _remote_write(config, agent_notes(config)),
-        "taken": agent_notes(config).get("taken", []),
-        "metrics": agent_notes(config).get("metrics") if config.metrics.listen else None,
-        "telegraf": agent_notes(config).get("telegraf") if config.telegraf.enabled else None,
+        "remote_write": _remote_write(config, notes),
+        "taken": notes.get("taken", []),
+        "metrics": notes.get("metrics") if config.metrics.listen else None,
+        "telegraf": notes.get("telegraf") if config.telegraf.enabled else None,
     }
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
