@@ -17,7 +17,7 @@ MAX_LOOKS = 1000  # lines of a capture that are checked for near misses
 
 
 class CaptureLog:
-    """See the module's docstring."""
+    """State that both streams share. Classifier.take empties `out`."""
 
     def __init__(self) -> None:
         self.out: list[LoggedLines | LoggedEvent] = []  # results, in the order of writing

@@ -312,14 +312,18 @@ class StreamLog:
                 self.tally.dropped += times
                 continue
             text = line.rstrip(b" ")
-            count = min(times, 2) if self._collapse else times
-            logged = [text] * count
+            if not self._collapse:
+                for place in range(at, at + times):
+                    logged = text
+                    if coloured_lines is not None:
+                        logged = _trimmed(coloured_lines[place], text)
+                    output.add(text, logged)
+                continue
+            logged = repeat = text
             if coloured_lines is not None:
-                logged = [_trimmed(line, text) for line in coloured_lines[at : at + count]]
-            if self._collapse:
-                output.add_run(text, times, logged, drawn_at)
-            else:
-                output.add(text, logged)
+                logged = _trimmed(coloured_lines[at], text)
+                repeat = _trimmed(coloured_lines[at + 1], text) if times > 1 else logged
+            output.add_run(text, times, logged, repeat, drawn_at)
         output.flush(drawn_at)
 
     def _keys_of(self, line: bytes) -> tuple[str, ...] | None:

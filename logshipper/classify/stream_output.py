@@ -66,28 +66,30 @@ class StreamOutput:
 
     # ---- runs of equal lines
 
-    def add(self, text: bytes, logged: list[bytes]) -> None:
-        """Add equal lines without collapsing. text: without colours; logged: as logged."""
-        self._texts += [text] * len(logged)
-        self._logged += logged
+    def add(self, text: bytes, logged: bytes) -> None:
+        """Add a line without collapsing. text: without colours; logged: as logged."""
+        self._texts.append(text)
+        self._logged.append(logged)
 
-    def add_run(self, text: bytes, times: int, logged: list[bytes], drawn_at: float) -> None:
+    def add_run(
+        self, text: bytes, times: int, logged: bytes, repeat: bytes, drawn_at: float
+    ) -> None:
         """Add equal lines; the second and later ones count as repeats. text: without colours and
-        blanks at the end; logged: the first two, as logged."""
+        blanks at the end; logged, repeat: the first and second line, as logged."""
         if not text:
             self._add_blank(times, drawn_at)
             return
         if self._texts[-1] == text if self._texts else self._is_repeat(text, drawn_at):
             self.flush(drawn_at)
-            self._count_repeats(logged[0], times, drawn_at)
+            self._count_repeats(logged, times, drawn_at)
             return
         if self.repeats:
             self.report_repeats()
         self._ends_blank = False
-        self.add(text, logged[:1])
+        self.add(text, logged)
         if times > 1:
             self.flush(drawn_at)
-            self._count_repeats(logged[1], times - 1, drawn_at)
+            self._count_repeats(repeat, times - 1, drawn_at)
 
     def flush(self, drawn_at: float) -> None:
         """Write the waiting lines."""
