@@ -71,7 +71,7 @@ def _make_above(path: str) -> None:
 
 
 def _sharers(path: str, folder_stat: os.stat_result, own_names: "tuple[str, ...]") -> str:
-    """Return the reason against closing a folder to others who may enter it; "" without one."""
+    """Return the reason to keep a folder open to other users; "" without one."""
     if folder_stat.st_mode & _STICKY:
         return "is shared by several users (it is sticky)"
     if os.path.realpath(path) in ("/", os.path.realpath(os.path.expanduser("~"))):

@@ -103,7 +103,7 @@ class WaitingEnds(StateFile):
             }
 
     def make_ready(self, names: Collection[str]) -> None:
-        """Release records for sending: their files are gone."""
+        """Allow the sending of records, after the removal of their files."""
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE waiting SET ready = 1 WHERE name = ?", ((name,) for name in names)

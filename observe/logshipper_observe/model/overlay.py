@@ -1,8 +1,8 @@
 """Tags, notes and stars: the readers' own marks on jobs, apart from captured data.
 
 They lie in one SQLite file of the user: beside the user's own local store, else in the user's data
-folder (for jobs in Loki and others' stores). Nobody else sees it. The last change counts. Each call
-opens it anew, so threads and programs may share it.
+folder (for jobs in Loki and others' stores). Other users cannot see it. The last change counts. Each call
+opens and closes the file, so threads and programs may share it.
 """
 
 import json

@@ -29,7 +29,7 @@ def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: b
         sys.stdout.flush()
         if hint := forwarding_hint(server.port):
             say(hint)
-        say("keep the link secret: everyone who has it can read your jobs. Ctrl-C ends the page")
+        say("keep the link secret: it lets anyone read your jobs. Ctrl-C ends the page")
         redirect = _open_browser(link) if browser else None
         try:
             while not over.wait(SIGNAL_SECS):
