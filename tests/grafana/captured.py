@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -426,21 +426,21 @@ def _settle(
     )
     logs = LokiSource(loki.url)
     timeouts = f'count_over_time({{cluster="{CLUSTER}", host="{CONTROLLER}", kind="event"}} |= "TIMEOUT" [1h])'
-    _until(
+    wait_until(
         lambda: logs.get("/loki/api/v1/query", {"query": timeouts})["result"],
         "how Slurm ended a job is in Loki",
     )
     ship_time = time.time()
     metrics = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
     since = f"count(timestamp(logshipper_agent_build_info) > {ship_time:.3f} + 1)"
-    _until(lambda: _first(metrics, since) == len(agents), "Prometheus has scraped all agents")
+    wait_until(lambda: _first(metrics, since) == len(agents), "Prometheus has scraped all agents")
     bars = f'count_over_time({{cluster="{CLUSTER}", kind="status"}} | job_id=~"running.*" |= "40%" [1h])'
-    _until(
+    wait_until(
         lambda: logs.get("/loki/api/v1/query", {"query": bars})["result"],
         "the bar of the running job is in Loki",
     )
     ends = f'count_over_time({{cluster="{CLUSTER}", host="old1", kind="event"}} |= "closed" [22d])'
-    _until(
+    wait_until(
         lambda: logs.get("/loki/api/v1/query", {"query": ends})["result"], "the old job is in Loki"
     )
 
@@ -452,11 +452,3 @@ def _target(agent: NodeAgent) -> str:
 def _first(prometheus: PrometheusSource, promql: str) -> float:
     result = prometheus.get("/api/v1/query", {"query": promql})["result"]
     return float(result[0]["value"][1]) if result else 0.0
-
-
-def _until(condition: Callable[[], object], description: str) -> None:
-    """As wait_until, for questions to a server: ten a second."""
-    deadline = time.monotonic() + WAIT_SECS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {WAIT_SECS:g} s: {description}"
-        time.sleep(0.1)

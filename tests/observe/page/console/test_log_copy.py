@@ -2,7 +2,6 @@
 whatever fails."""
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,9 +15,9 @@ from logshipper_observe.page.log import log_copy
 from logshipper_observe.page.log.log_copy import Copies, Copy
 from logshipper_observe.page.log.logs import Log, View
 from logshipper_observe.page.log.search import SearchQuery
-from tests.tools.waiting import scaled
+from tests.tools.waiting import wait_until
 
-DEADLINE_SECS = scaled(20.0)
+DEADLINE_SECS = 20.0
 
 
 def captures_of(*attempts: int) -> list[Capture]:
@@ -90,10 +89,7 @@ def copy_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[FakeLoki], Co
 
 
 def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(holds, "the copy gets there", DEADLINE_SECS)
 
 
 def texts_of(copy: Copy) -> list[str]:
