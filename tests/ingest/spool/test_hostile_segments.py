@@ -311,7 +311,11 @@ def test_damages_by_the_thousand_are_few_lines_and_small_rounds(
     captured(node, "honest", HONEST).append(b"?")
     node.learn()
     assert len([words for words in node.messages if "/hostile" in words]) <= 120
-    assert [words for words in node.messages if f"uid {HOSTILE}: more damages" in words]
+    assert [
+        words
+        for words in node.messages
+        if f"uid {HOSTILE}: for up to an hour, the agent only counts" in words
+    ]
     assert [words for words in node.messages if "/honest" in words], "another user's are told of"
     assert value(node, "logshipper_agent_damages_total") == 20 * 100 + 1
     node.round()

@@ -54,7 +54,7 @@ def oracle_answers(program: str, cases: list[Json]) -> list[Json]:
     command = [
         str(python_of(program)),
         "-I",
-        str(ROOT / "tests" / "tools" / "analytics_oracle.py"),
+        str(ROOT / "tests" / "tools" / "stores" / "analytics_oracle.py"),
         program,
     ]
     process = subprocess.run(
