@@ -220,5 +220,6 @@ SHAPES = (
         rb"(?:account\s{1,9}\S{1,200}\s{1,9})?password\s{1,9}[\"']?",
         rb"[^\s\"'\\]",
         1,
+        shared=b"login",
     ),
 )

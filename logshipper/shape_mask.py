@@ -119,8 +119,8 @@ class _Literals:
         is_long = len(tokens) > _MANY_LITERALS and len(text) > _LONG_TEXT_BYTES
         words = _long_words(text) if is_long else text
         return [
-            *(entry for entry in names if _holds(text, entry[0])),
-            *(entry for entry in tokens if _holds(words, entry[0])),
+            *(entry for entry in names if known.get(entry[0], True) and _holds(text, entry[0])),
+            *(entry for entry in tokens if known.get(entry[0], True) and _holds(words, entry[0])),
         ]
 
 

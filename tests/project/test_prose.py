@@ -10,7 +10,7 @@ from tests.tools.sources import ROOT
 
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md", "grafana/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md", "*/README.md")
     for path in ROOT.glob(pattern)
 )
 PACKAGES = sorted(
