@@ -40,15 +40,8 @@ def start(root: str) -> None:
                 # Close before Python starts: readers of the caller's output need not wait for it.
                 let_go(None)
                 # -P: the caller's folder may have modules of these names
-                arguments = [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "logshipper_ingest.agent",
-                    "--store",
-                    os.path.abspath(root),
-                ]
-                os.execve(sys.executable, arguments, _environment())
+                options = ["-P", "-m", "logshipper_ingest.agent", "--store", os.path.abspath(root)]
+                os.execve(sys.executable, [sys.executable, *options], _environment())
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -56,14 +49,11 @@ def start(root: str) -> None:
 
 def _environment() -> dict[str, str]:
     """Return an environment in which our packages can be imported even if not installed."""
-    folders = [
-        os.path.dirname(os.path.dirname(os.path.abspath(file)))
-        for file in (__file__, logshipper.__file__)
-    ]
-    more = [
-        path for path in folders if os.path.basename(path) not in ("site-packages", "dist-packages")
-    ]
-    paths = [*filter(None, [os.environ.get("PYTHONPATH")]), *more]
+    paths = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    for file in (__file__, logshipper.__file__):
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(file)))
+        if os.path.basename(folder) not in ("site-packages", "dist-packages"):
+            paths.append(folder)
     return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
 

@@ -1,6 +1,7 @@
 """`logshipper-agent`: the node agent, and work on a spool; connects options with their functions."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 
@@ -80,9 +81,8 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    run = add(
-        "run", "run the agent in the foreground", "Runs the agent in the foreground.", _RUN_EXAMPLES
-    )
+    words = "run the agent in the foreground"
+    run = add("run", words, "Runs the agent in the foreground.", _RUN_EXAMPLES)
     run.add_argument(
         "--idle-secs",
         type=float,
@@ -90,14 +90,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SECS",
         help="your own agent: end when as long no capture was alive and nothing came (default: %(default)g)",
     )
-    run.set_defaults(call=_run)
     status = add(
         "status",
         "what is spooled, shipped and refused, per job",
         "Shows what is spooled and what became of it, per job. Takes nothing in itself.",
         _STATUS_EXAMPLES,
     )
-    status.set_defaults(call=_status)
     for command in (run, status):
         which = command.add_mutually_exclusive_group()
         which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
@@ -112,7 +110,6 @@ def build_parser() -> argparse.ArgumentParser:
         "Reads a configuration and says all that is wrong with it. Asks no server.",
         _VALIDATE_EXAMPLES,
     )
-    validate.set_defaults(call=_validate)
     check = add(
         "check",
         "does the configuration fit Loki, Prometheus and this node?",
@@ -125,7 +122,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="Slurm's plugstack.conf (default: slurm.conf's, where Slurm is)",
     )
-    check.set_defaults(call=_check)
     admin_commands.add_commands(add)
     prepare_command = add(
         "prepare",
@@ -133,7 +129,9 @@ def build_parser() -> argparse.ArgumentParser:
         "Makes a task's directory in the node's spool and prints its path: for a scheduler's hooks, as root.",
         prepare.EXAMPLES,
     )
-    prepare_command.set_defaults(call=_prepare)
+    calls = {run: _run, status: _status, validate: _validate, check: _check}
+    for command, call in {**calls, prepare_command: _prepare}.items():
+        command.set_defaults(call=call)
     for command in (validate, check, prepare_command):
         command.add_argument(
             "--config",
@@ -149,9 +147,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     if options.config:
-        from logshipper_ingest.agent.node_agent import (
-            NodeAgent,
-        )  # late: its imports take a while
+        from logshipper_ingest.agent.node_agent import NodeAgent  # late: imports take a while
 
         try:
             config = agent_config.load(options.config)
@@ -190,8 +186,6 @@ def _check(options: argparse.Namespace) -> int:
 
     findings = server_check.check(agent_config.load(options.config), options.plugstack)
     if options.json:
-        import json
-
         sys.stdout.write(json.dumps(server_check.as_document(findings), indent=2) + "\n")
     else:
         server_check.print_findings(findings)

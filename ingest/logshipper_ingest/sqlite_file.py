@@ -20,7 +20,6 @@ SUFFIXES = ("", "-wal", "-shm", "-journal")  # a database's own files
 _OPEN = 0o177  # rights that nobody needs
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
-_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _NOT_WRITABLE = (
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
@@ -55,28 +54,23 @@ def _store_error(path: str, error: sqlite3.Error) -> StoreError:
     if code in _DAMAGED:
         return damaged(path, str(error))
     if code == sqlite3.SQLITE_FULL:
-        return UnwritableError(
-            path,
-            "no room left on the disk; free some: nothing is lost, the spool keeps what came later",
+        words = (
+            "no room left on the disk; free some: nothing is lost, the spool keeps what came later"
         )
-    if code == sqlite3.SQLITE_IOERR:
-        return UnwritableError(
-            path, f"reading or writing failed ({error}): is the disk full, over quota, or failing?"
-        )
-    if code in _LOCKED:
-        return UnwritableError(path, "another program has locked it for too long; try again")
-    if code in _NOT_WRITABLE:
-        return UnwritableError(
-            path, f"can't be opened or written ({error}): look at its permissions and its folder's"
-        )
-    return StoreError(path, str(error))
+    elif code == sqlite3.SQLITE_IOERR:
+        words = f"reading or writing failed ({error}): is the disk full, over quota, or failing?"
+    elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        words = "another program has locked it for too long; try again"
+    elif code in _NOT_WRITABLE:
+        words = f"can't be opened or written ({error}): look at its permissions and its folder's"
+    else:
+        return StoreError(path, str(error))
+    return UnwritableError(path, words)
 
 
 def damaged(path: str, detail: str) -> DamagedError:
-    return DamagedError(
-        path,
-        f"is damaged or half-written ({detail}); move it away, then the rest of the store works as before",
-    )
+    remedy = "move it away, then the rest of the store works as before"
+    return DamagedError(path, f"is damaged or half-written ({detail}); {remedy}")
 
 
 def unfinished(path: str, detail: str) -> UnfinishedError:
@@ -109,7 +103,7 @@ def open_writer(
         connection = sqlite3.connect(
             path, timeout=BUSY_SECS, isolation_level=None, check_same_thread=not shared
         )
-        try:
+        with _closed_on_error(connection):
             file_version = _check_version(connection, path, version)
             if file_version == 0 and not create:
                 raise unfinished(path, "it has no tables")
@@ -117,18 +111,23 @@ def open_writer(
             connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
             if page_bytes:
                 connection.execute(f"PRAGMA page_size={page_bytes}")
-            connection.execute(
-                f"PRAGMA journal_mode={'MEMORY' if not synced else 'WAL' if wal else 'DELETE'}"
-            )
+            journal = "MEMORY" if not synced else "WAL" if wal else "DELETE"
+            connection.execute(f"PRAGMA journal_mode={journal}")
             connection.execute("PRAGMA trusted_schema=OFF")
             # overwrites removed and replaced data
             connection.execute("PRAGMA secure_delete=ON")
             if file_version == 0:
                 _create(connection, schema, version)
-        except BaseException:
-            connection.close()
-            raise
     return connection
+
+
+@contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _make_private(path: str, *, create: bool) -> None:
@@ -194,12 +193,9 @@ def open_reader(path: str, version: int) -> sqlite3.Connection:
         raise StoreError(path, "cannot be read: check its permissions and its folder's")
     with store_errors(path):
         connection = _connect_reader(path)
-        try:
+        with _closed_on_error(connection):
             if _check_version(connection, path, version) == 0:
                 raise unfinished(path, "it has no tables")
-        except BaseException:
-            connection.close()
-            raise
     return connection
 
 
@@ -209,29 +205,19 @@ def _connect_reader(path: str) -> sqlite3.Connection:
     uri = "file://" + urllib.parse.quote(os.fsencode(os.path.abspath(path)))
     may_write = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
     has_log = _size(path + "-wal") > 0
-    ways = (
-        (["?mode=rw"] if may_write else [])
-        + ["?mode=ro"]
-        + ([] if has_log else ["?immutable=1&mode=ro"])
-    )
-    for way in ways:
+    ways = {"?mode=rw": may_write, "?mode=ro": True, "?immutable=1&mode=ro": not has_log}
+    for way in (way for way, is_possible in ways.items() if is_possible):
         connection = sqlite3.connect(uri + way, uri=True, timeout=BUSY_SECS, isolation_level=None)
         try:
-            connection.execute("PRAGMA query_only=ON")
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            with _closed_on_error(connection):
+                connection.execute("PRAGMA query_only=ON")
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             return connection
         except sqlite3.OperationalError as error:
-            connection.close()
-            if error.sqlite_errorcode & 0xFF not in (
-                *_NOT_WRITABLE,
-                sqlite3.SQLITE_IOERR,
-                sqlite3.SQLITE_FULL,
-            ):
+            others = sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL
+            if error.sqlite_errorcode & 0xFF not in (*_NOT_WRITABLE, *others):
                 raise
             last = error
-        except BaseException:
-            connection.close()
-            raise
     if not has_log:
         raise last
     return _connect_copy(path)
@@ -258,13 +244,10 @@ def _connect_copy(path: str) -> sqlite3.Connection:
         except OSError as error:
             raise StoreError(path, f"can't be copied to be read: {os_words(error)}") from None
         connection = sqlite3.connect(copy, isolation_level=None)
-        try:
+        with _closed_on_error(connection):
             # one file, which survives its name's removal
             connection.execute("PRAGMA journal_mode=DELETE")
             connection.execute("PRAGMA query_only=ON")
-        except BaseException:
-            connection.close()
-            raise
     return connection
 
 
@@ -277,11 +260,8 @@ def _check_version(connection: sqlite3.Connection, path: str, version: int) -> i
     if application != APPLICATION_ID and (file_version or tables):
         raise StoreError(path, "isn't a store's file: another program made it")
     if file_version > version:
-        raise StoreError(
-            path,
-            f"was written by a newer logshipper (version {file_version}, "
-            f"this one knows {version}): upgrade",
-        )
+        versions = f"version {file_version}, this one knows {version}"
+        raise StoreError(path, f"was written by a newer logshipper ({versions}): upgrade")
     return file_version
 
 
@@ -292,7 +272,5 @@ def _user_version(connection: sqlite3.Connection) -> int:
 def remove_database(path: str) -> None:
     """Removes a database's files, those that are there."""
     for suffix in reversed(SUFFIXES):
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path + suffix)
-        except FileNotFoundError:
-            pass

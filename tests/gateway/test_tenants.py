@@ -235,7 +235,7 @@ def rounds_until_shipped(node: ShippingNode, max_rounds: int) -> None:
     for _ in range(max_rounds):
         wait_until(lambda: "ann" not in node.delivery.waiting_tenants(), "its time comes")
         node.round()
-        if not any(capture.first.waits for capture in node.captures.values()):
+        if not any(capture.sinks[0].waits for capture in node.captures.values()):
             return
     raise AssertionError(f"{max_rounds} rounds don't do")
 
@@ -322,7 +322,7 @@ def test_trouble_ends_with_the_capture_that_had_it(node: ShippingNode) -> None:
     assert node.delivery.state.status == 403
     node.shipper.round([])
     assert node.delivery.state.since_ns == 0
-    assert node.delivery.failing_tenants() == set()
+    assert node.delivery.failing() == set()
 
 
 def _plain(body: bytes) -> bytes:

@@ -38,7 +38,7 @@ FOLDERS = {
         "": (),
         "console": (),
         "servers": (),
-        "sockets": (),
+        "sockets": ("",),
         "model": ("",),
         "config": ("model", "servers"),
         "spool": ("model", "servers"),
@@ -51,7 +51,7 @@ FOLDERS = {
         "influxdb": ("config", "metrics", "model", "servers", "shipping"),
         "otlp": ("config", "console", "metrics", "model", "servers", "shipping"),
         "slurm": ("", "config", "loki", "metrics", "model", "servers", "shipping", "state"),
-        "telegraf": ("config", "console", "metrics", "shipping", "sockets", "spool"),
+        "telegraf": ("", "config", "console", "metrics", "shipping", "sockets", "spool"),
         "agent": (
             "",
             "config",

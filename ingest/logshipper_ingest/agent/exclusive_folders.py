@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 
 from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.private_folder import make_private_folder
@@ -13,10 +14,8 @@ def open_spool_folder(path: str) -> int:
     try:
         return open_own_folder(path)
     except SpoolError as error:
-        names_option = "[agent] spool_dir" in error.reason
-        raise SpoolError(
-            error.path, error.reason if names_option else f"{error.reason} ([agent] spool_dir)"
-        ) from None
+        option = "" if "[agent] spool_dir" in error.reason else " ([agent] spool_dir)"
+        raise SpoolError(error.path, f"{error.reason}{option}") from None
     except OSError as error:
         reason = f"{os_words(error)}; choose another folder in [agent] spool_dir"
         raise SpoolError(error.filename or path, reason) from None
@@ -41,15 +40,11 @@ def lock_state_folder(state_dir: str) -> int:
         make_private_folder(state_dir)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except SpoolError as error:
-        reason = error.reason.replace("--store or LOGSHIPPER_STORE", option).replace(
-            "--store", option
-        )
-        raise StoreError(
-            error.path, reason if option in reason else f"{reason}; choose another in {option}"
-        ) from None
+        reason = re.sub("--store( or LOGSHIPPER_STORE)?", option, error.reason)
+        reason += "" if option in reason else f"; choose another in {option}"
+        raise StoreError(error.path, reason) from None
     except OSError as error:
-        reason = f"{os_words(error)}; {option} sets its folder"
-        raise StoreError(path, reason) from None
+        raise StoreError(path, f"{os_words(error)}; {option} sets its folder") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -60,7 +55,6 @@ def lock_state_folder(state_dir: str) -> int:
         os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
     except OSError as error:
         os.close(fd)
-        raise StoreError(
-            path, f"{os_words(error)}: free some room there; {option} sets its folder"
-        ) from None
+        words = f"{os_words(error)}: free some room there; {option} sets its folder"
+        raise StoreError(path, words) from None
     return fd

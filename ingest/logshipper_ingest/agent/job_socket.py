@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import orjson
@@ -120,20 +121,11 @@ class JobSocket:
     capture_count: created directories; refusals: refused requests by reason (SOCKET_REFUSALS).
     """
 
-    def __init__(
-        self,
-        agent: AgentSection,
-        say: Callable[[str], None],
-        *,
-        peer_secs: float = PEER_SECS,
-        identify_peer: Callable[[socket.socket, int], Peer] = identify,
-    ) -> None:
+    def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
         self.capture_count = 0
         self.refusals: Counter[str] = Counter(dict.fromkeys(SOCKET_REFUSALS, 0))
         self._agent = agent
         self._say = say
-        self._peer_secs = peer_secs
-        self._identify_peer = identify_peer
         self._accounts = Accounts()
         self._allowance = _Allowance()
         # by reason: time of the last log line, number of refusals since
@@ -151,15 +143,12 @@ class JobSocket:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket_id = bind(self._listener, self._agent.socket, "[agent] socket")
-        except OSError as error:
+        except BaseException as error:
             self._listener.close()
-            reason = os_words(error)
-            raise SpoolError(
-                self._agent.socket, f"{reason}; change [agent] socket, or set it to none"
-            ) from None
-        except BaseException:
-            self._listener.close()
-            raise
+            if not isinstance(error, OSError):
+                raise
+            words = f"{os_words(error)}; change [agent] socket, or set it to none"
+            raise SpoolError(self._agent.socket, words) from None
         self._listener.setblocking(False)
         self._woken, self._wake = os.pipe()
         self._poll = select.poll()
@@ -202,7 +191,7 @@ class JobSocket:
             if self._connections.get(connection.socket.fileno()) is connection:
                 self._serve_one(connection)
         self._drop_silent()
-        if not ready or len(self._unsynced) > _MAX_UNSYNCED:
+        if self._unsynced and (not ready or len(self._unsynced) > _MAX_UNSYNCED):
             self._sync_one()
         return True
 
@@ -228,7 +217,7 @@ class JobSocket:
                     select.select([self._woken], [], [], 0.1)  # or the loop would spin
                 return
             accepted.setblocking(False)
-            due = time.monotonic() + self._peer_secs
+            due = time.monotonic() + PEER_SECS
             seen_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             if len(self._connections) >= MAX_CONNECTIONS:
                 self._make_room()
@@ -241,9 +230,7 @@ class JobSocket:
         shut out others."""
         counts = Counter(connection.uid for connection in self._connections.values())
         uid = counts.most_common(1)[0][0]
-        oldest = next(
-            connection for connection in self._connections.values() if connection.uid == uid
-        )
+        oldest = next(each for each in self._connections.values() if each.uid == uid)
         self._refuse(oldest, _Refusal("crowded", "too many requests at once; try again"))
 
     def _drop_silent(self) -> None:
@@ -253,9 +240,8 @@ class JobSocket:
                 return
             if _has_request(connection.socket):
                 continue  # its request arrived meanwhile: the next turn serves it
-            self._refuse(
-                connection, _Refusal("silent", f"no request came within {self._peer_secs:g} s")
-            )
+            words = f"no request came within {PEER_SECS:g} s"
+            self._refuse(connection, _Refusal("silent", words))
 
     def _drop(self, connection: _Connection) -> None:
         del self._connections[connection.socket.fileno()]
@@ -263,12 +249,11 @@ class JobSocket:
         connection.socket.close()
 
     def _sync_one(self) -> None:
-        if self._unsynced:
-            name = self._unsynced.popleft()
-            try:
-                sync_capture(self._agent, name)
-            except SpoolError as error:
-                self._log("spool", f"{name} may not be on the disk: {error}")
+        name = self._unsynced.popleft()
+        try:
+            sync_capture(self._agent, name)
+        except SpoolError as error:
+            self._log("spool", f"{name} may not be on the disk: {error}")
 
     # ---- one request
 
@@ -283,9 +268,8 @@ class JobSocket:
             self._drop(connection)
             return
         except Exception as error:  # one request must not end the socket for all
-            self._refuse(
-                connection, _Refusal("fault", f"the agent failed: {type(error).__name__}: {error}")
-            )
+            words = f"the agent failed: {type(error).__name__}: {error}"
+            self._refuse(connection, _Refusal("fault", words))
             return
         try:
             connection.socket.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -305,12 +289,11 @@ class JobSocket:
         if agent_uid not in (0, connection.uid):
             raise _Refusal("unknown_peer", f"this agent serves uid {agent_uid} only")
         if not self._allowance.take(connection.uid, time.monotonic()):
-            raise _Refusal(
-                "too_often", f"uid {connection.uid} sends too many requests; try again in seconds"
-            )
+            words = f"uid {connection.uid} sends too many requests; try again in seconds"
+            raise _Refusal("too_often", words)
         try:
             request = parse_request(data)
-            peer = self._identify_peer(connection.socket, connection.seen_ns)
+            peer = identify(connection.socket, connection.seen_ns)
             with NodeSpool(self._agent) as spool:
                 spool.check_room(peer.uid)
                 identity = self._identify(spool, peer, request)
@@ -323,10 +306,10 @@ class JobSocket:
             raise _Refusal("too_many_captures", error.reason) from None
         except LogshipperError as error:
             raise _Refusal("spool", str(error)) from None
-        answer = {"path": os.path.join(self._agent.spool_dir, name), "job_id": identity.job_id}
-        return name, orjson.dumps(
-            {**answer, "attempt": identity.attempt, "step": identity.step, "task": identity.task}
-        )
+        answer = {"path": os.path.join(self._agent.spool_dir, name)}
+        for field in ("job_id", "attempt", "step", "task"):
+            answer[field] = getattr(identity, field)
+        return name, orjson.dumps(answer)
 
     def _identify(self, spool: NodeSpool, peer: Peer, request: Request) -> NodeIdentity:
         """Return the capture's identity: from the kernel, and from the request's harmless
@@ -346,15 +329,13 @@ class JobSocket:
                 raise ValueError(
                     f"job_id: becomes {job_id}, but a job id has at most {JOB_ID_MAX_CHARS} characters"
                 )
+            task = 0 if request.step is None else request.task or 0
             if request.step is None or request.attempt is None:
                 attempt = spool.next_number(peer.uid, job_id)
             else:
                 attempt = request.attempt
-                runs = spool.next_number(
-                    peer.uid, f"{job_id}@{attempt}.{request.step}.{request.task or 0}"
-                )
+                runs = spool.next_number(peer.uid, f"{job_id}@{attempt}.{request.step}.{task}")
                 step = run_step(request.step, runs)
-            task = 0 if request.step is None else request.task or 0
         else:
             job_id, attempt = spool.new_job_id(), 1
         return NodeIdentity(job_id, attempt, step, task, request.name, peer.uid, user, gid=gid)
@@ -370,15 +351,12 @@ class JobSocket:
 
     def _refuse(self, connection: _Connection, refusal: _Refusal) -> None:
         if refusal.reason:
-            self._count(
-                refusal.reason, f"uid {connection.uid} gets no directory: {refusal.sentence}"
-            )
+            words = f"uid {connection.uid} gets no directory: {refusal.sentence}"
+            self._count(refusal.reason, words)
         _read(connection.socket)  # closing with an unread request would discard the answer
-        try:
+        with suppress(OSError, orjson.JSONEncodeError):  # closed, or not reading
             answer = orjson.dumps({"error": refusal.sentence})
             connection.socket.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-        except (OSError, orjson.JSONEncodeError):
-            pass  # closed, or not reading
         self._drop(connection)
 
     def _count(self, reason: str, line: str) -> None:
@@ -392,16 +370,11 @@ class JobSocket:
             self._last_lines[reason] = (last, unlogged_count + 1)
             return
         self._last_lines[reason] = (now, 0)
-        more = (
-            f" (and {unlogged_count} more of this kind since the last line)"
-            if unlogged_count
-            else ""
-        )
-        self._say(f"{self._agent.socket}: {line}{more}")
+        more = f" (and {unlogged_count} more of this kind since the last line)"
+        self._say(f"{self._agent.socket}: {line}{more if unlogged_count else ''}")
 
 
 def _has_request(connection: socket.socket) -> bool:
-    """Return whether a request waits."""
     try:
         return bool(connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
     except OSError:

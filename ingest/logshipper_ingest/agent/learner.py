@@ -3,8 +3,7 @@ its own."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
 
 from logshipper.errors import LogshipperError
 from logshipper.fault_points import fault_point
@@ -33,32 +32,14 @@ MAX_USERS_DAMAGES_TOLD = 100  # log lines per user in TELL_AGAIN_SECS
 TELL_AGAIN_SECS = 3600.0
 
 
-class _PrintedCounts(NamedTuple):
-    """Output of a capture so far."""
-
-    lines: dict[str, int]  # by stream
-    bytes: dict[str, int]  # printed and logged ones
-    lost: int  # lines
-
-    @classmethod
-    def of(cls, account: CaptureAccount) -> "_PrintedCounts":
-        ledger = account.settled_ledger() if account.died else account.ledger
-        lines = {stream: ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
-        return cls(
-            lines,
-            {"printed": account.bytes_printed, "logged": account.bytes_logged},
-            account.lost(),
-        )
-
-
 class Learner:
-    """The follower of captures. metrics: None without job values; say: receives log lines;
-    names_users: put user names into the counters of lines and bytes."""
+    """The follower of captures. say: receives log lines; names_users: put user names into the
+    counters of lines and bytes."""
 
     def __init__(
         self,
         checkpoints: Checkpoints,
-        metrics: JobMetrics | None,
+        metrics: JobMetrics,
         agent_metrics: AgentMetrics,
         poll_secs: float,
         say: Callable[[str], None],
@@ -114,11 +95,8 @@ class Learner:
     def _learn(self, capture: FollowedCapture) -> bool:
         life = capture.life = capture.folder.life()  # before reading its segments
         has_news = life is not Life.STARTING and self._read(capture, life)
-        capture.pause_secs = (
-            self._poll_secs
-            if has_news
-            else min(max(2 * capture.pause_secs, self._poll_secs), QUIET_SECS)
-        )
+        longer_secs = min(max(2 * capture.pause_secs, self._poll_secs), QUIET_SECS)
+        capture.pause_secs = self._poll_secs if has_news else longer_secs
         capture.next_look = time.monotonic() + capture.pause_secs
         self._show(capture, has_news)
         return has_news
@@ -129,11 +107,12 @@ class Learner:
         if batch.outcome is Outcome.MORE:
             capture.pause_secs = 0.0
             self.is_behind = True
-        before = _PrintedCounts.of(knowledge.account)
+        before = _output_counts(knowledge.account)
         result = learn(
             knowledge.account, knowledge.axis, Rows(), batch, capture.folder, life, time.time_ns()
         )
-        self._count(capture.identity.user, before, _PrintedCounts.of(knowledge.account))
+        after = _output_counts(knowledge.account)
+        self._count_output(capture.identity.user, before, after)
         if result.blocked and result.blocked != capture.blocked:
             self._say(capture.line(f"waits in the spool: {result.blocked}"))
         capture.blocked = result.blocked
@@ -143,25 +122,26 @@ class Learner:
         if batch.frames:
             earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # the job's clock may lie
             for sink in capture.sinks:
-                sink.note_waiting(min(earliest_ns, time.time_ns()))
+                sink.waiting_since_ns = sink.waiting_since_ns or min(earliest_ns, time.time_ns())
         knowledge.account.host = capture.identity.host or knowledge.account.host
         capture.knowledge = knowledge._replace(position=batch.position, done=result.done)
         if not result.done:  # the shipper reports the last keys
             capture.report_keys()
         return bool(batch.frames) or result.done or batch.position != knowledge.position
 
-    def _count(self, user: str, before: _PrintedCounts, now: _PrintedCounts) -> None:
+    def _count_output(self, user: str, before: Mapping[str, int], now: Mapping[str, int]) -> None:
         """Add a capture's new output to its user's counters."""
         if now == before:
             return
         if not self._names_users or (user not in self._users and len(self._users) >= MAX_USERS):
             user = ""
         self._users.add(user)
-        for stream, count in now.lines.items():
-            self._agent_metrics.lines.labels(user, stream).inc(max(count - before.lines[stream], 0))
-        for kind, count in now.bytes.items():
-            self._agent_metrics.bytes.labels(user, kind).inc(max(count - before.bytes[kind], 0))
-        self._agent_metrics.lost_lines.inc(max(now.lost - before.lost, 0))
+        growth = {name: max(count - before[name], 0) for name, count in now.items()}
+        for stream in STREAM_NAMES.values():
+            self._agent_metrics.lines.labels(user, stream).inc(growth[stream])
+        for kind in ("printed", "logged"):
+            self._agent_metrics.bytes.labels(user, kind).inc(growth[kind])
+        self._agent_metrics.lost_lines.inc(growth["lost"])
 
     def _log_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
         """Log a limited number of damages per capture, and per user and hour. The capture's events
@@ -172,27 +152,19 @@ class Learner:
         if now >= self._damages_due:
             self._damages_due = now + TELL_AGAIN_SECS
             self._damage_lines.clear()
-        logged_count = self._damage_lines[uid]
-        for words in damages[
-            : max(
-                min(MAX_DAMAGES_TOLD - capture.damages_told, MAX_USERS_DAMAGES_TOLD - logged_count),
-                0,
-            )
-        ]:
+        room = MAX_USERS_DAMAGES_TOLD - self._damage_lines[uid]
+        for words in damages[: max(min(MAX_DAMAGES_TOLD - capture.damages_told, room), 0)]:
             self._say(LogLine(words, Kind.DAMAGED, **capture.about))
             self._damage_lines[uid] += 1
-        if logged_count < MAX_USERS_DAMAGES_TOLD:
+        if room > 0:
             if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
                 self._say(capture.line("the agent only counts its further damages"))
             if self._damage_lines[uid] == MAX_USERS_DAMAGES_TOLD:
-                self._say(
-                    f"uid {uid}: for up to an hour, the agent only counts further damages of this user's captures"
-                )
+                words = "the agent only counts further damages of this user's captures"
+                self._say(f"uid {uid}: for up to an hour, {words}")
         capture.damages_told += len(damages)
 
     def _show(self, capture: FollowedCapture, has_news: bool) -> None:
-        if self._metrics is None:
-            return
         account = capture.knowledge.account
         state = derived_state(account.state, account.heartbeat_ns, time.time_ns())
         if has_news or state != capture.shown_state:
@@ -223,6 +195,14 @@ class Learner:
             fault_point("learnt")
             for capture, saved in zip(changed, knowledge, strict=True):
                 capture.checkpoint = saved
+
+
+def _output_counts(account: CaptureAccount) -> dict[str, int]:
+    """Return the lines by stream, the bytes `printed` and `logged`, and the lines `lost`."""
+    ledger = account.settled_ledger() if account.died else account.ledger
+    lines = {stream: ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
+    sizes = {"printed": account.bytes_printed, "logged": account.bytes_logged}
+    return {**lines, **sizes, "lost": account.lost()}
 
 
 def view_of(capture: FollowedCapture, state: str) -> CaptureView:

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import FrameType
 
 from logshipper import __version__
@@ -67,11 +67,12 @@ class NodeAgent:
 
     def __init__(self, config: AgentConfig, say: Say) -> None:
         fill_standard_fds()  # before our files get a standard number that the caller closed
+        agent = config.agent
         self._config = config
         self._say = say = _safe_say(say)
         self._stop = threading.Event()
         self._ending = False  # after a signal
-        self._socket = JobSocket(config.agent, say) if config.agent.socket else None
+        self._socket = JobSocket(agent, say) if agent.socket else None
         self._captures: dict[str, FollowedCapture] = {}
         self._has_looked = False  # the spool was listed at least once
         self._sinks_noted = False
@@ -81,61 +82,58 @@ class NodeAgent:
         self._retries: dict[str, tuple[float, str]] = {}  # next attempt, reason
         # wall clock at monotonic 0
         self._begun_ns = time.time_ns() - time.monotonic_ns()
-        with ExitStack() as undo:
-            self._lock = lock_state_folder(config.agent.state_dir)
-            undo.callback(os.close, self._lock)
-            self._spool_fd = open_spool_folder(config.agent.spool_dir)
-            undo.callback(os.close, self._spool_fd)
-            lock_spool(self._spool_fd, config.agent.spool_dir)
-            self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
-            undo.callback(self._checkpoints.close)
-            self._assemble(config, say)
-            undo.pop_all()
-
-    def _assemble(self, config: AgentConfig, say: Say) -> None:
-        self._metrics = AgentMetrics(config.agent.cluster, config.agent.host)
-        jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, log=say)
-        self._job_metrics = jobs
-        self._learner = Learner(
-            self._checkpoints,
-            jobs,
-            self._metrics,
-            config.agent.poll_secs,
-            say,
-            names_users=config.metrics.job_values,
-        )
-        self._sinks: list[SinkCourse] = []
-        try:
-            for sink_config in config.sinks:
-                self._sinks.append(
-                    SinkCourse(sink_config, self._checkpoints, self._metrics, self._stop, say, jobs)
-                )
-        except BaseException:
-            for sink in self._sinks:
-                sink.close()
-            raise
-        self._new_sinks = self._find_new_sinks()
-        slurm = [sink.slurm for sink in self._sinks if sink.slurm is not None]
-        self._slurm = slurm[0] if slurm else None
-        for receiver in slurm[1:]:
-            slurm[0].give(receiver)
-        self._remote_write = (
-            self._make_remote_write(config) if config.remote_write.access.url else None
-        )
-        self._limits = SpoolLimits(config.agent, say)
-        self._overuse = SpoolOveruse(config.agent, say)
-        self._telegraf = TelegrafRouter(config, say) if config.telegraf.enabled else None
-        self._measures = NodeMeasures(config.agent, self._metrics, self._limits, self._overuse)
         self._server: MetricsServer | None = None
         self._threads: list[threading.Thread] = []
-        self._service = ServiceNotifier(os.environ)
         self._report_due = self._forget_due = 0.0
         self._notes: dict[str, object] = {}
-
-    def _make_remote_write(self, config: AgentConfig) -> RemoteWrite:
-        labels = own_labels(config.agent.cluster, config.agent.host)
-        metrics = RemoteWriteMetrics(self._metrics.registry)
-        return RemoteWrite(config.remote_write, labels, self._export, metrics, self._say)
+        with ExitStack() as undo:
+            undo.callback(os.close, lock_state_folder(agent.state_dir))
+            self._spool_fd = open_spool_folder(agent.spool_dir)
+            undo.callback(os.close, self._spool_fd)
+            lock_spool(self._spool_fd, agent.spool_dir)
+            self._checkpoints = Checkpoints(os.path.join(agent.state_dir, STATE_FILE))
+            undo.callback(self._checkpoints.close)
+            self._metrics = AgentMetrics(agent.cluster, agent.host)
+            jobs = JobMetrics(config.metrics, agent.cluster, agent.host, log=say)
+            self._job_metrics = jobs
+            self._learner = Learner(
+                self._checkpoints,
+                jobs,
+                self._metrics,
+                agent.poll_secs,
+                say,
+                names_users=config.metrics.job_values,
+            )
+            self._sinks: list[SinkCourse] = []
+            for sink_config in config.sinks:
+                sink = SinkCourse(
+                    sink_config, self._checkpoints, self._metrics, self._stop, say, jobs
+                )
+                undo.callback(sink.close)
+                self._sinks.append(sink)
+            self._new_sinks = self._find_new_sinks()
+            slurm = [sink.slurm for sink in self._sinks if sink.slurm is not None]
+            self._slurm = slurm[0] if slurm else None
+            for receiver in slurm[1:]:
+                slurm[0].give(receiver)
+            self._remote_write: RemoteWrite | None = None
+            if config.remote_write.access.url:
+                self._remote_write = RemoteWrite(
+                    config.remote_write,
+                    own_labels(agent.cluster, agent.host),
+                    self._export,
+                    RemoteWriteMetrics(self._metrics.registry),
+                    say,
+                )
+            self._limits = SpoolLimits(agent, say)
+            self._overuse = SpoolOveruse(agent, say)
+            self._telegraf = TelegrafRouter(config, say) if config.telegraf.enabled else None
+            self._measures = NodeMeasures(
+                agent, self._metrics, self._limits, self._overuse, self._socket, self._telegraf
+            )
+            self._service = ServiceNotifier(os.environ)
+            undo.callback(self._service.close)
+            self._open_parts = undo.pop_all()
 
     def _export(self) -> str:
         return exposition(self._metrics, self._job_metrics)[0].decode()
@@ -146,12 +144,8 @@ class NodeAgent:
         labels = self._checkpoints.note(SINKS_NOTE) or [FIRST_SINK]
         new_sinks = [sink for sink in self._sinks if sink.config.label not in labels]
         for sink in new_sinks:
-            self._say(
-                Notice(
-                    f"[{sink.config.table}] is new: the agent sends it the present spool "
-                    "and all later lines"
-                )
-            )
+            words = "is new: the agent sends it the present spool and all later lines"
+            self._say(Notice(f"[{sink.config.table}] {words}"))
         for name in removed_sinks(self._config):
             label = name or FIRST_SINK
             self._say(
@@ -180,16 +174,15 @@ class NodeAgent:
             self._end()
             raise
         self._server = server
-        socket = self._socket
-        threads = self._threads = [
-            thread for sink in self._sinks for thread in sink.threads(self._to_ship)
-        ]
+        self._threads = [thread for sink in self._sinks for thread in sink.threads(self._to_ship)]
         remote_write = self._start_remote_write()
         try:
-            self._start_telegraf()
-            if socket is not None:
-                socket.start()
-            for thread in threads:
+            if self._telegraf is not None:
+                self._telegraf.start()
+            set_mark(self._config.agent.spool_dir, enabled=self._telegraf is not None)
+            if self._socket is not None:
+                self._socket.start()
+            for thread in self._threads:
                 thread.start()
             self._say(Notice(self._ready_words(server.port), Kind.READY))
             self._service.ready()
@@ -197,11 +190,11 @@ class NodeAgent:
         finally:
             self._service.stopping()
             self._begin_stop()
-            if socket is not None:
-                socket.close()
+            if self._socket is not None:
+                self._socket.close()
             if self._telegraf is not None:
                 self._telegraf.close()
-            for thread in threads:
+            for thread in self._threads:
                 if thread.ident is not None:
                     thread.join()
             if remote_write is not None and self._remote_write is not None:
@@ -226,11 +219,6 @@ class NodeAgent:
         thread.start()
         return thread
 
-    def _start_telegraf(self) -> None:
-        if self._telegraf is not None:
-            self._telegraf.start()
-        set_mark(self._config.agent.spool_dir, enabled=self._telegraf is not None)
-
     def _on_signal(self, signo: int, frame: FrameType | None) -> None:
         """Set the event in another thread: the interrupted code may hold the event's lock."""
         if not self._ending:
@@ -239,9 +227,9 @@ class NodeAgent:
 
     def _begin_stop(self) -> None:
         self._stop.set()
-        self._wake()
+        self._wake_sinks()
 
-    def _wake(self) -> None:
+    def _wake_sinks(self) -> None:
         for sink in self._sinks:
             sink.wake.set()
 
@@ -259,11 +247,10 @@ class NodeAgent:
             try:
                 self._turn()
                 trouble.reset()
-            except (LogshipperError, OSError) as error:  # most likely a full disk
-                trouble.log(f"{error}; the agent retries")
-                self._stop.wait(TELL_SECS)
             except Exception as error:  # hostile input of one user must not end the agent for all
-                trouble.log(f"a fault of logshipper: {error!r}; the agent retries")
+                is_expected = isinstance(error, (LogshipperError, OSError))  # maybe a full disk
+                words = str(error) if is_expected else f"a fault of logshipper: {error!r}"
+                trouble.log(f"{words}; the agent retries")
                 self._stop.wait(TELL_SECS)
             # Without this call, systemd's watchdog restarts the agent.
             if all(thread.is_alive() for thread in self._threads):
@@ -274,7 +261,7 @@ class NodeAgent:
         self._look()
         captures = list(self._captures.values())
         if self._learner.turn(captures):
-            self._wake()
+            self._wake_sinks()
         if self._telegraf is not None:
             self._telegraf.update(captures)
         for capture in captures:
@@ -291,14 +278,9 @@ class NodeAgent:
         try:
             self._learner.save(captures, at_once=True)
         finally:
-            for sink in self._sinks:
-                sink.close()
             for capture in captures:
                 capture.close()
-            self._checkpoints.close()
-            self._service.close()
-            os.close(self._spool_fd)
-            os.close(self._lock)
+            self._open_parts.close()
 
     # ---- captures come and go
 
@@ -329,11 +311,9 @@ class NodeAgent:
         """Follow as many captures as descriptors allow, after a start those with checkpoints
         first. Return the number of waiting captures."""
         if not self._has_looked:
-            begun_folders = {
-                folder for sink in self._sinks for folder in sink.checkpoints.folders()
-            }
-            names = sorted(names, key=lambda name: name not in begun_folders)
-        leaving_count = max((sink.leaving_count for sink in self._sinks), default=0)
+            begun = {folder for sink in self._sinks for folder in sink.checkpoints.folders()}
+            names = sorted(names, key=lambda name: name not in begun)
+        leaving_count = max(sink.leaving_count for sink in self._sinks)
         waiting_count = 0
         for name in names:
             if len(self._captures) + leaving_count < self._most_captures:
@@ -341,10 +321,9 @@ class NodeAgent:
             else:
                 waiting_count += 1
         if waiting_count:
-            self._crowded.log(
-                f"file descriptors suffice for {self._most_captures} captures at a time; further ones "
-                "wait in the spool: raise LimitNOFILE (`ulimit -n`)"
-            )
+            words = f"file descriptors suffice for {self._most_captures} captures at a time"
+            remedy = "raise LimitNOFILE (`ulimit -n`)"
+            self._crowded.log(f"{words}; further ones wait in the spool: {remedy}")
         else:
             self._crowded.reset()
         return waiting_count
@@ -388,14 +367,12 @@ class NodeAgent:
         # A changed wall clock must not make it old: its sidecar may be about to begin.
         now_ns = min(time.time_ns(), self._begun_ns + time.monotonic_ns())
         old = now_ns - folder.begun_ns() > UNUSED_SECS * 1e9
-        checkpoints = [
-            checkpoint
+        is_shipped = any(
+            checkpoint.done
             for sink in self._sinks
             for checkpoint in sink.checkpoints.shipped(folder.key)
-        ]
-        if any(checkpoint.done for checkpoint in checkpoints) or (
-            old and folder.life() is Life.DEAD
-        ):
+        )
+        if is_shipped or (old and folder.life() is Life.DEAD):
             folder.remove()
         folder.close()
 
@@ -432,25 +409,26 @@ class NodeAgent:
         self._job_metrics.expire(time.time_ns())
         self._limits.turn(captures)
         self._overuse.turn(captures)
-        self._measure(captures)
-        notes: dict[str, object] = {
-            "agent": {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)},
-        }
+        self._measures.update(captures)
+        for sink in self._sinks:
+            sink.measure(captures)
+        agent = {"pid": os.getpid(), "version": __version__, **vars(self._config.agent)}
+        notes: dict[str, object] = {"agent": agent}
         if self._overuse.latest:
             notes["taken"] = self._overuse.latest
         if self._server is not None and self._config.metrics.listen:
-            notes["metrics"] = {
-                "listen": self._config.metrics.listen,
-                "trouble": self._server.trouble,
-            }
+            listen = self._config.metrics.listen
+            notes["metrics"] = {"listen": listen, "trouble": self._server.trouble}
         if self._remote_write is not None:
             url = self._config.remote_write.access.url
             notes["remote_write"] = {"url": url, **self._remote_write.state._asdict()}
         if self._telegraf is not None:
-            telegraf = self._telegraf
-            lines, trouble = dict(telegraf.counts), telegraf.trouble
-            notes["telegraf"] = {"listen": telegraf.address, "lines": lines, "trouble": trouble}
-        self._service.status(self._status_text(len(captures)))
+            lines, trouble = dict(self._telegraf.counts), self._telegraf.trouble
+            listen = self._config.telegraf.listen
+            notes["telegraf"] = {"listen": listen, "lines": lines, "trouble": trouble}
+        troubles = filter(None, (sink.trouble_text() for sink in self._sinks))
+        words = "; ".join(troubles) or "Loki accepts everything"
+        self._service.status(f"{plural(len(captures), 'capture')}; {words}")
         if notes != self._notes:
             self._checkpoints.put_notes(notes)
             self._notes = notes
@@ -462,27 +440,12 @@ class NodeAgent:
             for checkpoints in {self._checkpoints, *(sink.checkpoints for sink in self._sinks)}:
                 checkpoints.forget(present, time.time_ns() - KEPT_NS)
 
-    def _status_text(self, captures: int) -> str:
-        troubles = [words for words in (sink.trouble_text() for sink in self._sinks) if words]
-        return f"{plural(captures, 'capture')}; {'; '.join(troubles) or 'Loki accepts everything'}"
-
-    def _measure(self, captures: list[FollowedCapture]) -> None:
-        self._measures.update(captures)
-        for sink in self._sinks:
-            sink.measure(captures)
-        if self._socket is not None:
-            self._measures.add_socket(self._socket)
-        if self._telegraf is not None:
-            self._measures.add_telegraf(self._telegraf)
-
 
 def _safe_say(say: Say) -> Say:
     """Return `say` without its errors: a closed log must not end the agent or its threads."""
 
     def say_safely(words: str) -> None:
-        try:
+        with suppress(OSError, ValueError, AttributeError):
             say(words)
-        except (OSError, ValueError, AttributeError):
-            pass
 
     return say_safely

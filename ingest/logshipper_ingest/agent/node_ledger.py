@@ -2,7 +2,7 @@
 stored line is shipped or waits. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.job import RUNNING
@@ -63,20 +63,7 @@ def _of_capture(account: CaptureAccount, progress: CaptureCheckpoint | None) -> 
 
 
 def _ledger(counts: Mapping[str, int], differs: str) -> Ledger:
-    return Ledger(
-        read=counts["read"],
-        stored=counts["stored"],
-        collapsed=counts["collapsed"],
-        blank=counts["blank"],
-        dropped=counts["dropped"],
-        commands=counts["commands"],
-        pending=counts["pending"],
-        lost=counts["lost"],
-        shipped=counts["shipped"],
-        waiting=counts["waiting"],
-        balances=not differs,
-        differs=differs,
-    )
+    return cast(Ledger, {**counts, "balances": not differs, "differs": differs})
 
 
 def ledger_line(ledger: Ledger) -> str:

@@ -1,7 +1,7 @@
 """Measures of the node agent itself for /metrics: captures, limits, disks, socket and listener."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter as Metric
 
@@ -21,44 +21,43 @@ class NodeMeasures:
     """Copies the state of the agent's parts into its metrics."""
 
     def __init__(
-        self, agent: AgentSection, metrics: AgentMetrics, limits: SpoolLimits, overuse: SpoolOveruse
+        self,
+        agent: AgentSection,
+        metrics: AgentMetrics,
+        limits: SpoolLimits,
+        overuse: SpoolOveruse,
+        socket: JobSocket | None,
+        telegraf: TelegrafRouter | None,
     ) -> None:
         self._metrics = metrics
         self._limits = limits
         self._overuse = overuse
+        self._socket = socket
+        self._telegraf = telegraf
         self._disks = DiskMetrics(metrics, {"spool": agent.spool_dir, "state": agent.state_dir})
-        self._totals: Counter[tuple[str, str]] = Counter()  # already in the metrics
+        self._totals: Counter[tuple[object, str]] = Counter()  # already in the metrics
 
     def update(self, captures: Iterable[FollowedCapture]) -> None:
-        """Count captures by life, limited captures, dropped items and free disk space."""
+        metrics, socket, telegraf = self._metrics, self._socket, self._telegraf
         lives = Counter(capture.life for capture in captures)
         for life in Life:
-            self._metrics.captures.labels(life.value).set(lives[life])
-        self._metrics.limited.labels("soft").set(self._limits.slow)
-        self._metrics.limited.labels("hard").set(self._limits.stopped)
-        dropped = {
-            "captures_taken": self._overuse.taken_counts.total(),
-            "log_lines": dropped_count(),
-        }
-        for reason, total in dropped.items():
-            self._grow(self._metrics.left_out.labels(reason), ("dropped", reason), total)
+            metrics.captures.labels(life.value).set(lives[life])
+        metrics.limited.labels("soft").set(self._limits.slow)
+        metrics.limited.labels("hard").set(self._limits.stopped)
+        taken_count = self._overuse.taken_counts.total()
+        self._grow(metrics.left_out, {"captures_taken": taken_count, "log_lines": dropped_count()})
         self._disks.measure()
+        if socket is not None:
+            metrics.socket_captures.inc(socket.capture_count - self._totals[socket, ""])
+            self._totals[socket, ""] = socket.capture_count
+            self._grow(metrics.socket_refusals, socket.refusals)
+        if telegraf is not None:
+            self._grow(metrics.telegraf_lines, telegraf.counts)
+            metrics.telegraf_connections.set(telegraf.connections)
+            metrics.telegraf_down.set(bool(telegraf.trouble))
 
-    def add_telegraf(self, telegraf: TelegrafRouter) -> None:
-        """Count the lines and connections of the listener for measurements."""
-        for outcome, total in telegraf.counts.items():
-            metric = self._metrics.telegraf_lines.labels(outcome)
-            self._grow(metric, ("telegraf", outcome), total)
-        self._metrics.telegraf_connections.set(telegraf.connections)
-        self._metrics.telegraf_down.set(bool(telegraf.trouble))
-
-    def add_socket(self, socket: JobSocket) -> None:
-        """Count the directories and refusals of the socket's thread."""
-        self._grow(self._metrics.socket_captures, ("socket", ""), socket.capture_count)
-        for reason, total in socket.refusals.items():
-            metric = self._metrics.socket_refusals.labels(reason)
-            self._grow(metric, ("socket", reason), total)
-
-    def _grow(self, metric: Metric, key: tuple[str, str], total: int) -> None:
-        metric.inc(max(total - self._totals[key], 0))
-        self._totals[key] = total
+    def _grow(self, metric: Metric, totals: Mapping[str, int]) -> None:
+        """Increase counters to their totals, by label."""
+        for label, total in totals.items():
+            metric.labels(label).inc(max(total - self._totals[metric, label], 0))
+            self._totals[metric, label] = total

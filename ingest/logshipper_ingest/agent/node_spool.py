@@ -17,6 +17,8 @@ import re
 import shutil
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import orjson
@@ -29,6 +31,7 @@ from logshipper.spool.captures import NAME_CHARS, check_job_id, short_id
 from logshipper.spool.spool_room import LIMITS_FILE, SpoolMarks
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.open_files import opened
 
 LOCK_SECS = 1.5  # a holder needs a millisecond or two
 MAX_NUMBERS_PER_USER = 10_000  # counted keys per user; beyond, the oldest go
@@ -68,10 +71,10 @@ class NodeIdentity(NamedTuple):
             check_job_id(self.job_id)
         except ConfigError as error:
             problems += error.problems
-        wholes = {"attempt": (self.attempt, 1), "task": (self.task, 0)}
+        wholes = ("attempt", self.attempt, 1), ("task", self.task, 0)
         problems += [
             f"{name} must be {least} to {_MAX_WHOLE}"
-            for name, (value, least) in wholes.items()
+            for name, value, least in wholes
             if not least <= value <= _MAX_WHOLE
         ]
         if not (0 <= self.uid <= _MAX_UID and -1 <= self.gid <= _MAX_UID):
@@ -108,11 +111,8 @@ def sync_capture(agent: AgentSection, name: str) -> None:
         spool = open_own_folder(agent.spool_dir)
         try:
             for path, flags in ((f"{name}/identity.json", os.O_RDONLY), (name, _FOLDER_FLAGS)):
-                fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=spool)
-                try:
+                with opened(path, flags | os.O_NOFOLLOW, dir_fd=spool) as fd:
                     os.fsync(fd)
-                finally:
-                    os.close(fd)
             os.fsync(spool)
         finally:
             os.close(spool)
@@ -131,7 +131,6 @@ class NodeSpool:
     def __init__(self, agent: AgentSection) -> None:
         self._agent = agent
         self._path = agent.spool_dir
-        self._lock = -1
         try:
             self._fd = open_own_folder(self._path)
             try:
@@ -146,9 +145,6 @@ class NodeSpool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         os.close(self._lock)
         os.close(self._fd)
 
@@ -166,11 +162,12 @@ class NodeSpool:
         except OSError as error:
             raise _error(self._path, error) from None
         if count >= limit:
-            raise TooManyCaptures(
-                self._path,
-                f"uid {uid} has {plural(count, 'capture')} here, and the limit per user is {limit} "
-                "([agent] max_captures_per_user); wait until the agent has shipped some",
+            words = (
+                f"uid {uid} has {plural(count, 'capture')} here, and the limit per user is {limit}"
             )
+            remedy = "wait until the agent has shipped some"
+            option = "[agent] max_captures_per_user"
+            raise TooManyCaptures(self._path, f"{words} ({option}); {remedy}")
 
     def _owner(self, name: str) -> int:
         """Return the owner of a capture's `segments/`, or -1."""
@@ -191,11 +188,11 @@ class NodeSpool:
         """Count a user's captures of one key (a job id, a step) from 1. The key holds no `/` and
         begins with a letter or digit. Beyond MAX_NUMBERS_PER_USER the oldest keys go."""
         try:
-            folder = _open_below(_open_below(os.dup(self._fd), ".attempts"), str(uid))
-            try:
+            with (
+                _private_folder(".attempts", self._fd) as above,
+                _private_folder(str(uid), above) as folder,
+            ):
                 return _count(folder, key)
-            finally:
-                os.close(folder)
         except OSError as error:
             raise _error(self._path, error) from None
 
@@ -209,11 +206,8 @@ class NodeSpool:
             raise ConfigError("the capture's identity", problems)
         agent_uid = os.geteuid()
         if agent_uid not in (0, identity.uid):
-            raise SpoolError(
-                self._path,
-                f"this agent's uid {agent_uid} creates only its own captures; "
-                f"run it as root for those of uid {identity.uid}",
-            )
+            words = f"this agent's uid {agent_uid} creates only its own captures"
+            raise SpoolError(self._path, f"{words}; run it as root for those of uid {identity.uid}")
         name = f"{identity.job_id}@{identity.attempt}.{short_id(NAME_CHARS)}"
         try:
             os.mkdir(_MAKING + name, 0o700, dir_fd=self._fd)
@@ -231,48 +225,35 @@ class NodeSpool:
 
     def _fill(self, name: str, identity: NodeIdentity) -> None:
         """Fill the directory. Its mode comes last, so that nobody else enters it before."""
-        folder = os.open(name, _FOLDER_FLAGS, dir_fd=self._fd)
-        try:
+        with opened(name, _FOLDER_FLAGS, dir_fd=self._fd) as folder:
             _write_file(folder, "identity.json", _encode(self._agent, identity))
             _write_file(folder, LIMITS_FILE, _first_marks(self._agent).encode(), mode=0o644)
             os.mkdir("segments", 0o700, dir_fd=folder)
-            segments = os.open("segments", _FOLDER_FLAGS, dir_fd=folder)
-            try:
+            with opened("segments", _FOLDER_FLAGS, dir_fd=folder) as segments:
                 os.fchmod(segments, 0o700)
                 if os.geteuid() == 0:
                     os.fchown(segments, identity.uid, _group_of(identity))
-            finally:
-                os.close(segments)
             os.fchmod(folder, 0o711)
-        finally:
-            os.close(folder)
 
     def unmake(self, name: str) -> None:
         """Remove a capture without a writer."""
-        try:
+        with suppress(OSError):
             # fails if somebody has written: then the shipper removes it
             os.rmdir(f"{name}/segments", dir_fd=self._fd)
             for file in (LIMITS_FILE, "identity.json"):
                 os.unlink(f"{name}/{file}", dir_fd=self._fd)
             os.rmdir(name, dir_fd=self._fd)
-        except OSError:
-            pass
 
 
 def _error(path: str, error: OSError) -> SpoolError:
-    where = (
-        error.filename
-        if isinstance(error.filename, str) and os.path.isabs(error.filename)
-        else path
-    )
+    name = error.filename
+    where = name if isinstance(name, str) and os.path.isabs(name) else path
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(
             where, "no room left there; free some, or choose another folder in [agent] spool_dir"
         )
-    reason = os_words(error)
-    return SpoolError(
-        where, f"{reason}; set [agent] spool_dir to a folder that uid {os.geteuid()} owns"
-    )
+    remedy = f"set [agent] spool_dir to a folder that uid {os.geteuid()} owns"
+    return SpoolError(where, f"{os_words(error)}; {remedy}")
 
 
 def open_own_folder(path: str) -> int:
@@ -285,48 +266,37 @@ def open_own_folder(path: str) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise SpoolError(
-            path, "must be a folder, not a link or file; change [agent] spool_dir"
-        ) from None
+        words = "must be a folder, not a link or file; change [agent] spool_dir"
+        raise SpoolError(path, words) from None
     try:
         folder_stat = os.fstat(fd)
         if folder_stat.st_uid != os.geteuid():
-            raise SpoolError(
-                path,
-                f"belongs to uid {folder_stat.st_uid}, not to the agent's, {os.geteuid()}; "
-                "choose another",
-            )
+            words = f"belongs to uid {folder_stat.st_uid}, not to the agent's, {os.geteuid()}"
+            raise SpoolError(path, f"{words}; choose another")
         mode = stat.S_IMODE(folder_stat.st_mode) & 0o777
         if mode == BEGUN_MODE:  # another process creates it now, or was killed meanwhile
             os.fchmod(fd, 0o711)
         elif mode != 0o711:
-            raise SpoolError(
-                path,
-                f"has mode {mode:04o}; run `chmod 711` on it: users may enter, not list or write",
-            )
+            words = "run `chmod 711` on it: users may enter, not list or write"
+            raise SpoolError(path, f"has mode {mode:04o}; {words}")
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def _open_below(above: int, name: str) -> int:
-    """Open a private folder (0700) in the folder `above`, created if missing, and close
-    `above`."""
-    try:
-        try:
-            os.mkdir(name, 0o700, dir_fd=above)
-        except FileExistsError:
-            pass
-        return os.open(name, _FOLDER_FLAGS, dir_fd=above)
-    finally:
-        os.close(above)
+@contextmanager
+def _private_folder(name: str, above: int) -> Iterator[int]:
+    """Open a folder in the folder `above`, created if missing."""
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=above)
+    with opened(name, _FOLDER_FLAGS, dir_fd=above) as folder:
+        yield folder
 
 
 def _take_lock(folder: int, path: str) -> int:
-    fd = os.open(
-        ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
-    )
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(".lock", flags, 0o600, dir_fd=folder)
     deadline = time.monotonic() + LOCK_SECS
     while True:
         try:
@@ -335,27 +305,21 @@ def _take_lock(folder: int, path: str) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(fd)
-                raise SpoolError(
-                    path, f"is locked by another process for over {LOCK_SECS:g} s; try again"
-                ) from None
+                words = f"is locked by another process for over {LOCK_SECS:g} s; try again"
+                raise SpoolError(path, words) from None
         time.sleep(0.002)
 
 
 def _count(folder: int, key: str) -> int:
     try:
-        fd = os.open(key, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        os.stat(key, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         _forget_oldest(folder)
-        fd = os.open(
-            key, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
-        )
-    try:
+    with opened(key, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, dir_fd=folder) as fd:
         text = os.read(fd, 32).strip()
         number = min(int(text) + 1 if text.isdigit() else 1, _MAX_WHOLE)
         os.pwrite(fd, b"%d\n" % number, 0)
         return number
-    finally:
-        os.close(fd)
 
 
 def _forget_oldest(folder: int) -> None:
@@ -372,19 +336,14 @@ def _group_of(identity: NodeIdentity) -> int:
     try:
         return pwd.getpwuid(identity.uid).pw_gid
     except KeyError:
-        raise ConfigError(
-            "the capture's identity", [f"uid {identity.uid} is unknown on this node: add a gid"]
-        ) from None
+        words = f"uid {identity.uid} is unknown on this node: add a gid"
+        raise ConfigError("the capture's identity", [words]) from None
 
 
 def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
     """Return identity.json without empty fields of arrays."""
-    fields: dict[str, str | int] = {
-        "version": 1,
-        "cluster": agent.cluster,
-        "host": agent.host or os.uname().nodename,
-    }
-    fields |= identity._asdict()
+    host = agent.host or os.uname().nodename
+    fields = {"version": 1, "cluster": agent.cluster, "host": host, **identity._asdict()}
     del fields["gid"]
     fields["name"] = without_controls(identity.name[:256]) or identity.job_id
     for name in ("array_job_id", "array_task_id"):
@@ -402,15 +361,8 @@ def _first_marks(agent: AgentSection) -> SpoolMarks:
 
 
 def _write_file(folder: int, name: str, content: bytes, *, mode: int = 0o600) -> None:
-    fd = os.open(
-        name,
-        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-        0o600,
-        dir_fd=folder,
-    )
-    try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with opened(name, flags, dir_fd=folder) as fd:
         if os.write(fd, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fchmod(fd, mode)  # 0600: it names the owner, which others need not know
-    finally:
-        os.close(fd)

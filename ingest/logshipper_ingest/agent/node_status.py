@@ -5,9 +5,10 @@ import json
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import zip_longest
 from typing import Any, TypedDict
 
 from logshipper.errors import LogshipperError
@@ -20,10 +21,11 @@ from logshipper_ingest.config.sink_config import Server, SinkConfig
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.end_record import OUTCOMES
 from logshipper_ingest.model.job import RUNNING, derived_state, worst_state
+from logshipper_ingest.shipping.followed_capture import segment_reader
 from logshipper_ingest.slurm.waiting import FILE as SLURM_FILE
 from logshipper_ingest.slurm.waiting import read_counts
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders, open_spool
-from logshipper_ingest.spool.segment_reader import SegmentReader, SpoolPosition
+from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.checkpoints import CaptureCheckpoint, State
 from logshipper_ingest.state.sink_states import (
@@ -39,13 +41,7 @@ _MOST_ODD = 10
 PREPARED = "PREPARED"  # state of a job whose directory has no writer yet
 
 
-class _Counts(TypedDict):
-    lines: int
-    records: int
-    lost: int
-
-
-class NodeJob(_Counts):
+class NodeJob(TypedDict):
     """One job of `status --config FILE --json`."""
 
     job_id: str
@@ -59,6 +55,9 @@ class NodeJob(_Counts):
     spooled_bytes: int  # not yet shipped
     lag_secs: float  # age of the oldest unshipped byte, 0 without any
     ledger: Ledger  # account of its lines
+    lines: int
+    records: int
+    lost: int
 
 
 class CaptureStatus(TypedDict):
@@ -79,18 +78,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     unreadable."""
     states = read_states(config)
     spool = config.agent.spool_dir
-    by_sink = [
-        _jobs(
-            sink.state,
-            list(
-                spooled_captures(
-                    spool,
-                    {progress.folder: progress.position for progress in sink.state.checkpoints},
-                )
-            ),
-        )
-        for sink in states
-    ]
+    by_sink = [_jobs(sink.state, spool) for sink in states]
     sinks = [_sink(sink, jobs) for sink, jobs in zip(states, by_sink, strict=True)]
     first, jobs = sinks[0], _merge_sinks(by_sink)
     notes = agent_notes(config)
@@ -141,11 +129,12 @@ def _merge_sinks(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
 
 def _sink(sink: SinkCheckpoints, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # Any: JSON
     """Return the status of one sink. jobs: as shipped to this sink."""
+    trouble = trouble_of(sink)
     return {
         "name": sink.config.label,
         "kind": sink.config.server.kind,
-        "loki": _loki(sink),
-        "last_refusal": moment_of(sink.state.notes.get("last_refusal")),
+        "loki": {"url": sink.config.url, "waiting": trouble is not None, "trouble": trouble},
+        "last_refusal": _moment_of(sink.state.notes.get("last_refusal")),
         "slurm": _slurm(sink.config),
         "ledger": sum_ledgers([job["ledger"] for job in jobs]),
         "spooled_bytes": sum(job["spooled_bytes"] for job in jobs),
@@ -184,45 +173,35 @@ def _slurm(config: SinkConfig[Server]) -> dict[str, object] | None:
     return {"ended_dir": config.ended_dir, **counts}
 
 
-def _loki(sink: SinkCheckpoints) -> dict[str, object]:
-    trouble = trouble_of(sink)
-    return {"url": sink.config.url, "waiting": trouble is not None, "trouble": trouble}
-
-
 def trouble_of(sink: SinkCheckpoints) -> dict[str, object] | None:
     """Return the sink's trouble from the agent's last note, or None."""
-    delivery_state = sink.state.notes.get("loki", {})
-    url = sink.config.url
-    # The note may be about an earlier address.
-    return moment_of(delivery_state) if delivery_state.get("url") == url else None
+    note = sink.state.notes.get("loki", {})
+    # it may be about an earlier address
+    return _moment_of(note) if note.get("url") == sink.config.url else None
 
 
 def _remote_write(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object] | None:
     """Return the agent's last note on remote write, or None without one. Any: the agent's JSON."""
     url = config.remote_write.access.url
+    if not url:
+        return None
     note = notes.get("remote_write", {})
     note = note if note.get("url") == url else {}  # it may be about an earlier address
-    refusal = {
-        "since_ns": note.get("refused_ns"),
-        "status": note.get("status"),
-        "words": note.get("words"),
-    }
     taken_ns = note.get("taken_ns", 0)
-    remote_write = {
+    return {
         "url": url,
         "last_success": _time_text(taken_ns) if taken_ns else None,
         "waiting_bytes": note.get("waiting_bytes", 0),
         "dropped": note.get("dropped", {}),
-        "last_refusal": moment_of(refusal),
+        "last_refusal": _moment_of({**note, "since_ns": note.get("refused_ns")}),
     }
-    return remote_write if url else None
 
 
 def _time_text(time_ns: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns / 1e9))
 
 
-def moment_of(answer: Any) -> dict[str, object] | None:  # Any: as above
+def _moment_of(answer: Any) -> dict[str, object] | None:  # Any: as above
     """Return time, status and text of a sink's error answer, or None."""
     if not answer or not answer.get("since_ns"):
         return None
@@ -267,130 +246,87 @@ def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterato
 
 def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
     """Return the time of the first frame from a position on, or 0."""
-    path = os.path.join(folder.path, "segments")
-    with closing(SegmentReader(folder.segments_fd, path, position, owner=folder.writer)) as reader:
+    with closing(segment_reader(folder, position)) as reader:
         frames = reader.read(1, alive=True).frames
     return frames[0].time_ns if frames else 0
 
 
-def _jobs(state: State, spooled: Sequence[CaptureStatus]) -> list[NodeJob]:
+def _jobs(state: State, spool: str) -> list[NodeJob]:
     """Return the jobs: those in the spool first, then by time, newest first."""
-    shipped_captures = state.checkpoints
-    spooled_by_folder = {spooled_capture["folder"]: spooled_capture for spooled_capture in spooled}
-    captures_by_job: dict[str, list[CaptureCheckpoint]] = {}
-    for capture in sorted(
-        shipped_captures,
-        key=lambda capture: (capture.folder in spooled_by_folder, capture.changed_ns),
+    shipped = {progress.folder: progress for progress in state.checkpoints}
+    positions = {folder: progress.position for folder, progress in shipped.items()}
+    spooled = {capture["folder"]: capture for capture in spooled_captures(spool, positions)}
+    unread: dict[str, list[CaptureStatus]] = defaultdict(list)
+    for capture in spooled.values():
+        if capture["folder"] not in shipped:
+            unread[capture["job_id"]].append(capture)
+    by_job: dict[str, list[CaptureCheckpoint]] = defaultdict(list)
+    for progress in sorted(
+        shipped.values(),
+        key=lambda progress: (progress.folder in spooled, progress.changed_ns),
         reverse=True,
     ):
-        captures_by_job.setdefault(capture.identity.job_id, []).append(capture)
-    jobs = [
-        _job(job_id, captures, spooled_by_folder, state.accounts)
-        for job_id, captures in captures_by_job.items()
+        by_job[progress.identity.job_id].append(progress)
+    return [
+        _job(job_id, by_job.get(job_id, []), unread.get(job_id, []), spooled, state.accounts)
+        for job_id in (*(job_id for job_id in unread if job_id not in by_job), *by_job)
     ]
-    folders = {capture.folder for capture in shipped_captures}
-    unread: dict[str, list[CaptureStatus]] = {}
-    for spooled_capture in spooled:
-        if spooled_capture["folder"] not in folders:
-            unread.setdefault(spooled_capture["job_id"], []).append(spooled_capture)
-    for job in jobs:
-        for spooled_capture in unread.pop(job["job_id"], []):
-            job["captures"] += 1
-            job["spooled_bytes"] += spooled_capture["bytes"]
-            job["lag_secs"] = max(job["lag_secs"], _lag_secs([spooled_capture]))
-    return [_unread_job(captures, state.accounts) for captures in unread.values()] + jobs
 
 
 def _lag_secs(captures: Sequence[CaptureStatus]) -> float:
-    oldest_ns = min(
-        (capture["waiting_since_ns"] for capture in captures if capture["waiting_since_ns"]),
-        default=0,
-    )
+    oldest_ns = min(filter(None, (capture["waiting_since_ns"] for capture in captures)), default=0)
     return round(max(0.0, time.time() - oldest_ns / 1e9), 1) if oldest_ns else 0.0
 
 
 def _job(
     job_id: str,
     captures: Sequence[CaptureCheckpoint],
-    spooled_by_folder: dict[str, CaptureStatus],
+    unread: Sequence[CaptureStatus],
+    spooled_by_folder: Mapping[str, CaptureStatus],
     learner_accounts: Mapping[str, CaptureAccount],
 ) -> NodeJob:
-    """Return the status of a job. The learner counts its lines, also while Loki is down."""
-    entries: dict[str, int] = {}
-    refusal_counts: dict[str, int] = {}
+    """Return the status of a job. The learner counts its lines, also while Loki is down.
+
+    captures: those with shipped entries, the newest first; unread: those without.
+    """
+    entries, refused = Counter[str](), Counter[str]()
     for capture in captures:
-        for total, counts in (
-            (entries, capture.counts.entries),
-            (refusal_counts, capture.counts.refused),
-        ):
-            for name, count in counts.items():
-                total[name] = total.get(name, 0) + count
-    spooled = [
-        spooled_by_folder[capture.folder]
-        for capture in captures
-        if capture.folder in spooled_by_folder
-    ]
-    accounts = [learner_accounts.get(capture.folder, capture.account) for capture in captures]
-    attempt = max(capture.identity.attempt for capture in captures)
-    newest = [
-        account
-        for capture, account in zip(captures, accounts, strict=True)
-        if capture.identity.attempt == attempt
-    ]
+        entries.update(capture.counts.entries)
+        refused.update(capture.counts.refused)
+    folders = [capture.folder for capture in captures]
+    spooled = [spooled_by_folder[folder] for folder in folders if folder in spooled_by_folder]
+    spooled += unread
+    if captures:
+        name, user = captures[0].identity.name, captures[0].identity.user
+        accounts = [learner_accounts.get(capture.folder, capture.account) for capture in captures]
+        attempt = max(capture.identity.attempt for capture in captures)
+        pairs = zip(accounts, captures, strict=True)
+        state = _state([account for account, of in pairs if of.identity.attempt == attempt])
+    else:
+        name, user = unread[0]["name"], unread[0]["user"]
+        folders = [status["folder"] for status in unread]
+        accounts = [learner_accounts[folder] for folder in folders if folder in learner_accounts]
+        is_prepared = all(status["unused"] for status in unread)
+        state = PREPARED if is_prepared else _state(accounts)
     return NodeJob(
         job_id=job_id,
-        name=captures[0].identity.name,
-        user=captures[0].identity.user,
-        state=_state(newest),
-        captures=len(captures),
+        name=name,
+        user=user,
+        state=state,
+        captures=len(captures) + len(unread),
         over=sum(capture.done for capture in captures),
         entries=entries,
-        refused=refusal_counts,
-        spooled_bytes=sum(capture["bytes"] for capture in spooled),
+        refused=refused,
+        spooled_bytes=sum(status["bytes"] for status in spooled),
         lag_secs=_lag_secs(spooled),
-        ledger=ledger_of(zip(accounts, captures, strict=True)),
-        **_counts(accounts),
-    )
-
-
-def _unread_job(
-    captures: Sequence[CaptureStatus], learner_accounts: Mapping[str, CaptureAccount]
-) -> NodeJob:
-    """Return the status of a job without any shipped entry."""
-    first = captures[0]
-    accounts = [
-        learner_accounts[capture["folder"]]
-        for capture in captures
-        if capture["folder"] in learner_accounts
-    ]
-    prepared = all(capture["unused"] for capture in captures)
-    return NodeJob(
-        job_id=first["job_id"],
-        name=first["name"],
-        user=first["user"],
-        state=PREPARED if prepared else _state(accounts),
-        captures=len(captures),
-        over=0,
-        entries={},
-        refused={},
-        spooled_bytes=sum(capture["bytes"] for capture in captures),
-        lag_secs=_lag_secs(captures),
-        ledger=ledger_of((account, None) for account in accounts),
-        **_counts(accounts),
+        ledger=ledger_of(zip_longest(accounts, captures)),
+        lines=sum(account.lines for account in accounts),
+        records=sum(account.records for account in accounts),
+        lost=sum(account.lost() for account in accounts),
     )
 
 
 def _state(accounts: Sequence[CaptureAccount]) -> str:
     now_ns = time.time_ns()
-    return worst_state(
-        [derived_state(account.state, account.heartbeat_ns, now_ns) for account in accounts]
-        or [RUNNING]
-    )
-
-
-def _counts(accounts: Sequence[CaptureAccount]) -> _Counts:
-    return _Counts(
-        lines=sum(account.lines for account in accounts),
-        records=sum(account.records for account in accounts),
-        lost=sum(account.lost() for account in accounts),
-    )
+    states = [derived_state(account.state, account.heartbeat_ns, now_ns) for account in accounts]
+    return worst_state(states or [RUNNING])

@@ -30,35 +30,18 @@ def print_status(document: dict[str, Any]) -> None:  # Any: JSON, made by node_s
         lines += _remote_write_lines(document["remote_write"])
     if document["metrics"] and document["metrics"]["trouble"]:
         lines.append(f"metrics  {document['metrics']['trouble']}")
-    if document["telegraf"]:
-        counts = ", ".join(
-            f"{count} {outcome}"
-            for outcome, count in document["telegraf"]["lines"].items()
-            if count
-        )
-        lines.append(
-            f"telegraf {document['telegraf']['listen']}: lines since the agent's start: {counts or 'none'}"
-        )
-        trouble = document["telegraf"].get("trouble")
-        lines += [f"         {trouble}"] if trouble else []
+    telegraf = document["telegraf"]
+    if telegraf:
+        counts = _listed({name: count for name, count in telegraf["lines"].items() if count})
+        words = f"lines since the agent's start: {counts or 'none'}"
+        lines.append(f"telegraf {telegraf['listen']}: {words}")
+        lines += [f"         {telegraf['trouble']}"] if telegraf.get("trouble") else []
     sys.stdout.write("".join(f"{safe(line)}\n" for line in lines) + "\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")
         return
-    heading = (
-        "JOB",
-        "STATE",
-        "LINES",
-        "RECORDS",
-        "LOST",
-        "SHIPPED",
-        "REFUSED",
-        "SPOOLED",
-        "LAG",
-        "USER",
-        "NAME",
-    )
-    rows = [heading, *(_row(job) for job in document["jobs"])]
+    heading = "JOB STATE LINES RECORDS LOST SHIPPED REFUSED SPOOLED LAG USER NAME"
+    rows = [tuple(heading.split()), *map(_row, document["jobs"])]
     sys.stdout.write(printed_table(rows, right=range(2, 9)))
 
 
@@ -78,28 +61,25 @@ def _sink_lines(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as
         lines.append(f"       in quarantine: {_quarantine_text(sink['quarantine'])}")
     if sink["slurm"]:
         counts = {name: count for name, count in sink["slurm"].items() if type(count) is int}
-        lines.append(
-            f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}"
-        )
+        lines.append(f"slurm  ends of jobs: {_listed(counts)}")
     lines.append(f"ledger {ledger_line(sink['ledger'])}")
     return lines + [f"       {words}" for words in sink["differs"]]
 
 
 def _remote_write_lines(remote_write: dict[str, Any]) -> list[str]:  # Any: as above
-    success = (
-        f"last taken {remote_write['last_success']}"
-        if remote_write["last_success"]
-        else "nothing taken yet"
-    )
-    lines = [
-        f"remote {remote_write['url']}: {success}, {shown_size(remote_write['waiting_bytes'])} wait"
-    ]
+    last, waiting = remote_write["last_success"], shown_size(remote_write["waiting_bytes"])
+    success = f"last taken {last}" if last else "nothing taken yet"
+    lines = [f"remote {remote_write['url']}: {success}, {waiting} wait"]
     if remote_write["dropped"]:
-        counts = ", ".join(f"{count} {reason}" for reason, count in remote_write["dropped"].items())
+        counts = _listed(remote_write["dropped"])
         lines.append(f"       samples dropped since the agent's start: {counts}")
     if remote_write["last_refusal"]:
         lines.append(f"       its last refusal: {_words(remote_write['last_refusal'])}")
     return lines
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def _waiting_text(document: dict[str, Any]) -> str:  # Any: as above
@@ -110,8 +90,8 @@ def _waiting_text(document: dict[str, Any]) -> str:  # Any: as above
 def _quarantine_text(quarantine: dict[str, Any]) -> str:  # Any: as above
     if quarantine["entries"] < 0:
         return f"{shown_size(quarantine['bytes'])}; `logshipper-agent replay --dry-run` counts them"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in quarantine["reasons"].items())
-    return f"{plural(quarantine['entries'], 'entry')} ({reasons}); `logshipper-agent replay` sends them once more"
+    entries, reasons = plural(quarantine["entries"], "entry"), _listed(quarantine["reasons"])
+    return f"{entries} ({reasons}); `logshipper-agent replay` sends them once more"
 
 
 def _words(moment: dict[str, Any]) -> str:  # Any: as above
@@ -123,5 +103,5 @@ def _row(job: Mapping[str, Any]) -> tuple[str, ...]:
     lag = f"{job['lag_secs']:.0f} s" if job["lag_secs"] else "-"
     entry_count, refusal_count = sum(job["entries"].values()), sum(job["refused"].values())
     counts = (job["lines"], job["records"], job["lost"], entry_count, refusal_count)
-    return (job["job_id"], job["state"], *map(str, counts), shown_size(job["spooled_bytes"]), lag, job["user"],
-            job["name"])  # fmt: skip
+    first, last = (job["job_id"], job["state"]), (job["user"], job["name"])
+    return (*first, *map(str, counts), shown_size(job["spooled_bytes"]), lag, *last)

@@ -54,19 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, config: AgentConfig) -> int:
     """Create the directory and print its path. Return the exit code: 0, or 1 with a line on
     standard error."""
+    agent = config.agent
     try:
         identity = _identity(options)
-        path = prepare_capture(config.agent, identity)
+        path = prepare_capture(agent, identity)
     except LogshipperError as error:
         sys.stderr.write(safe_lines(f"logshipper-agent prepare: {error}\n"))
         return 1
     if options.json:
-        facts = {
-            "path": path,
-            "cluster": config.agent.cluster,
-            "host": config.agent.host,
-            **identity._asdict(),
-        }
+        facts = {"path": path, "cluster": agent.cluster, "host": agent.host, **identity._asdict()}
         sys.stdout.write(json.dumps(facts) + "\n")
     else:
         sys.stdout.write(safe_lines(path + "\n"))
@@ -75,20 +71,9 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
 
 def _identity(options: argparse.Namespace) -> NodeIdentity:
     user, uid, gid = _account(options.user, options.uid, options.gid)
-    return NodeIdentity(
-        job_id=options.job_id,
-        attempt=options.attempt,
-        step=options.step,
-        task=options.task,
-        name=options.name or options.job_id,
-        uid=uid,
-        user=user,
-        account=options.account,
-        partition=options.partition,
-        gid=gid,
-        array_job_id=options.array_job_id,
-        array_task_id=options.array_task_id,
-    )
+    fields = {name: value for name, value in vars(options).items() if name in NodeIdentity._fields}
+    name = options.name or options.job_id
+    return NodeIdentity(**{**fields, "user": user, "uid": uid, "gid": gid, "name": name})
 
 
 def _account(user: str, uid: int | None, gid: int | None) -> tuple[str, int, int]:
@@ -104,7 +89,6 @@ def _account(user: str, uid: int | None, gid: int | None) -> tuple[str, int, int
         else:
             entry = pwd.getpwnam(user)
     except (KeyError, ValueError, OverflowError):
-        raise ConfigError(
-            "--user", [f"{user!r} is unknown on this node; add --uid and --gid"]
-        ) from None
+        words = f"{user!r} is unknown on this node; add --uid and --gid"
+        raise ConfigError("--user", [words]) from None
     return user, entry.pw_uid, entry.pw_gid if gid is None else gid

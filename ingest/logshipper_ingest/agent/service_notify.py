@@ -4,20 +4,18 @@
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 
 _MAX_STATUS_CHARS = 300
 
 
 class ServiceNotifier:
-    """The sender, for one thread. environment: from systemd; clock: monotonic seconds."""
+    """The sender, for one thread. environment: from systemd."""
 
-    def __init__(
-        self, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
         self._address = f"\0{name[1:]}" if name.startswith("@") else name
-        self._clock = clock
         self._due = 0.0
         self._status = ""
         self._socket: socket.socket | None = None
@@ -37,7 +35,7 @@ class ServiceNotifier:
 
     def alive(self) -> None:
         """Send the watchdog's signal each third of its time; call this often."""
-        now = self._clock()
+        now = time.monotonic()
         if self.watchdog_secs and now >= self._due:
             self._due = now + self.watchdog_secs / 3
             self._send("WATCHDOG=1")
@@ -55,12 +53,9 @@ class ServiceNotifier:
     def _send(self, message: str) -> None:
         if self._socket is None:
             return
-        try:
-            self._socket.sendto(
-                message.encode("utf-8", "replace"), socket.MSG_NOSIGNAL, self._address
-            )
-        except OSError:
-            pass  # systemd's queue is full, or systemd restarts: the next message may arrive
+        data = message.encode("utf-8", "replace")
+        with suppress(OSError):  # a full queue, or systemd restarts: the next message may arrive
+            self._socket.sendto(data, socket.MSG_NOSIGNAL, self._address)
 
 
 def _watchdog_secs(environment: Mapping[str, str]) -> float:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
 
 from logshipper.private_folder import make_private_folder
 from logshipper_ingest.agent.sink_parts import make_delivery, push_client
@@ -14,10 +16,9 @@ from logshipper_ingest.console.service_log import other_words
 from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.shipping.disk_metrics import QuarantineMetrics
-from logshipper_ingest.shipping.followed_capture import FollowedCapture, in_turn
+from logshipper_ingest.shipping.followed_capture import FollowedCapture, ShippedCapture, in_turn
 from logshipper_ingest.shipping.quarantine import Quarantine
 from logshipper_ingest.shipping.ship_loop import ship_until
-from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.shipping.shipper import Shipper
 from logshipper_ingest.slurm.states import SlurmStates
 from logshipper_ingest.state import quarantine_files
@@ -46,73 +47,53 @@ class SinkCourse:
         self._stop = stop
         self._say = say = _of_sink(config, say)
         self._departures: deque[FollowedCapture] = deque()  # to release
-        if config.name:
-            make_private_folder(os.path.dirname(config.folder))
-            make_private_folder(config.folder)
-        sink_checkpoints = (
-            Checkpoints(os.path.join(config.folder, STATE_FILE)) if config.name else None
-        )
-        self.checkpoints = sink_checkpoints or checkpoints
-        self._sink_checkpoints = sink_checkpoints
-        self._notes: dict[str, object] = {}
         self.metrics = metrics if config.is_first else metrics.of_sink(config.label)
-        room_bytes = config.delivery.quarantine_max_bytes
-        try:
+        self._notes: dict[str, object] = {}
+        self.slurm: SlurmStates | None = None
+        with ExitStack() as undo:
+            if config.name:
+                make_private_folder(os.path.dirname(config.folder))
+                make_private_folder(config.folder)
+                checkpoints = Checkpoints(os.path.join(config.folder, STATE_FILE))
+                undo.callback(checkpoints.close)
+            self.checkpoints = checkpoints
             self.delivery = make_delivery(
                 config, lambda: push_client(config, say), self.metrics, stop, say
             )
             folder = os.path.join(config.folder, quarantine_files.FOLDER)
+            room_bytes = config.delivery.quarantine_max_bytes
             quarantine = Quarantine(folder, room_bytes)
             self._room = QuarantineMetrics(self.metrics, quarantine, room_bytes)
-            self._shipper = Shipper(
-                config, self.checkpoints, self.delivery, quarantine, self.metrics, say
-            )
-            self.slurm = (
-                SlurmStates(
-                    config,
-                    self.checkpoints,
-                    self.delivery,
-                    quarantine,
-                    self.metrics,
-                    stop,
-                    say,
-                    jobs=jobs,
-                )
-                if is_loki(config) and config.ended_dir
-                else None
-            )
-        except BaseException:
-            self._close_checkpoints()
-            raise
+            parts = checkpoints, self.delivery, quarantine, self.metrics
+            self._shipper = Shipper(config, *parts, say)
+            undo.callback(self._shipper.close)
+            if is_loki(config) and config.ended_dir:
+                self.slurm = SlurmStates(config, *parts, stop, say, jobs)
+                undo.callback(self.slurm.close)
+            self._open_parts = undo.pop_all()
 
     def threads(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[threading.Thread]:
         """Return the sink's threads, not started. captures: returns all present captures."""
-
-        def ship() -> None:
-            wait_secs = self.config.delivery.batch_wait_secs
-            ship_until(
-                self._shipper,
-                lambda: self._to_ship(captures),
-                self._stop,
-                wait_secs,
-                self._say,
-                self.wake,
-            )
-
-        threads = [threading.Thread(target=ship, name=f"shipper {self.config.label}")]
+        wait_secs = self.config.delivery.batch_wait_secs
+        to_ship = partial(self._to_ship, captures)
+        ship_args = self._shipper, to_ship, self._stop, wait_secs, self._say, self.wake
+        label = self.config.label
+        threads = [threading.Thread(target=ship_until, args=ship_args, name=f"shipper {label}")]
         if self.slurm is not None:
-            threads.append(
-                threading.Thread(target=self.slurm.run, name=f"slurm {self.config.label}")
-            )
+            threads.append(threading.Thread(target=self.slurm.run, name=f"slurm {label}"))
         return threads
 
     def _to_ship(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[ShippedCapture]:
         """Return the captures to ship. The shipper calls it between two rounds, when it reads no
         dropped capture."""
         self.let_all_go()
+        return self._shipped(captures())
+
+    def _shipped(self, captures: Iterable[FollowedCapture]) -> list[ShippedCapture]:
+        """Return the captures as shipped to this sink."""
         return [
             shipped_capture
-            for capture in captures()
+            for capture in captures
             for shipped_capture in capture.sinks
             if shipped_capture.checkpoints is self.checkpoints
         ]
@@ -123,7 +104,7 @@ class SinkCourse:
 
     @property
     def leaving_count(self) -> int:
-        """Return the number of captures to release."""
+        """The number of captures to release."""
         return len(self._departures)
 
     def let_all_go(self) -> None:
@@ -132,15 +113,8 @@ class SinkCourse:
 
     def close(self) -> None:
         """Close the sink after its threads have ended."""
-        self._shipper.close()
         self.let_all_go()
-        if self.slurm is not None:
-            self.slurm.close()
-        self._close_checkpoints()
-
-    def _close_checkpoints(self) -> None:
-        if self._sink_checkpoints is not None:
-            self._sink_checkpoints.close()
+        self._open_parts.close()
 
     # ---- reports
 
@@ -166,12 +140,7 @@ class SinkCourse:
     def measure(self, captures: Sequence[FollowedCapture]) -> None:
         """Update the sink's metrics. Measure the oldest measurements first, for MEASURE_SECS at
         most: captures may have ten thousands of files."""
-        shipped_captures = [
-            shipped_capture
-            for capture in captures
-            for shipped_capture in capture.sinks
-            if shipped_capture.checkpoints is self.checkpoints
-        ]
+        shipped_captures = self._shipped(captures)
         begin, now_ns = time.monotonic(), time.time_ns()
         for capture in in_turn(sorted(shipped_captures, key=lambda capture: capture.measured_at)):
             now = time.monotonic()
@@ -179,15 +148,13 @@ class SinkCourse:
                 break
             capture.spooled_bytes = capture.folder.bytes_from(capture.progress.position)
             capture.measured_at = now
-        since = [
-            capture.waiting_since_ns
+        self.metrics.spool_bytes.set(sum(capture.spooled_bytes for capture in shipped_captures))
+        lags_ns = [
+            now_ns - capture.waiting_since_ns
             for capture in shipped_captures
             if capture.waits and capture.waiting_since_ns
         ]
-        self.metrics.spool_bytes.set(sum(capture.spooled_bytes for capture in shipped_captures))
-        self.metrics.lag_seconds.set(
-            max((now_ns - since_ns for since_ns in since), default=0) / 1e9
-        )
+        self.metrics.lag_seconds.set(max(lags_ns, default=0) / 1e9)
         self.metrics.set_waiting(self.delivery.waiting_by_result())
         self._room.measure()
 

@@ -5,8 +5,9 @@ more than _STEP of the limit, or that change the capture's state. Without an age
 hold. A new capture has no marks for a turn or two.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 from logshipper.errors import os_words
 from logshipper.spool.spool_room import SpoolMarks
@@ -14,6 +15,7 @@ from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 
+SCOPES = ("job", "user")
 _STEP = 1 / 16
 _WHOLE = SpoolPosition()
 
@@ -23,10 +25,11 @@ class SpoolLimits:
     limited captures in the last turn."""
 
     def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
-        self._scopes = {
-            "job": (agent.job_spool_soft_max_bytes, agent.job_spool_hard_max_bytes),
-            "user": (agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes),
+        self._slow_limits = {
+            "job": agent.job_spool_soft_max_bytes,
+            "user": agent.user_spool_soft_max_bytes,
         }
+        self._stop_limits = hard_limits(agent)
         self._say = say
         self._written_marks: dict[str, SpoolMarks] = {}
         self._failed = ""
@@ -39,18 +42,18 @@ class SpoolLimits:
             for capture in captures
             if not capture.folder.is_taken
         }
-        totals: dict[tuple[str, object], int] = defaultdict(int)
+        totals = Counter[tuple[str, object]]()
         for capture, size in sizes.items():
-            for scope in self._scopes:
-                totals[scope, _of(scope, capture)] += size
+            for scope in SCOPES:
+                totals[scope, scope_key(scope, capture)] += size
         self.slow = self.stopped = 0
         for capture, size in sizes.items():
-            other_bytes = {
-                scope: totals[scope, _of(scope, capture)] - size for scope in self._scopes
-            }
-            marks = self._marks(other_bytes)
-            self.stopped += 0 < marks.stop_at <= size
-            self.slow += 0 < marks.slow_at <= size and not 0 < marks.stop_at <= size
+            marks = self._marks(
+                {scope: totals[scope, scope_key(scope, capture)] - size for scope in SCOPES}
+            )
+            is_stopped = 0 < marks.stop_at <= size
+            self.stopped += is_stopped
+            self.slow += 0 < marks.slow_at <= size and not is_stopped
             old_marks = self._written_marks.get(capture.folder.key)
             if old_marks is None or _differ(old_marks, marks, size):
                 self._write_marks(capture, marks)
@@ -61,15 +64,9 @@ class SpoolLimits:
 
     def _marks(self, other_bytes: dict[str, int]) -> SpoolMarks:
         """Return a capture's marks. other_bytes: of other captures, by scope."""
-        slow = _nearest(
-            {scope: (limits[0], other_bytes[scope]) for scope, limits in self._scopes.items()}
-        )
-        stop = _nearest(
-            {scope: (limits[1], other_bytes[scope]) for scope, limits in self._scopes.items()}
-        )
-        scope = (stop or slow or (0, "job"))[1]
-        if slow and (not stop or slow[0] < stop[0]):
-            scope = slow[1]
+        slow = _nearest(self._slow_limits, other_bytes)
+        stop = _nearest(self._stop_limits, other_bytes)
+        _, scope = min(filter(None, (stop, slow)), key=itemgetter(0), default=(0, "job"))
         return SpoolMarks(slow[0] if slow else 0, stop[0] if stop else 0, scope)
 
     def _write_marks(self, capture: FollowedCapture, marks: SpoolMarks) -> None:
@@ -86,17 +83,21 @@ class SpoolLimits:
         self._written_marks[capture.folder.key] = marks
 
 
-def _of(scope: str, capture: FollowedCapture) -> object:
+def hard_limits(agent: AgentSection) -> dict[str, int]:
+    """Return the hard limits by scope, 0 for none."""
+    return {"job": agent.job_spool_hard_max_bytes, "user": agent.user_spool_hard_max_bytes}
+
+
+def scope_key(scope: str, capture: FollowedCapture) -> object:
+    """Identify the user of a capture, or its job."""
     uid = capture.identity.uid
     return uid if scope == "user" else (uid, capture.identity.job_id)
 
 
-def _nearest(limits: dict[str, tuple[int, int]]) -> tuple[int, str] | None:
+def _nearest(limits: dict[str, int], other_bytes: dict[str, int]) -> tuple[int, str] | None:
     """Return a capture's lowest mark and its scope. The mark is at least 1 byte: 0 is no limit."""
     marks = [
-        (max(limit - other_bytes, 1), scope)
-        for scope, (limit, other_bytes) in limits.items()
-        if limit
+        (max(limit - other_bytes[scope], 1), scope) for scope, limit in limits.items() if limit
     ]
     return min(marks, default=None)
 

@@ -16,8 +16,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from logshipper.errors import os_words
+from logshipper_ingest.agent.spool_limits import hard_limits, scope_key
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.console.service_log import Kind, LogLine
 from logshipper_ingest.console.text_table import plural, shown_size
@@ -36,8 +38,9 @@ REASONS = ("bytes", "entries", "unused")
 UNUSED_BYTES = 1 << 20  # of a capture without a writer: no sidecar allocates more
 UNUSED_ENTRIES = 20
 
-
 _NOTHING = FolderSize()
+
+Overuse: TypeAlias = "tuple[FollowedCapture, str, str]"  # with the reason for its seizure, in words
 
 
 @dataclass
@@ -55,10 +58,7 @@ class SpoolOveruse:
     reason; latest: notes of the last ones for `status`."""
 
     def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
-        self._limits = {
-            "job": agent.job_spool_hard_max_bytes,
-            "user": agent.user_spool_hard_max_bytes,
-        }
+        self._limits = hard_limits(agent)
         self._say = say
         self._looks: dict[str, _Look] = {}
         self._line_counts: Counter[int] = Counter()  # by user
@@ -97,19 +97,16 @@ class SpoolOveruse:
     def _of(self, capture: FollowedCapture) -> _Look:
         return self._looks[capture.folder.key]
 
-    def _overused(
-        self, captures: Sequence[FollowedCapture]
-    ) -> Iterator[tuple[FollowedCapture, str, str]]:
+    def _overused(self, captures: Sequence[FollowedCapture]) -> Iterator[Overuse]:
         """Yield each capture to seize once, with reason and words."""
         keys: set[str] = set()
-        for capture, reason, words in (*self._floods(captures), *self._too_large(captures)):
-            if capture.folder.key not in keys:
-                keys.add(capture.folder.key)
-                yield capture, reason, words
+        for overuse in (*self._floods(captures), *self._too_large(captures)):
+            key = overuse[0].folder.key
+            if key not in keys:
+                keys.add(key)
+                yield overuse
 
-    def _floods(
-        self, captures: Sequence[FollowedCapture]
-    ) -> Iterator[tuple[FollowedCapture, str, str]]:
+    def _floods(self, captures: Sequence[FollowedCapture]) -> Iterator[Overuse]:
         by_user: dict[int, list[FollowedCapture]] = defaultdict(list)
         for capture in captures:
             size = self._of(capture).size
@@ -118,43 +115,39 @@ class SpoolOveruse:
             elif not capture.folder.is_taken:
                 by_user[capture.identity.uid].append(capture)
         for user_captures in by_user.values():
-            user_captures.sort(key=lambda capture: self._of(capture).size.entries, reverse=True)
-            entries = sum(self._of(capture).size.entries for capture in user_captures)
-            max_entries = (
-                USER_ENTRIES
-                + sum(self._of(capture).size.segments for capture in user_captures)
-                // BYTES_PER_ENTRY
-            )
-            for capture in user_captures:
-                if entries <= max_entries:
+            sizes = [(self._of(capture).size, capture) for capture in user_captures]
+            sizes.sort(key=lambda pair: pair[0].entries, reverse=True)
+            entries = sum(size.entries for size, _ in sizes)
+            segments = sum(size.segments for size, _ in sizes)
+            for size, capture in sizes:
+                if entries <= USER_ENTRIES + segments // BYTES_PER_ENTRY:
                     break
                 yield capture, "entries", f"its user has {entries:,} files and folders in the spool"
-                entries -= self._of(capture).size.entries
+                entries -= size.entries
 
-    def _too_large(
-        self, captures: Sequence[FollowedCapture]
-    ) -> Iterator[tuple[FollowedCapture, str, str]]:
+    def _too_large(self, captures: Sequence[FollowedCapture]) -> Iterator[Overuse]:
         for capture in captures:
             look = self._of(capture)
             has_grown = look.keep is not None and look.size.blocks > look.keep + MARGIN_BYTES
             if has_grown and self._is_judged(capture):
-                yield (
-                    capture,
-                    "bytes",
-                    f"it has grown to {shown_size(look.size.blocks)} all the same",
-                )
+                words = f"it has grown to {shown_size(look.size.blocks)} all the same"
+                yield capture, "bytes", words
         for scope, limit in self._limits.items():
             for scope_captures in _by_scope(scope, captures).values() if limit else ():
-                candidates = [capture for capture in scope_captures if not capture.folder.is_taken]
-                candidates.sort(key=lambda capture: _odd_first(self._of(capture).size))
-                blocks = sum(self._of(capture).size.blocks for capture in candidates)
-                for capture in candidates:
+                sizes = [
+                    (self._of(capture).size, capture)
+                    for capture in scope_captures
+                    if not capture.folder.is_taken
+                ]
+                sizes.sort(key=lambda pair: _odd_first(pair[0]))
+                blocks = sum(size.blocks for size, _ in sizes)
+                for size, capture in sizes:
                     if blocks <= limit + limit // 4 + MARGIN_BYTES:
                         break
                     words = f"this {scope}'s captures take {shown_size(blocks)} of the spool's disk"
                     option = f"[agent] {scope}_spool_hard_max_bytes = {limit}"
                     yield capture, "bytes", f"{words}, far above what they may have ({option})"
-                    blocks -= self._of(capture).size.blocks
+                    blocks -= size.blocks
 
     def _is_judged(self, capture: FollowedCapture) -> bool:
         """Return whether the limits apply: not to a seized capture that is unfinished or empty."""
@@ -169,16 +162,14 @@ class SpoolOveruse:
         look = self._of(capture)
         if capture.folder.is_taken:
             look.keep, look.is_emptied = 0, False
-            self._note(
-                capture.folder, capture.identity, reason, f"{words}: its segments are removed, too"
-            )
+            words += ": its segments are removed, too"
+            self._note(capture.folder, capture.identity, reason, words)
             return
         try:
             capture.folder.take_away()
         except OSError as error:
-            self._log(
-                f"{capture.folder.path}: can't take it from its user: {os_words(error)}; the agent retries"
-            )
+            words = f"can't take it from its user: {os_words(error)}; the agent retries"
+            self._log(f"{capture.folder.path}: {words}")
             return
         capture.life, capture.next_look = Life.DEAD, 0.0
         look.keep = self._room(capture, captures)
@@ -190,11 +181,9 @@ class SpoolOveruse:
         """Return the bytes of its segments that fit into the limits next to other captures."""
         room = [1 << 62]
         for scope, limit in self._limits.items():
-            scope_captures = _by_scope(scope, captures)[_key(scope, capture)]
+            scope_captures = _by_scope(scope, captures)[scope_key(scope, capture)]
             other_bytes = sum(
-                self._of(other_capture).size.segments
-                for other_capture in scope_captures
-                if other_capture is not capture
+                self._of(other).size.segments for other in scope_captures if other is not capture
             )
             room += [max(limit - other_bytes, 0)] if limit else []
         return min(room)
@@ -202,22 +191,20 @@ class SpoolOveruse:
     def _empty(self, captures: Sequence[FollowedCapture]) -> None:
         """Empty seized captures; one call removes at most some thousand entries."""
         now = time.monotonic()
-        for capture in in_turn(
-            [
-                capture
-                for capture in captures
-                if capture.folder.is_taken and not self._of(capture).is_emptied
-            ]
-        ):
+        seized = [
+            capture
+            for capture in captures
+            if capture.folder.is_taken and not self._of(capture).is_emptied
+        ]
+        for capture in in_turn(seized):
             look = self._of(capture)
             if look.keep is None:  # an earlier agent seized it
                 look.keep = self._room(capture, captures)
             try:
                 look.is_emptied = capture.folder.empty_taken(look.keep)
             except OSError as error:
-                self._log(
-                    f"{capture.folder.path}: can't empty it: {os_words(error)}; the agent retries"
-                )
+                words = f"can't empty it: {os_words(error)}; the agent retries"
+                self._log(f"{capture.folder.path}: {words}")
             look.at, look.size = float("-inf"), _NOTHING
             if time.monotonic() - now > TURN_SECS:
                 break
@@ -243,15 +230,16 @@ class SpoolOveruse:
     ) -> None:
         if identity is None:
             return
-        note = {"time_ns": time.time_ns(), "job_id": identity.job_id, "user": identity.user, "uid": identity.uid,
-                "reason": reason, "words": words}  # fmt: skip
+        uid = identity.uid
+        note = {"time_ns": time.time_ns(), "job_id": identity.job_id, "user": identity.user}
+        note |= {"uid": uid, "reason": reason, "words": words}
         self.latest = [*self.latest, note][-MOST_NOTED:]
-        self._line_counts[identity.uid] += 1
-        if self._line_counts[identity.uid] <= MOST_SAID:
-            line = f"{folder.path}, of uid {identity.uid}: {words}"
+        self._line_counts[uid] += 1
+        if self._line_counts[uid] <= MOST_SAID:
+            line = f"{folder.path}, of uid {uid}: {words}"
             self._say(LogLine(line, Kind.TAKEN, **identity.about(folder.name)))
-        elif self._line_counts[identity.uid] == MOST_SAID + 1:
-            self._say(f"uid {identity.uid}: the agent only counts further captures taken away")
+        elif self._line_counts[uid] == MOST_SAID + 1:
+            self._say(f"uid {uid}: the agent only counts further captures taken away")
 
     def _log(self, words: str) -> None:
         if self._failed != words:
@@ -264,15 +252,10 @@ def _odd_first(size: FolderSize) -> tuple[int, int]:
     return -max(size.foreign - UNUSED_BYTES, 0), -size.blocks
 
 
-def _key(scope: str, capture: FollowedCapture) -> object:
-    uid = capture.identity.uid
-    return uid if scope == "user" else (uid, capture.identity.job_id)
-
-
 def _by_scope(
     scope: str, captures: Iterable[FollowedCapture]
 ) -> dict[object, list[FollowedCapture]]:
     groups: dict[object, list[FollowedCapture]] = defaultdict(list)
     for capture in captures:
-        groups[_key(scope, capture)].append(capture)
+        groups[scope_key(scope, capture)].append(capture)
     return groups

@@ -35,30 +35,21 @@ def status(root: str, *, as_json: bool) -> int:
         agent = running_agent(root)
     at_work = "not running" if agent is None else f"at work (process {agent})"
     if as_json:
-        document = {
-            "schema": SCHEMA,
-            "store": root,
-            "spool": store.spool,
-            "agent_pid": agent,
-            "jobs": jobs,
-        }
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        document = {"schema": SCHEMA, "store": root, "spool": store.spool, "agent_pid": agent}
+        sys.stdout.write(json.dumps({**document, "jobs": jobs}, indent=2) + "\n")
         return 0
     sys.stdout.write(f"store  {safe(root)}\nspool  {safe(store.spool)}\nagent  {at_work}\n\n")
     if not jobs:
         sys.stdout.write("no jobs\n")
         return 0
-    rows = [("JOB", "STATE", "LINES", "RECORDS", "LOST", "SPOOLED", "CAPTURES", "NAME")]
+    rows: list[tuple[str, ...]] = [
+        ("JOB", "STATE", "LINES", "RECORDS", "LOST", "SPOOLED", "CAPTURES", "NAME")
+    ]
     for job in jobs:
-        captures = (
-            f"{job['captures_spooled']} ({job['captures_alive']} alive)"
-            if job["captures_spooled"]
-            else "-"
-        )
+        alive = f"{job['captures_spooled']} ({job['captures_alive']} alive)"
+        captures = alive if job["captures_spooled"] else "-"
         counts = (
-            str(job["lines"]),
-            str(job["records"]),
-            str(job["lost"]),
+            *map(str, (job["lines"], job["records"], job["lost"])),
             shown_size(job["spooled_bytes"]),
         )
         rows.append((job["job_id"], job["state"], *counts, captures, job["name"]))

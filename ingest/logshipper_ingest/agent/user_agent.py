@@ -12,6 +12,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from logshipper.background import NICE, forbid_core_files, keep_freed_memory, yield_to_jobs
 from logshipper.errors import LogshipperError, StoreError, os_words
@@ -31,60 +32,41 @@ _LOOK_SECS = 0.02  # longer than `running_agent` holds the lock
 Say = Callable[[str], None]
 
 
-class Agent:
-    """The agent's loop. root: the store's folder; say: receives problems; clock, pause: for
-    tests."""
-
-    def __init__(
-        self,
-        root: str,
-        say: Say,
-        *,
-        idle_secs: float = IDLE_SECS,
-        clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._root = root
-        self._say = say
-        self._idle_secs = idle_secs
-        self._clock = clock
-        self._pause = pause
-
-    def run(self) -> None:
-        """Ingest until nothing remains to do. Raises StoreError if the store can't be opened."""
-        with LocalStore(self._root, create=True) as store:
-            self._serve(store)
-
-    def _serve(self, store: LocalStore) -> None:
-        last_signature: object = None
-        last_problems: list[str] = []
-        complete = False
-        last_change = self._clock()
-        pause = FIRST_PAUSE_SECS
+def ingest_until_idle(root: str, say: Say, idle_secs: float = IDLE_SECS) -> None:
+    """Ingest until nothing remains to do. root: the store's folder; say: receives problems. Raises
+    StoreError if the store can't be opened."""
+    last_signature: object = None
+    last_problems: list[str] = []
+    complete = False
+    last_change = time.monotonic()
+    pause = FIRST_PAUSE_SECS
+    with LocalStore(root, create=True) as store:
         while True:
             signature = store.spool_signature()
             changed = signature != last_signature
             last_signature = signature
             if changed:
-                last_change = self._clock()
+                last_change = time.monotonic()
             pause = FIRST_PAUSE_SECS if changed else min(2 * pause, LAST_PAUSE_SECS)
             if changed or not complete:
                 ingestion = store.ingest(deadline_secs=DEADLINE_SECS)
                 complete = ingestion.complete
-                for problem in ingestion.problems if ingestion.problems != last_problems else []:
-                    self._say(problem)
+                if ingestion.problems != last_problems:
+                    for problem in ingestion.problems:
+                        say(problem)
                 last_problems = ingestion.problems
-            if self._is_done(store, self._clock() - last_change):
+            if _is_done(store, time.monotonic() - last_change, idle_secs):
                 return
-            self._pause(max(pause, INGEST_SECS) if changed else pause)
+            time.sleep(max(pause, INGEST_SECS) if changed else pause)
 
-    def _is_done(self, store: LocalStore, quiet_secs: float) -> bool:
-        if quiet_secs < self._idle_secs:
-            return False
-        spooled = store.spooled()
-        if any(capture.life is not Life.DEAD for capture in spooled):
-            return False
-        return not spooled or quiet_secs >= max(STUCK_SECS, self._idle_secs)
+
+def _is_done(store: LocalStore, quiet_secs: float, idle_secs: float) -> bool:
+    if quiet_secs < idle_secs:
+        return False
+    spooled = store.spooled()
+    if any(capture.life is not Life.DEAD for capture in spooled):
+        return False
+    return not spooled or quiet_secs >= max(STUCK_SECS, idle_secs)
 
 
 def take_lock(root: str) -> int | None:
@@ -130,7 +112,7 @@ def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
         if lock is None:
             return False
         try:
-            Agent(root, say, idle_secs=idle_secs).run()
+            ingest_until_idle(root, say, idle_secs)
         finally:
             os.close(lock)
         # A capture may have begun while we ended: it saw the lock and started no agent.
@@ -151,14 +133,12 @@ class AgentLog:
     def __call__(self, problem: str) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         line = f"{stamp} {problem}\n".encode("utf-8", "backslashreplace")
-        try:
+        with suppress(OSError):  # an unwritable log must not stop the agent
             fd = self.open()
             try:
                 os.write(fd, line)
             finally:
                 os.close(fd)
-        except OSError:
-            pass  # an unwritable log must not stop the agent
 
     def open(self) -> int:
         """Open the log for appending. Raises OSError."""
@@ -175,10 +155,8 @@ class AgentLog:
 
 def detach(log: AgentLog) -> None:
     """Leave the session, directory and descriptors of this process's starter."""
-    try:
+    with suppress(PermissionError):  # already a session leader
         os.setsid()
-    except PermissionError:
-        pass  # already a session leader
     forbid_core_files()
     os.chdir("/")
     os.umask(0o077)

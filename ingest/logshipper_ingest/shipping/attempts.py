@@ -6,8 +6,8 @@ the agent's death, a new decision might differ. Then Loki would store the entry 
 queries would return it twice.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from logshipper_ingest.shipping.entries import StreamKey
 from logshipper_ingest.spool.segment_reader import SpoolPosition
@@ -36,8 +36,12 @@ class Attempts:
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
         self._by_capture: dict[str, _Attempt] = {}
-        for attempt in map(_from_json, _as_list(checkpoints.note(_NOTE))):
-            self._by_capture |= dict.fromkeys(attempt.ends, attempt)
+        for document in checkpoints.note(_NOTE) or ():
+            ends = {
+                capture: End(SpoolPosition(*position), done)
+                for capture, (position, done) in document["ends"].items()
+            }
+            self._by_capture |= dict.fromkeys(ends, _Attempt(ends, document["newest_ns"]))
 
     def end(self, progress: CaptureCheckpoint) -> End | None:
         """Return the end of a capture's last try, or None if it is committed."""
@@ -75,23 +79,8 @@ class Attempts:
         if self.end(progress) is None:
             self._by_capture.pop(progress.folder, None)
 
-    def keep(self, captures: Iterable[str]) -> None:
+    def keep(self, captures: Collection[str]) -> None:
         """Forget all other captures."""
-        if self._by_capture:
-            self._by_capture = {
-                capture: self._by_capture[capture]
-                for capture in captures
-                if capture in self._by_capture
-            }
-
-
-def _as_list(value: object) -> list[Any]:  # Any: JSON that an agent wrote
-    return value if isinstance(value, list) else []
-
-
-def _from_json(value: Any) -> _Attempt:  # Any: likewise
-    ends = {
-        capture: End(SpoolPosition(*position), done)
-        for capture, (position, done) in value["ends"].items()
-    }
-    return _Attempt(ends, dict(value["newest_ns"]))
+        self._by_capture = {
+            key: self._by_capture[key] for key in self._by_capture.keys() & captures
+        }

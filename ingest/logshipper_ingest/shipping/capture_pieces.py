@@ -13,7 +13,7 @@ from logshipper_ingest.model.capture_rows import EventRow, ReportRow, Rows
 from logshipper_ingest.model.job import HEARTBEAT, STARTED, STILL_RUNNING, STILL_RUNNING_SECS
 from logshipper_ingest.model.ranks import reported_documents
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder
-from logshipper_ingest.shipping.shipped_capture import ShippedCapture
+from logshipper_ingest.shipping.followed_capture import ShippedCapture
 from logshipper_ingest.shipping.sink import Sink
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.learning import learn
@@ -80,21 +80,18 @@ class PieceBuilder:
         STILL_RUNNING_SECS a heartbeat repeats the identity, so that a list of jobs needs to look
         back no further."""
         kind, counts = mark.event["event"], capture.progress.counts
-        mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
+        mark = mark._replace(event=_set_back(mark.event, counts.ahead_ns))
         if kind == STARTED:
             return [self._with_identity(mark, capture)]
         if kind != HEARTBEAT:
-            return [EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})]
+            return [mark._replace(event={**mark.event, "hosts": [self._host(capture)]})]
         if mark.time_ns - counts.heartbeat_ns < self._heartbeat_ns:
             return []
         started_ns = capture.progress.account.started_ns
-        newest_ns = max(counts.heartbeat_ns, started_ns)
+        period_ns = STILL_RUNNING_SECS * 10**9
+        last_period = (max(counts.heartbeat_ns, started_ns) - started_ns) // period_ns
         counts.heartbeat_ns = mark.time_ns
-        periods = {
-            (time_ns - started_ns) // (STILL_RUNNING_SECS * 10**9)
-            for time_ns in (newest_ns, mark.time_ns)
-        }
-        if len(periods) == 1 or not started_ns:
+        if not started_ns or (mark.time_ns - started_ns) // period_ns == last_period:
             return [mark]
         facts = _set_back(capture.progress.account.start_facts(), counts.ahead_ns)
         del facts["mode"]  # it may come from a later frame, so a repeated piece might differ
@@ -104,7 +101,7 @@ class PieceBuilder:
     def _with_identity(self, mark: EventRow, capture: ShippedCapture) -> EventRow:
         fields = {name: getattr(capture.identity, name) for name in _IDENTITY_FIELDS}
         place = {"host": self._host(capture), "cluster": self._config.cluster}
-        return EventRow(mark.time_ns, {**mark.event, **fields, **place})
+        return mark._replace(event={**mark.event, **fields, **place})
 
     def _due_report(self, capture: ShippedCapture) -> ReportRow | None:
         """Return the newest report of its keys once all records before it are sent, at most as
@@ -130,12 +127,7 @@ class PieceBuilder:
     def _closing(self, capture: ShippedCapture) -> dict[str, object]:
         """Return the facts of the last event, from which a list shows finished jobs."""
         choice = capture.knowledge.axis.choose()
-        x_axis = {
-            "key": choice.key,
-            "rule": choice.rule,
-            "words": choice.words,
-            "path": list(choice.path),
-        }
+        x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words}
         account, identity = capture.progress.account, capture.identity
         times = {"started_ns": account.started_ns, **account.end_facts()}
         return {
@@ -143,7 +135,7 @@ class PieceBuilder:
             **{name: getattr(identity, name) for name in ("name", "account", "partition")},
             **({"nodes": account.nodes} if account.nodes else {}),
             "hosts": [self._host(capture)],
-            "x_axis": x_axis,
+            "x_axis": {**x_axis, "path": list(choice.path)},
         }
 
 

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from logshipper.errors import PushError, QueryError, RetryablePushError
@@ -103,7 +104,7 @@ class Delivery:
         self._failing_since: dict[StreamKey, float] = {}  # like _troubles, by the monotonic clock
         self._push_times: dict[str, float] = {}  # of the last accepted one, by tenant
         self._pauses: dict[StreamKey, _Pause] = {}
-        self._party_tenants: dict[str, frozenset[str]] = {}
+        self._party_tenants: dict[str, Collection[str]] = {}
         # when each message was logged, whatever its stream and numbers
         self._message_times: dict[tuple[str, int, str], float] = {}
         self._is_outage_logged = False
@@ -115,11 +116,7 @@ class Delivery:
     def state(self) -> DeliveryState:
         """The longest present trouble of any stream."""
         with self._lock:
-            return min(
-                self._troubles.values(),
-                key=lambda trouble: trouble.since_ns,
-                default=DeliveryState(),
-            )
+            return min(self._troubles.values(), default=DeliveryState())
 
     def waiting_by_result(self) -> Counter[str]:
         """Count waiting streams by the last answer: HTTP's status, or `no_connection`."""
@@ -136,10 +133,11 @@ class Delivery:
                 if pause.until > now and not pause.alone
             }
 
-    def failing_tenants(self) -> set[str]:
-        """Return tenants whose last push failed, whether or not a retry is due."""
+    def failing(self) -> set[str | StreamKey]:
+        """Return tenants whose last push failed, and streams that failed while others of their
+        tenants succeeded, whether or not a retry is due."""
         with self._lock:
-            return {key.tenant for key, pause in self._pauses.items() if not pause.alone}
+            return {key if pause.alone else key.tenant for key, pause in self._pauses.items()}
 
     def waiting_streams(self) -> set[StreamKey]:
         """Return streams that failed alone and whose retry is not due yet."""
@@ -149,24 +147,17 @@ class Delivery:
             self._forget([key for key, pause in alone.items() if now > pause.until + STALE_SECS])
             return {key for key, pause in alone.items() if pause.until > now}
 
-    def failing_streams(self) -> set[StreamKey]:
-        """Return streams that failed while others of their tenants succeeded."""
-        with self._lock:
-            return {key for key, pause in self._pauses.items() if pause.alone}
-
     def want(self, party: str, tenants: Collection[str]) -> None:
         """Note all tenants for which a party has entries, before it delivers these. The trouble of
         tenants for which no party has entries is over."""
         with self._lock:
-            self._party_tenants[party] = frozenset(tenants)
-            tenant_names = frozenset[str]().union(*self._party_tenants.values())
-            self._forget([key for key in self._failing_keys() if key.tenant not in tenant_names])
-            self._push_times = {
-                name: at
-                for name, at in self._push_times.items()
-                if not name or name in tenant_names
-            }
-        self.rates.forget(set(tenant_names))
+            self._party_tenants[party] = tenants
+            names = {"", *chain.from_iterable(self._party_tenants.values())}
+            self._forget(
+                [key for key in {**self._troubles, **self._pauses} if key.tenant not in names]
+            )
+            self._push_times = {name: at for name, at in self._push_times.items() if name in names}
+        self.rates.forget_others(names)
 
     @property
     def last_refusal(self) -> DeliveryState:
@@ -187,14 +178,17 @@ class Delivery:
             if throttle_of(error):  # in smaller pushes: many share the limit
                 todo += reversed(_halves(part))
                 continue
-            if not self.sink.is_certain(error) and not self._accepts_probe(part[0].key):
-                self._hold(part[0].key, error)
+            key = part[0].key
+            if not self.sink.is_certain(error) and not self._accepts_probe(key):
+                self._trouble(key, error)  # until somebody fixes the problem
+                secs = self._options.retry_max_secs
+                self._pause(key, self._backoff(key), secs, alone=self._is_alone(key))
                 todo.append(part)
                 continue
             rest, known_refusals, drop_count = self.sink.judge(part, error)
             refusals += known_refusals
             if drop_count:
-                self._note_drops(part[0].key, drop_count, error)
+                self._note_drops(key, drop_count, error)
             rest_count = _count(rest)
             if rest_count < _count(part):
                 todo += [rest] if rest else []  # the answer did not concern these
@@ -214,13 +208,6 @@ class Delivery:
             return False
         return True
 
-    def _hold(self, key: StreamKey, error: PushError) -> None:
-        """Pause until somebody fixes the problem."""
-        self._trouble(key, error)
-        self._pause(
-            key, self._backoff(key), self._options.retry_max_secs, alone=self._is_alone(key)
-        )
-
     def _push(self, part: list[Chunk]) -> PushError | None:
         """Push until an answer concerns these entries, or says that they are too many at once.
         Return None once all are accepted."""
@@ -239,19 +226,14 @@ class Delivery:
                 client.push_body(push.body, key.tenant)
             except PushError as error:
                 self._note(key, error)
+                is_outage = not error.status or error.status >= 500
                 is_lasting = self._has_failed_for(key) > RESTART_SECS
-                if (
-                    is_lasting
-                    and (not error.status or error.status >= 500)
-                    and not self._is_alone(key)
-                ):
+                if is_outage and is_lasting and not self._is_alone(key):
                     self._is_down = True
                 if error.status:
                     self._compare_clocks(client.answer_date_ns)
-                if (
-                    not isinstance(error, RetryablePushError)
-                    and error.status in self.sink.split_statuses
-                ):
+                is_retryable = isinstance(error, RetryablePushError)
+                if error.status in self.sink.split_statuses and not is_retryable:
                     return error
                 backoff = backoff.failed()
                 self._metrics.retries.labels(_result(error.status)).inc()
@@ -274,10 +256,8 @@ class Delivery:
         if self._is_down and self._answers(client):
             with self._lock:
                 if self._is_down:
-                    self._is_down, self._settled_at = (
-                        False,
-                        time.monotonic() + self._options.settle_secs,
-                    )
+                    self._is_down = False
+                    self._settled_at = time.monotonic() + self._options.settle_secs
         self._wait(max(0.0, self._settled_at - time.monotonic()))
 
     def _answers(self, client: PushClient) -> bool:
@@ -315,9 +295,8 @@ class Delivery:
     def _is_alone(self, key: StreamKey) -> bool:
         """Whether the tenant accepted other streams since this one began to fail."""
         with self._lock:
-            return self._push_times.get(key.tenant, 0.0) > self._failing_since.get(
-                key, float("inf")
-            )
+            since = self._failing_since.get(key, float("inf"))
+            return self._push_times.get(key.tenant, 0.0) > since
 
     def _backoff(self, key: StreamKey) -> Backoff:
         """Return the longest backoff of this stream, or of its tenant's streams if the tenant
@@ -339,9 +318,8 @@ class Delivery:
         except QueryError as error:
             if not error.status:
                 raise
-        return (
-            client.answer_date_ns
-        )  # the answer of a gateway that admits only pushes has a time, too
+        # the answer of a gateway that admits only pushes has a time, too
+        return client.answer_date_ns
 
     def _client(self) -> PushClient:
         if not hasattr(self._clients, "client"):
@@ -392,16 +370,15 @@ class Delivery:
             self._troubles[key] = DeliveryState(since_ns, error.status, error.excerpt)
             message = (tenant, error.status, throttle_of(error) or _COUNTS.sub("0", error.excerpt))
             now = time.monotonic()
-            self._message_times = {
+            times = {
                 earlier: at
                 for earlier, at in self._message_times.items()
                 if now - at < LOG_AGAIN_SECS
             }
-            is_news = (
-                message not in self._message_times and len(self._message_times) < _MAX_MESSAGES
-            )
+            self._message_times = times
+            is_news = message not in times and len(times) < _MAX_MESSAGES
             if is_news:
-                self._message_times[message] = now
+                times[message] = now
                 self._is_outage_logged = True
         if is_news:
             self._log(LogLine(f"{error}; {self.sink.fix(error, tenant)}", Kind.SINK_AWAY))
@@ -418,39 +395,27 @@ class Delivery:
         that failed later, in other threads, stay in trouble."""
         with self._lock:
             self._push_times[key.tenant] = time.monotonic()
-            tenant_pauses = [
-                (stream, pause)
-                for stream, pause in self._pauses.items()
-                if stream.tenant == key.tenant
-            ]
-            earlier_streams = (
+            earlier_streams = [
                 stream
-                for stream, pause in tenant_pauses
-                if pause.failed_at <= begin and not pause.alone
-            )
+                for stream, pause in self._pauses.items()
+                if stream.tenant == key.tenant and pause.failed_at <= begin and not pause.alone
+            ]
             troubles = self._forget([key, *earlier_streams])
             is_over = bool(troubles) and not self._troubles
             is_logged = self._is_outage_logged
             self._is_outage_logged = is_logged and not is_over
         if is_over and is_logged:
-            since_ns = min(trouble.since_ns for trouble in troubles)
-            secs = (time.time_ns() - since_ns) / 1e9
+            secs = (time.time_ns() - min(troubles).since_ns) / 1e9
             words = f"{self.sink.kind} takes everything again, after {secs:.0f} s"
             self._log(Notice(words, Kind.SINK_BACK))
 
-    def _failing_keys(self) -> list[StreamKey]:
-        """Return failing streams of users. The caller holds the lock, here and below."""
-        return [key for key in {**self._troubles, **self._pauses} if key.tenant]
-
     def _forget(self, keys: Iterable[StreamKey]) -> list[DeliveryState]:
-        """Forget streams; return their troubles."""
-        troubles: list[DeliveryState] = []
+        """Forget streams; return their troubles. The caller holds the lock."""
+        keys = list(keys)
         for key in keys:
             self._pauses.pop(key, None)
             self._failing_since.pop(key, None)
-            trouble = self._troubles.pop(key, None)
-            troubles += [trouble] if trouble else []
-        return troubles
+        return [self._troubles.pop(key) for key in keys if key in self._troubles]
 
 
 def _result(status: int) -> str:
@@ -464,14 +429,11 @@ def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
     first: list[Chunk] = []
     second: list[Chunk] = []
     for chunk in part:
-        count = len(chunk.lines)
-        if room >= count:
-            first.append(chunk)
-        elif room > 0:
-            first.append(chunk.slice(0, room))
-            second.append(chunk.slice(room, count))
-        else:
-            second.append(chunk)
+        count = min(room, len(chunk.lines))
+        if count:
+            first.append(chunk.slice(0, count))
+        if count < len(chunk.lines):
+            second.append(chunk.slice(count, len(chunk.lines)))
         room -= count
     return [first, second]
 

@@ -26,15 +26,11 @@ class DiskMetrics:
             return
         self._due = now + LOOK_SECS
         for name, path in self._folders.items():
-            metrics = self._metrics
-            gauges = (
-                metrics.disk_free_bytes,
-                metrics.disk_size_bytes,
-                metrics.disk_free_files,
-                metrics.disk_size_files,
-            )
-            for gauge, value in zip(gauges, _room(path), strict=True):
-                gauge.labels(name).set(value)
+            free, size, free_files, size_files = _room(path)
+            self._metrics.disk_free_bytes.labels(name).set(free)
+            self._metrics.disk_size_bytes.labels(name).set(size)
+            self._metrics.disk_free_files.labels(name).set(free_files)
+            self._metrics.disk_size_files.labels(name).set(size_files)
 
 
 class QuarantineMetrics:
@@ -60,13 +56,10 @@ class QuarantineMetrics:
 def _room(path: str) -> tuple[float, float, float, float]:
     """Return the bytes that are free without root, and all bytes; the same of inodes."""
     try:
-        file_system = os.statvfs(path)
+        disk = os.statvfs(path)
     except OSError:
         return (math.nan,) * 4
-    free, size = (
-        file_system.f_bavail * file_system.f_frsize,
-        file_system.f_blocks * file_system.f_frsize,
-    )
-    if not file_system.f_files:  # a file system without a limit of inodes
+    free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    if not disk.f_files:  # a file system without a limit of inodes
         return free, size, math.nan, math.nan
-    return free, size, file_system.f_favail, file_system.f_files
+    return free, size, disk.f_favail, disk.f_files

@@ -11,22 +11,19 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, groupby, repeat
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import orjson
 
 from logshipper.render.colours import SGR
-from logshipper.spool.segment import COPY, ORIGIN, SENT, Kind
+from logshipper.spool.segment import COPY, ORIGIN, SENT, Kind, Stream
 from logshipper_ingest.model.capture_rows import (
     NAME_OF_ORIGIN,
     BlockRow,
     EventRow,
-    RecordRow,
-    ReportRow,
     Rows,
-    StatusRow,
 )
 from logshipper_ingest.model.job import HEARTBEAT, NAME, Json, job_shard
 from logshipper_ingest.model.key_reports import VALUE
@@ -162,6 +159,9 @@ class Metadata(NamedTuple):
         return len("".join(self.pairs)) + len("".join(self.pairs.values()))
 
 
+Entry: TypeAlias = tuple[int, bytes, Mapping[str, str]]  # time, line, more metadata
+
+
 class EntryBuilder:
     """Builds the entries of one capture."""
 
@@ -192,72 +192,59 @@ class EntryBuilder:
 
     def chunks(self, rows: Rows) -> Iterator[Chunk]:
         """Yield the chunks of all rows, lines as well as events of the capture itself."""
-        for row in _in_order(rows):
-            if isinstance(row, BlockRow):
-                yield from self._block(row)
-            else:
-                yield self._record(row)
+        for block in _in_order(rows):
+            yield from self._block(block)
         for status in rows.statuses.values():
-            yield self._status(status)
+            text = as_utf8(status.text)[: self._max_line_bytes].decode("utf-8", "ignore").encode()
+            key = self._key(status.stream, "status")
+            yield self._chunk(key, [(status.time_ns, text or b" ", {})])
         events: dict[str, list[EventRow]] = {}
-        for event in sorted([*rows.events, *rows.marks], key=lambda row: row.time_ns):
-            kind = HEARTBEAT if event.event.get("event") == HEARTBEAT else "event"
-            events.setdefault(kind, []).append(event)
+        for row in sorted([*rows.events, *rows.marks], key=lambda row: row.time_ns):
+            kind = HEARTBEAT if row.event.get("event") == HEARTBEAT else "event"
+            events.setdefault(kind, []).append(row)
         for kind, of_kind in events.items():
-            yield from self._events(kind, of_kind)
-        if rows.report is not None and rows.report.documents:
-            yield self._report(rows.report)
+            yield from self._events(self._key(Stream.NONE, kind), of_kind)
+        report = rows.report
+        if report is not None and report.documents:
+            metadata = {"final": "1"} if report.final else {}
+            entries = [
+                (report.time_ns, json_line(document), metadata) for document in report.documents
+            ]
+            yield self._chunk(self._key(Stream.NONE, VALUE), entries)
 
-    def _key(self, stream: str, kind: str) -> StreamKey:
+    def _key(self, stream: Stream, kind: str) -> StreamKey:
         # only streams of lines can become a flood
         shard = self._shard if kind == "log" else ""
-        return StreamKey(stream, kind, host=self._host, tenant=self._tenant, shard=shard)
-
-    # ---- lines
+        name = STREAM_NAMES.get(stream, "")
+        return StreamKey(name, kind, host=self._host, tenant=self._tenant, shard=shard)
 
     def _block(self, block: BlockRow) -> Iterator[Chunk]:
         text = as_utf8(block.text)
         texts = BlockLines(text)
-        stream, max_bytes = STREAM_NAMES.get(block.stream, ""), self._max_line_bytes
+        block_attrs, max_bytes = block.attrs or {}, self._max_line_bytes
         at = 0
         for number, count in block.runs or [(int(Kind.LOG), block.lines)]:
-            kind = Kind(number)
-            lines, time_ns = texts[at : at + count], block.time_ns + at - self._ahead_ns
-            attrs = block.attrs or {}
-            line_attrs = (
-                {line - at: attrs[line] for line in range(at, at + count) if line in attrs}
-                if attrs
-                else {}
-            )
+            kind, begin = Kind(number), at
             at += count
+            lines, time_ns = texts[begin:at], block.time_ns + begin
             if kind is Kind.STATUS or not lines:
                 continue
-            key = self._key(stream, KIND_LABELS[kind])
-            is_plain = kind is not Kind.NOTE and not line_attrs
+            key = self._key(block.stream, KIND_LABELS[kind])
+            numbers = range(begin, at) if block_attrs else range(0)
+            attrs = {line - begin: block_attrs[line] for line in numbers if line in block_attrs}
+            is_plain = kind is not Kind.NOTE and not attrs
             if is_plain and (len(text) <= max_bytes or lines.longest <= max_bytes):
                 size = len(text) - count if count == block.lines else -1
-                times = range(time_ns, time_ns + count)
+                times = range(time_ns - self._ahead_ns, time_ns - self._ahead_ns + count)
                 yield Chunk(self._folder, key, times, lines, self._metadata, line_bytes=size)
             else:
-                yield self._chunk_of_lines(key, kind, lines, time_ns, line_attrs)
-
-    def _record(self, row: RecordRow) -> Chunk:
-        """Return a record as an entry of its own."""
-        key = self._key(STREAM_NAMES.get(row.stream, ""), KIND_LABELS[Kind.METADATA])
-        attrs: Json = {"n": row.n, ORIGIN: row.origin, COPY: 1}
-        time_ns = row.time_ns - self._ahead_ns
-        return self._chunk_of_lines(key, Kind.METADATA, [as_utf8(row.line)], time_ns, {0: attrs})
+                yield self._chunk_of_lines(key, kind, lines, time_ns, attrs)
 
     def _chunk_of_lines(
-        self,
-        key: StreamKey,
-        kind: Kind,
-        lines: Sequence[bytes],
-        time_ns: int,
-        attrs: Mapping[int, Json],
+        self, key: StreamKey, kind: Kind, lines: BlockLines, time_ns: int, attrs: dict[int, Json]
     ) -> Chunk:
         """Return lines that have their own attributes or are too long."""
-        entries: list[tuple[int, bytes, dict[str, str]]] = []
+        entries: list[Entry] = []
         for number, line in enumerate(lines):
             metadata = _valid_attrs(attrs[number]) if number in attrs else {}
             if kind is Kind.NOTE:
@@ -273,34 +260,19 @@ class EntryBuilder:
             ]
         return self._chunk(key, entries)
 
-    # ---- the capture's own account
-
-    def _status(self, row: StatusRow) -> Chunk:
-        text = as_utf8(row.text)[: self._max_line_bytes].decode("utf-8", "ignore").encode() or b" "
-        time_ns = row.time_ns - self._ahead_ns
-        return self._chunk(
-            self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(time_ns, text, {})]
-        )
-
-    def _events(self, kind: str, rows: Sequence[EventRow]) -> Iterator[Chunk]:
+    def _events(self, key: StreamKey, rows: Sequence[EventRow]) -> Iterator[Chunk]:
         begin = 0
         for at in range(1, len(rows) + 1):
             if at == len(rows) or rows[at].time_ns - rows[begin].time_ns >= EVENTS_SPAN_NS:
                 entries = [
-                    (row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]())
-                    for row in rows[begin:at]
+                    (row.time_ns, json_line(row.event), NO_METADATA) for row in rows[begin:at]
                 ]
-                yield self._chunk(self._key("", kind), entries)
+                yield self._chunk(key, entries)
                 begin = at
 
-    def _report(self, row: ReportRow) -> Chunk:
-        metadata = {"final": "1"} if row.final else {}
-        time_ns = row.time_ns - self._ahead_ns
-        entries = [(time_ns, json_line(document), metadata) for document in row.documents]
-        return self._chunk(self._key("", VALUE), entries)
-
-    def _chunk(self, key: StreamKey, entries: Sequence[tuple[int, bytes, dict[str, str]]]) -> Chunk:
+    def _chunk(self, key: StreamKey, entries: Sequence[Entry]) -> Chunk:
         times, lines, extra = zip(*entries, strict=True)
+        times = tuple(time_ns - self._ahead_ns for time_ns in times)
         return Chunk(self._folder, key, times, lines, self._metadata, extra if any(extra) else ())
 
 
@@ -321,13 +293,23 @@ def _valid_attrs(attrs: Json) -> dict[str, str]:
     return pairs
 
 
-def _in_order(rows: Rows) -> "Iterable[BlockRow | RecordRow]":
-    """Return blocks, and records outside of blocks, by time."""
-    copies = [row for row in rows.records if row.is_copy]
+def _in_order(rows: Rows) -> list[BlockRow]:
+    """Return blocks, and records outside of blocks as blocks of their own, by time."""
+    copies = [
+        BlockRow(
+            row.stream,
+            row.time_ns,
+            1,
+            [(Kind.METADATA, 1)],
+            {0: {"n": row.n, ORIGIN: row.origin, COPY: 1}},
+            row.line + b"\n",
+        )
+        for row in rows.records
+        if row.is_copy
+    ]
     if not copies:
         return rows.blocks
-    mixed: list[BlockRow | RecordRow] = [*rows.blocks, *copies]
-    return sorted(mixed, key=lambda row: row.time_ns)
+    return sorted([*rows.blocks, *copies], key=lambda block: block.time_ns)
 
 
 def json_line(value: Json) -> bytes:
@@ -377,17 +359,15 @@ def with_replay(chunk: Chunk, floor_ns: int) -> list[Chunk]:
     if chunk.key.replay or min(chunk.times_ns) >= floor_ns:
         return [chunk]
     hours = [replay_hour(time_ns) if time_ns < floor_ns else "" for time_ns in chunk.times_ns]
-    cuts = [0, *(at for at in range(1, len(hours)) if hours[at] != hours[at - 1]), len(hours)]
-    return [
-        replace(chunk.slice(begin, end), key=_replay_key(chunk.key, hours[begin]))
-        for begin, end in pairwise(cuts)
-    ]
-
-
-def _replay_key(key: StreamKey, hour: str) -> StreamKey:
-    """Return the key of an hour's stream. All jobs share it, or catching up would open ten times as
-    many streams."""
-    return key._replace(replay=hour, shard="") if hour else key
+    parts: list[Chunk] = []
+    begin = 0
+    for hour, entries in groupby(hours):
+        end = begin + sum(1 for _ in entries)
+        # all jobs share an hour's stream, or catching up would open ten times as many streams
+        key = chunk.key._replace(replay=hour, shard="") if hour else chunk.key
+        parts.append(replace(chunk.slice(begin, end), key=key))
+        begin = end
+    return parts
 
 
 def batches(chunks: Iterable[Chunk], max_bytes: int) -> Iterator[list[Chunk]]:

@@ -2,32 +2,38 @@
 
 import os
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from logshipper.errors import SpoolError
 from logshipper.fault_points import fault_point
 from logshipper_ingest.console.service_log import LogLine
 from logshipper_ingest.model.capture_rows import ReportRow
+from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS
 from logshipper_ingest.model.ranks import reported_documents
 from logshipper_ingest.model.x_axis import XAxis
-from logshipper_ingest.shipping.shipped_capture import ShippedCapture, begin_new
+from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
 from logshipper_ingest.spool.learning import new_account
-from logshipper_ingest.spool.segment_reader import SegmentReader, SpoolPosition
-from logshipper_ingest.state.checkpoints import CaptureKnowledge, Checkpoints
-
-
-class _Capture(Protocol):
-    @property
-    def identity(self) -> Identity: ...
-
+from logshipper_ingest.spool.segment_reader import (
+    FrameBatch,
+    SegmentReader,
+    SpoolPosition,
+    list_segments,
+)
+from logshipper_ingest.state.checkpoints import (
+    CaptureCheckpoint,
+    CaptureKnowledge,
+    Checkpoints,
+    Counts,
+)
 
 REPORT_NS = 60 * 10**9  # between two reports of its keys, in the capture's time
 FIRST_REPORT_NS = 10 * 10**9  # after its start
-
-AnyCapture = TypeVar("AnyCapture", bound=_Capture)
+FIRST_SEGMENT = 1
+ENTRY_BYTES = 100  # about an entry's cost at Loki besides its line; shares count bytes to send
 
 
 class FollowedCapture:
@@ -58,7 +64,7 @@ class FollowedCapture:
         self.knowledge = self.checkpoint or self._no_knowledge()
         if self.knowledge.done:
             self.life = Life.DEAD  # the learner checks it no more
-        self.learn_reader = self._reader(self.knowledge.position)
+        self.learn_reader = segment_reader(folder, self.knowledge.position)
         self.sinks = [
             ShippedCapture(self, sink_checkpoints) for sink_checkpoints in sinks or (checkpoints,)
         ]
@@ -78,19 +84,10 @@ class FollowedCapture:
         """Return a log line about it."""
         return LogLine(f"{self.folder.path}: {words}", **self.about)
 
-    @property
-    def first(self) -> ShippedCapture:
-        """The first sink's progress."""
-        return self.sinks[0]
-
-    def _reader(self, position: SpoolPosition) -> SegmentReader:
-        path = os.path.join(self.folder.path, "segments")
-        return SegmentReader(self.folder.segments_fd, path, position, owner=self.folder.writer)
-
     def begin_learning_again(self) -> None:
         """Go back to `knowledge` after a failed read."""
         self.learn_reader.close()
-        self.learn_reader = self._reader(self.knowledge.position)
+        self.learn_reader = segment_reader(self.folder, self.knowledge.position)
 
     def learn_from_checkpoint(self, checkpoints: Checkpoints) -> None:
         """Go back to the last checkpoint: later frames may be half learned."""
@@ -125,14 +122,12 @@ class FollowedCapture:
 
     def remove_old_segments(self) -> None:
         """Remove segments that all readers have finished. Any shipper calls it after a checkpoint."""
-        checkpoint = self.checkpoint
         if len({sink.committed for sink in self.sinks}) > 1:
             fault_point("sinks_differ")
+        checkpoint = self.checkpoint
         if checkpoint is not None:
-            done = min(
-                checkpoint.position.segment, *(sink.committed[0].segment for sink in self.sinks)
-            )
-            self.folder.remove_segments_before(done)
+            positions = [checkpoint.position, *(sink.committed[0] for sink in self.sinks)]
+            self.folder.remove_segments_before(min(positions).segment)
 
     def let_go(self) -> None:
         """Release it for one sink's shipper; the last release closes it."""
@@ -147,6 +142,131 @@ class FollowedCapture:
         for sink in self.sinks:
             sink.close()
         self.folder.close()
+
+
+class ShippedCapture:
+    """A capture at one sink. Its shipper's thread owns it; others read `committed`."""
+
+    def __init__(self, capture: FollowedCapture, checkpoints: Checkpoints) -> None:
+        self.capture = capture
+        self.folder = capture.folder
+        self.identity = capture.identity
+        self.begun_ns = capture.begun_ns
+        self.checkpoints = checkpoints
+        self.pending_batch: tuple[FrameBatch, Life] | None = None  # read but put off
+        self.read_at = time.monotonic()  # of the last frame, by the monotonic clock
+        self.stale = False  # it must go back to its checkpoint
+        self.waiting_since_ns = 0  # time of the first unshipped frame, or 0
+        self.served_turn = 0  # the shipper's last round with it
+        self.trouble = ""  # the last read error
+        self.entries: EntryBuilder | None = None
+        self.spooled_bytes = 0  # unshipped ones, when last measured
+        self.measured_at = 0.0  # by the monotonic clock
+        self._load()
+
+    @property
+    def life(self) -> Life:
+        return self.capture.life
+
+    @property
+    def knowledge(self) -> CaptureKnowledge:
+        return self.capture.knowledge
+
+    # ---- checkpoints
+
+    def _load(self) -> None:
+        rows = self.checkpoints.shipped(self.folder.key)
+        self.has_checkpoint = bool(rows)
+        self.progress = rows[0] if rows else self._no_progress()
+        # the checkpoint's position, and whether it is the end
+        self.committed = self.progress.position, self.progress.done
+        self.reader = segment_reader(self.folder, self.progress.position, line_bytes=ENTRY_BYTES)
+
+    def _no_progress(self) -> CaptureCheckpoint:
+        account = new_account(self.folder, self.identity)
+        return CaptureCheckpoint(self.folder.key, self.identity, account)
+
+    def reload(self) -> None:
+        """Go back to the last checkpoint; later frames are read and sent again."""
+        self.reader.close()
+        self.pending_batch = None
+        self._load()
+        self.stale = False
+
+    def begin_behind(self, slowest: CaptureCheckpoint) -> None:
+        """Begin at another sink's position, since earlier segments are gone, and commit that."""
+        progress = CaptureCheckpoint(
+            slowest.folder, slowest.identity, slowest.account, slowest.position, slowest.done
+        )
+        progress.counts = Counts(skipped=slowest.account.lines)
+        self.checkpoints.commit([progress], {})
+        self.reload()
+
+    # ---- progress
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has something to ship."""
+        if self.stale or self.progress.done:
+            return self.stale
+        return (
+            self.is_silent
+            or self.pending_batch is not None
+            or self.knowledge.done
+            or not self._has_caught_up
+        )
+
+    @property
+    def _has_caught_up(self) -> bool:
+        return self.reader.position == self.capture.learn_reader.position
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has been silent for long enough to report, and that isn't reported yet. This
+        uses the process's own monotonic clock, so that neither a stepped clock nor a stopped agent
+        looks like silence."""
+        account = self.progress.account
+        return (
+            self.life in (Life.LIVE, Life.ORPHANED)
+            and account.state == RUNNING
+            and account.silent_ns != account.newest_ns
+            and time.monotonic() - self.read_at > UNRESPONSIVE_NS / 1e9
+        )
+
+    def note_round(self) -> None:
+        """Note a committed round; anything left is younger than the shipped frames."""
+        self.committed = self.progress.position, self.progress.done
+        self.waiting_since_ns = 0 if self._has_caught_up else self.progress.account.newest_ns
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+def begin_new(sinks: Sequence[ShippedCapture], new: Collection[Checkpoints]) -> None:
+    """Set the first position of new sinks: the capture's begin if its segments are all there, else
+    the position of the sink that is furthest behind."""
+    others_progress = [sink.progress for sink in sinks if sink.has_checkpoint]
+    new_sinks = [sink for sink in sinks if not sink.has_checkpoint and sink.checkpoints in new]
+    if not others_progress or not new_sinks:
+        return
+    segments = list_segments(new_sinks[0].folder.segments_fd)
+    if segments[:1] == [FIRST_SEGMENT]:
+        return
+    slowest = min(others_progress, key=lambda progress: progress.position)
+    for sink in new_sinks:
+        sink.begin_behind(slowest)
+
+
+def segment_reader(
+    folder: CaptureFolder, position: SpoolPosition, line_bytes: int = 0
+) -> SegmentReader:
+    path = os.path.join(folder.path, "segments")
+    return SegmentReader(
+        folder.segments_fd, path, position, owner=folder.writer, line_bytes=line_bytes
+    )
+
+
+AnyCapture = TypeVar("AnyCapture", FollowedCapture, ShippedCapture)
 
 
 def in_turn(captures: Iterable[AnyCapture]) -> Iterator[AnyCapture]:

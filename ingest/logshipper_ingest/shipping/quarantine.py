@@ -31,6 +31,11 @@ class Refusal(NamedTuple):
     status: int  # HTTP's, 0 if the agent itself refused
     words: str  # the sink's message
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether its stream has newer entries, so that a replay stream may accept it."""
+        return self.reason == "too_far_behind" and not self.chunk.key.replay
+
 
 class Quarantine:
     """A quarantine's folder, of which each user gets at most USER_SHARE. Raises StoreError."""
@@ -117,20 +122,18 @@ def _write(fd: int, entries: Iterable[tuple[bytes, bytes]], room: int) -> tuple[
     of the others."""
     digests: list[bytes] = []
     dropped_count = 0
-    lines: list[bytes] = []
-    size = 0
+    unwritten = bytearray()
     for digest, line in entries:
         if dropped_count or len(line) > room:
             dropped_count += 1
             continue
         room -= len(line)
         digests.append(digest)
-        lines.append(line)
-        size += len(line)
-        if size >= _SLICE_BYTES:
-            _write_all(fd, b"".join(lines))
-            lines, size = [], 0
-    _write_all(fd, b"".join(lines))
+        unwritten += line
+        if len(unwritten) >= _SLICE_BYTES:
+            _write_all(fd, bytes(unwritten))
+            unwritten.clear()
+    _write_all(fd, bytes(unwritten))
     return digests, dropped_count
 
 

@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from collections.abc import Collection
 
 from logshipper_ingest.config.delivery_options import DeliveryOptions
 from logshipper_ingest.servers.backoff import Allowance
@@ -39,7 +40,6 @@ class Rates:
         return max(pause, pause_of_all)
 
     def note_push(self, tenant: str, weight: int) -> None:
-        """Note an acknowledged push."""
         with self._lock:
             self._paces[tenant] = self._pace(tenant).after_push(weight)
 
@@ -52,18 +52,13 @@ class Rates:
             )
 
     def note_outage(self, tenant: str) -> None:
-        """Note an outage."""
         with self._lock:
             self._paces[tenant] = self._pace(tenant).after_outage(time.monotonic())
 
-    def forget(self, tenants: set[str]) -> None:
-        """Forget all other tenants, except the unnamed one: users come and go."""
+    def forget_others(self, tenants: Collection[str]) -> None:
+        """Forget all other tenants: users come and go."""
         with self._lock:
-            self._paces = {
-                tenant: pace
-                for tenant, pace in self._paces.items()
-                if not tenant or tenant in tenants
-            }
+            self._paces = {name: pace for name, pace in self._paces.items() if name in tenants}
 
     @property
     def _stream_burst(self) -> float:

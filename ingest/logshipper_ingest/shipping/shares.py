@@ -29,7 +29,7 @@ class Shares:
     def __init__(self, delivery: Delivery, capture_counts: Counter[str]) -> None:
         """capture_counts: of captures with something to ship, by tenant."""
         self._rates = delivery.rates
-        self._failing = delivery.failing_tenants() | delivery.failing_streams()
+        self._failing = delivery.failing()
         # failing ones with a try in this round
         self._tries: set[str | StreamKey] = set()
         self._size = 0

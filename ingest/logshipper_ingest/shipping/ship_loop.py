@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from logshipper.errors import StoreError
 from logshipper_ingest.console.throttled_log import ThrottledLog
 from logshipper_ingest.shipping.delivery import Stopped
-from logshipper_ingest.shipping.shipped_capture import ShippedCapture
+from logshipper_ingest.shipping.followed_capture import ShippedCapture
 from logshipper_ingest.shipping.shipper import Shipper
 
 # Larger rounds needn't wait: their pushes cost Loki no more than larger ones.

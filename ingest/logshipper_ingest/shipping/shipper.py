@@ -33,11 +33,10 @@ from logshipper_ingest.shipping.attempts import Attempts, End
 from logshipper_ingest.shipping.capture_pieces import Piece, PieceBuilder
 from logshipper_ingest.shipping.delivery import Delivery, Stopped
 from logshipper_ingest.shipping.entries import Chunk, StreamKey, with_replay
-from logshipper_ingest.shipping.followed_capture import in_turn
+from logshipper_ingest.shipping.followed_capture import ShippedCapture, in_turn
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
 from logshipper_ingest.shipping.round_delivery import DeliveryReport, RoundDelivery
 from logshipper_ingest.shipping.shares import RoundPauses, Shares
-from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.learning import describe_fault
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome
@@ -67,9 +66,8 @@ class Shipper:
         self._quarantine = quarantine
         self._metrics = metrics
         self._log = log
-        self._newest = {
-            StreamKey.from_text(text): time_ns for text, time_ns in checkpoints.streams().items()
-        }
+        streams = checkpoints.streams().items()
+        self._newest = {StreamKey.from_text(text): time_ns for text, time_ns in streams}
         self._attempts = Attempts(checkpoints)
         self._resend_until = time.monotonic() + RESEND_SECS
         self._pieces = PieceBuilder(config, delivery.sink)
@@ -124,7 +122,8 @@ class Shipper:
         for capture in in_turn(candidates):
             if shares.is_full:
                 return True
-            tenant, blocked = self._tenant(capture), self._blocked_by(capture)
+            tenant = self._tenant(capture)
+            blocked = self._blocked.get(capture.folder.key, frozenset())
             share_bytes = shares.share(tenant, blocked)
             if not share_bytes:
                 more = True
@@ -134,14 +133,9 @@ class Shipper:
             if capture.stale:
                 capture.reload()
             self._note_clock(capture)
-            life, end = capture.life, self._end(capture)
-            until = None if end is None or end.done else end.position
+            end = self._end(capture)
             try:
-                alive = life is Life.LIVE
-                batch, life = capture.pending_batch or (
-                    capture.reader.read(share_bytes, alive=alive, until=until),
-                    life,
-                )
+                batch, life = capture.pending_batch or self._read(capture, share_bytes, end)
             except OSError as error:  # the others go on
                 touched.pop()
                 capture.reload()
@@ -168,33 +162,37 @@ class Shipper:
                 pieces.append(piece)
         return more
 
+    def _read(
+        self, capture: ShippedCapture, share_bytes: int, end: End | None
+    ) -> tuple[FrameBatch, Life]:
+        life = capture.life  # before the read
+        until = None if end is None or end.done else end.position
+        return capture.reader.read(share_bytes, alive=life is Life.LIVE, until=until), life
+
     def _candidates(self, captures: Sequence[ShippedCapture]) -> list[ShippedCapture]:
         """Return the captures that may be sent now, those with the longest wait first."""
         candidates = [capture for capture in captures if capture.waits or self._end(capture)]
-        self._delivery.want("captures", {self._tenant(capture) for capture in candidates})
+        self._delivery.want("captures", set(map(self._tenant, candidates)))
         waiting_tenants = self._delivery.waiting_tenants()
         waiting_streams = self._delivery.waiting_streams()
         candidates = [
             capture
             for capture in candidates
             if self._tenant(capture) not in waiting_tenants
-            and not self._blocked_by(capture) & waiting_streams
+            and waiting_streams.isdisjoint(self._blocked.get(capture.folder.key, ()))
         ]
         if time.monotonic() <= self._resend_until:
             # Repeats first. A blocked capture isn't one: this agent knows which entries it sent.
             repeats = [
                 capture
                 for capture in candidates
-                if self._end(capture) and not self._blocked_by(capture)
+                if self._end(capture) and capture.folder.key not in self._blocked
             ]
-            tenants = {self._tenant(capture) for capture in repeats}
+            tenants = set(map(self._tenant, repeats))
             candidates = repeats + [
                 capture for capture in candidates if self._tenant(capture) not in tenants
             ]
         return sorted(candidates, key=lambda capture: capture.served_turn)
-
-    def _blocked_by(self, capture: ShippedCapture) -> frozenset[StreamKey]:
-        return self._blocked.get(capture.folder.key, frozenset())
 
     def _end(self, capture: ShippedCapture) -> End | None:
         """Return the end of a possible earlier try."""
@@ -217,12 +215,9 @@ class Shipper:
         if ahead_ns:
             progress.counts.ahead_ns, progress.changed_ns = ahead_ns, time.time_ns()
             self._checkpoints.commit([progress], {})
-            self._log(
-                capture.capture.line(
-                    f"this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which would "
-                    "refuse its times: the agent sets them back; set the clock"
-                )
-            )
+            words = f"this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which would"
+            words += " refuse its times: the agent sets them back; set the clock"
+            self._log(capture.capture.line(words))
 
     def _log_once(self, capture: ShippedCapture, words: str) -> None:
         if capture.trouble != words:
@@ -238,9 +233,8 @@ class Shipper:
             return self._pieces.build(capture, batch, life, tenant, again=again)
         except Exception as error:
             capture.reload()
-            self._log_once(
-                capture, str(error) if isinstance(error, OSError) else describe_fault(error)
-            )
+            words = str(error) if isinstance(error, OSError) else describe_fault(error)
+            self._log_once(capture, words)
             return None
 
     def _tenant(self, capture: ShippedCapture) -> str:
@@ -258,13 +252,13 @@ class Shipper:
         pauses = RoundPauses(self._delivery.waiting_streams())
         report = DeliveryReport(self._remove_untimely(pieces, streams), [])
         self.round_streams += self._round_delivery.deliver(streams, pauses, report)
-        late = [refusal for refusal in report.refusals if _goes_to_replay(refusal)]
+        late = [refusal for refusal in report.refusals if refusal.is_behind]
         if late:
-            report.refusals[:] = [
-                refusal for refusal in report.refusals if not _goes_to_replay(refusal)
-            ]
+            report.refusals[:] = [refusal for refusal in report.refusals if not refusal.is_behind]
             replay_streams = self._by_stream(
-                chunk for refusal in late for chunk in _replay_chunks(refusal)
+                chunk
+                for refusal in late
+                for chunk in with_replay(refusal.chunk, refusal.chunk.times_ns[-1] + 1)
             )
             self.round_streams += self._round_delivery.deliver(replay_streams, pauses, report)
             for key, chunks in replay_streams.items():
@@ -296,9 +290,8 @@ class Shipper:
         }
         if any(piece.chunks for piece in pieces if not piece.again):
             newest = _newest_ns(pieces, time.time_ns() + MAX_AHEAD_NS)
-            self._attempts.begin(
-                ends, {key: max(newest[key], self._newest.get(key, 0)) for key in newest}
-            )
+            newest = {key: max(at_ns, self._newest.get(key, 0)) for key, at_ns in newest.items()}
+            self._attempts.begin(ends, newest)
             fault_point("attempt_noted")
 
     def _incomplete(
@@ -318,16 +311,12 @@ class Shipper:
         self, incomplete: dict[str, frozenset[StreamKey]], pieces: Sequence[Piece]
     ) -> list[Piece]:
         """Make captures go back to their last checkpoint; return the others' pieces."""
-        complete_pieces: list[Piece] = []
+        self._blocked |= {capture: streams for capture, streams in incomplete.items() if streams}
         for piece in pieces:
             if piece.capture.folder.key in incomplete:
-                if incomplete[piece.capture.folder.key]:
-                    self._blocked[piece.capture.folder.key] = incomplete[piece.capture.folder.key]
                 piece.capture.stale = True
                 piece.capture.reload()
-            else:
-                complete_pieces.append(piece)
-        return complete_pieces
+        return [piece for piece in pieces if piece.capture.folder.key not in incomplete]
 
     def _by_stream(self, chunks: Iterable[Chunk]) -> dict[StreamKey, list[Chunk]]:
         """Sort chunks by stream, the oldest first. Entries far behind the newest one of their
@@ -368,15 +357,11 @@ class Shipper:
                     refusals.append(Refusal(chunk.slice(0, first), "too_old", 0, words))
                 if last < len(chunk.lines):
                     late = chunk.slice(max(first, last), len(chunk.lines))
-                    refusals.append(
-                        Refusal(
-                            late, "too_new", 0, "more than 10 minutes ahead of the node's clock"
-                        )
-                    )
+                    words = "more than 10 minutes ahead of the node's clock"
+                    refusals.append(Refusal(late, "too_new", 0, words))
                 if first < last:
-                    timely_chunks.append(
-                        chunk.slice(first, last) if last - first < len(chunk.lines) else chunk
-                    )
+                    is_whole = last - first == len(chunk.lines)
+                    timely_chunks.append(chunk if is_whole else chunk.slice(first, last))
             streams[key] = timely_chunks
         return refusals
 
@@ -389,14 +374,9 @@ class Shipper:
         for reason, count in reasons.items():
             self._metrics.refused_entries.labels(reason).inc(count)
             words = next(refusal.words for refusal in refusals if refusal.reason == reason)
-            self._log(
-                LogLine(
-                    f"{self._delivery.sink.kind} refused {count} entries for good ({reason}); "
-                    f"the quarantine has them: {words}",
-                    Kind.REFUSED,
-                    **about,
-                )
-            )
+            kind = self._delivery.sink.kind
+            line = f"{kind} refused {count} entries for good ({reason}); the quarantine has them"
+            self._log(LogLine(f"{line}: {words}", Kind.REFUSED, **about))
         if dropped_count:
             self._metrics.left_out.labels("quarantine_full").inc(dropped_count)
             self._log(f"the quarantine is full: the agent dropped {dropped_count} refused entries")
@@ -408,6 +388,7 @@ class Shipper:
         now_ns = time.time_ns()
         newest = _newest_ns(pieces, now_ns + MAX_AHEAD_NS)
         by_folder = {piece.capture.folder.key: piece.capture.progress for piece in pieces}
+        entry_counts = Counter[str]()
         for piece in pieces:
             progress = piece.capture.progress
             progress.done = piece.done
@@ -415,22 +396,19 @@ class Shipper:
             for chunk in piece.chunks:
                 counts, kind = progress.counts, chunk.key.kind
                 counts.entries[kind] = counts.entries.get(kind, 0) + len(chunk.lines)
+                entry_counts[kind] += len(chunk.lines)
                 counts.bytes += chunk.line_bytes
                 counts.last_ns = max(counts.last_ns, chunk.times_ns[-1])
         for refusal in refusals:
             counts = by_folder[refusal.chunk.capture].counts
-            count = len(refusal.chunk.lines)
-            counts.entries[refusal.chunk.key.kind] -= count
+            kind, count = refusal.chunk.key.kind, len(refusal.chunk.lines)
+            counts.entries[kind] -= count
+            entry_counts[kind] -= count
             counts.refused[refusal.reason] = counts.refused.get(refusal.reason, 0) + count
         texts = {key.text: time_ns for key, time_ns in newest.items()}
         self._checkpoints.commit(by_folder.values(), texts)
         fault_point("committed")
-        entry_counts = Counter[str]()  # only now: entries without a commit come again
-        for chunk in (chunk for piece in pieces for chunk in piece.chunks):
-            entry_counts[chunk.key.kind] += len(chunk.lines)
-        for refusal in refusals:
-            entry_counts[refusal.chunk.key.kind] -= len(refusal.chunk.lines)
-        for kind, count in entry_counts.items():
+        for kind, count in entry_counts.items():  # only now: entries without a commit come again
             self._metrics.entries.labels(kind).inc(count)
         self._report_refusals(refusals, dropped_count)
         for key, time_ns in newest.items():
@@ -453,11 +431,3 @@ def _newest_ns(pieces: Iterable[Piece], until_ns: int) -> dict[StreamKey, int]:
             if chunk.times_ns[0] <= until_ns:
                 newest[chunk.key] = max(newest.get(chunk.key, 0), min(chunk.times_ns[-1], until_ns))
     return newest
-
-
-def _goes_to_replay(refusal: Refusal) -> bool:
-    return refusal.reason == "too_far_behind" and not refusal.chunk.key.replay
-
-
-def _replay_chunks(refusal: Refusal) -> list[Chunk]:
-    return with_replay(refusal.chunk, refusal.chunk.times_ns[-1] + 1)

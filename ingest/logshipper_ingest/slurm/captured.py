@@ -48,10 +48,10 @@ def _ask(
 ) -> dict[str, JobAccount] | None:
     """Ask by one question; return None if the answer about several jobs is too long."""
     ids = {record.job_id for record in records}
-    begin_ns = (
-        min(record.start * SECOND_NS or record.end * SECOND_NS - longest_ns for record in records)
-        - BEFORE_NS
+    begins_ns = (
+        record.start * SECOND_NS or record.end * SECOND_NS - longest_ns for record in records
     )
+    begin_ns = min(begins_ns) - BEFORE_NS
     accounts: dict[str, JobAccount] = {}
     logql = _selector(cluster, records) + f" | job_id=~{quoted(any_of(sorted(ids)))}"
     logql += with_event((STARTED, ENDED, CLOSED))
@@ -82,7 +82,10 @@ def run_of(record: EndRecord, job: JobAccount | None) -> Run | None:
     attempts: dict[int, list[EventAccount]] = {}
     for key, account in job.captures.items() if job is not None else ():
         attempts.setdefault(key.attempt, []).append(account)
-    runs = {_started_ns(accounts): (attempt, accounts) for attempt, accounts in attempts.items()}
+    runs = {
+        min(account.started_ns for account in accounts): (attempt, accounts)
+        for attempt, accounts in attempts.items()
+    }
     began_ns = _nearest(record, sorted(runs))
     if began_ns is None:
         return None
@@ -109,7 +112,3 @@ def _nearest(record: EndRecord, began_ns: Sequence[int]) -> int | None:
         return min(starts_ns, key=lambda at_ns: abs(at_ns - record.start * SECOND_NS))
     surely = [at_ns for at_ns in starts_ns if at_ns <= end_ns]
     return surely[-1] if surely else starts_ns[0]
-
-
-def _started_ns(accounts: Sequence[EventAccount]) -> int:
-    return min(account.started_ns for account in accounts)

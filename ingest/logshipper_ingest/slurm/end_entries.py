@@ -33,69 +33,47 @@ def sent_note_of(
         time_ns = max(time_ns, patient_until_ns(record))
     time_ns = min(time_ns, now_ns + shipper.MAX_AHEAD_NS // 2)
     newest = (newest_ns.get(key._replace(tenant=tenant).text, 0) for key in (_EVENTS, _NOTES))
-    late = [
-        replay_hour(time_ns) if time_ns < one_ns - shipper.REPLAY_AFTER_NS else ""
-        for one_ns in newest
-    ]
-    return SentNote(run.attempt, time_ns, *late)
-
-
-def is_behind(refusal: Refusal) -> bool:
-    """Return whether its stream has newer lines. The next round sends it to a replay stream."""
-    return refusal.reason == "too_far_behind" and not refusal.chunk.key.replay
+    late = (at_ns - shipper.REPLAY_AFTER_NS > time_ns for at_ns in newest)
+    hour = replay_hour(time_ns)
+    return SentNote(run.attempt, time_ns, *(hour if is_late else "" for is_late in late))
 
 
 def notes_behind(ends: Sequence[WaitingEnd], refusals: Sequence[Refusal]) -> dict[str, SentNote]:
     """Return the notes for replay streams in the next round."""
-    again = {end.name: end.sent_note for end in ends if end.sent_note is not None}
-    names = set()
-    for refusal in filter(is_behind, refusals):
-        name = refusal.chunk.capture
-        hour = replay_hour(again[name].time_ns)
-        is_event = refusal.chunk.key.kind == _EVENTS.kind
-        again[name] = (
-            again[name]._replace(event_replay=hour)
-            if is_event
-            else again[name]._replace(note_replay=hour)
-        )
-        names.add(name)
-    return {name: again[name] for name in names}
+    notes = {end.name: end.sent_note for end in ends if end.sent_note is not None}
+    again: dict[str, SentNote] = {}
+    for refusal in refusals:
+        if refusal.is_behind:
+            name = refusal.chunk.capture
+            note = again.get(name, notes[name])
+            hour = replay_hour(note.time_ns)
+            is_event = refusal.chunk.key.kind == _EVENTS.kind
+            again[name] = (
+                note._replace(event_replay=hour) if is_event else note._replace(note_replay=hour)
+            )
+    return again
 
 
 def event_chunk(end: WaitingEnd) -> Chunk | None:
-    if end.sent_note is None:
+    note = end.sent_note
+    if note is None:
         return None
-    return _chunk(
-        end,
-        end.sent_note,
-        _EVENTS._replace(replay=end.sent_note.event_replay),
-        json_line(event_of(end.record)),
-        {},
-    )
+    key = _EVENTS._replace(replay=note.event_replay)
+    return _chunk(end, note, key, json_line(event_of(end.record)), {})
 
 
 def note_chunk(end: WaitingEnd) -> Chunk | None:
-    note = note_of(end.record)
-    if end.sent_note is None or not note:
+    text, note = note_of(end.record), end.sent_note
+    if note is None or not text:
         return None
-    return _chunk(
-        end,
-        end.sent_note,
-        _NOTES._replace(replay=end.sent_note.note_replay),
-        to_utf8(note),
-        {"note": "1"},
-    )
+    return _chunk(end, note, _NOTES._replace(replay=note.note_replay), to_utf8(text), {"note": "1"})
 
 
 def _chunk(
     end: WaitingEnd, sent_note: SentNote, key: StreamKey, line: bytes, more: dict[str, str]
 ) -> Chunk:
-    pairs = {
-        "job_id": end.record.job_id,
-        "user": end.record.user,
-        "attempt": str(sent_note.attempt),
-        **more,
-    }
+    record, attempt = end.record, str(sent_note.attempt)
+    pairs = {"job_id": record.job_id, "user": record.user, "attempt": attempt, **more}
     pairs = {name: value for name, value in pairs.items() if value}
     common = Metadata(pairs, encode_metadata(pairs), os.geteuid())
     return Chunk(end.name, key, range(sent_note.time_ns, sent_note.time_ns + 1), [line], common)

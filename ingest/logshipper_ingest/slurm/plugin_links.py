@@ -131,10 +131,8 @@ def _link(path: str, target: str) -> bool:
         return False
     if os.path.lexists(path) and not _OURS.fullmatch(old):
         if target:
-            print(
-                f"logshipper: {path} belongs to no package: remove it, else Slurm loads it instead of {target}",
-                file=sys.stderr,
-            )
+            words = "belongs to no package: remove it, else Slurm loads it instead of"
+            print(f"logshipper: {path} {words} {target}", file=sys.stderr)
         return False
     if not target:
         os.unlink(path)

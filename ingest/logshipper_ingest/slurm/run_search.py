@@ -3,7 +3,6 @@
 import pwd
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,11 +33,7 @@ class RunSearch:
     """Questions to a Loki about ended jobs. client: asks without a tenant."""
 
     def __init__(
-        self,
-        config: SinkConfig[LokiSection],
-        client: Entries,
-        waiting_ends: WaitingEnds,
-        say: Say,
+        self, config: SinkConfig[LokiSection], client: Entries, waiting_ends: WaitingEnds, say: Say
     ) -> None:
         self._config = config
         self._client = client
@@ -94,21 +89,16 @@ class RunSearch:
                     break
             else:
                 self._silent.discard(tenant)
-                runs = (
-                    (end.name, run_of(end.record, jobs.get(end.record.job_id)))
-                    for end in tenant_ends
-                )
-                answers.runs.update({name: run for name, run in runs if run is not None})
+                for end in tenant_ends:
+                    run = run_of(end.record, jobs.get(end.record.job_id))
+                    if run is not None:
+                        answers.runs[end.name] = run
         self._say_silent(failed)
         general = _of_loki_itself(failed, len(by_tenant))
-        if (
-            general is not None
-            and general.status
-            and len(by_tenant) == 1
-            and self._answers_others(ends, now_ns)
-        ):
-            general = None  # only this tenant fails
-        if general is not None:
+        if general is None:
+            return
+        is_alone = general.status and len(by_tenant) == 1
+        if not is_alone or not self._answers_others(ends, now_ns):
             again_ns = now_ns + self.put_off_ns
             self._waiting_ends.put_off(dict.fromkeys(answers.unanswered, again_ns))
             raise general
@@ -124,13 +114,11 @@ class RunSearch:
     def _ask(
         self, tenant: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int
     ) -> Mapping[str, JobAccount]:
-        with ExitStack() as undo:
-            client: Entries = self._client
-            if tenant:
-                client = undo.enter_context(
-                    LokiClient(replace(self._config.server.access, tenant=tenant))
-                )
-            return ask(client, self._config.cluster, records, now_ns, longest_ns)
+        cluster = self._config.cluster
+        if not tenant:
+            return ask(self._client, cluster, records, now_ns, longest_ns)
+        with LokiClient(replace(self._config.server.access, tenant=tenant)) as client:
+            return ask(client, cluster, records, now_ns, longest_ns)
 
     def _say_silent(self, failed: Mapping[str, QueryError]) -> None:
         for tenant, error in failed.items():
@@ -142,9 +130,8 @@ class RunSearch:
         by = self._config.delivery.tenant_by
         if not by:
             return ""
-        return tenant_of(
-            by, record.user, -1 if USER.fullmatch(record.user) else self._uid(record.user)
-        )
+        uid = -1 if USER.fullmatch(record.user) else self._uid(record.user)
+        return tenant_of(by, record.user, uid)
 
     def _uid(self, user: str) -> int:
         """Look up a user's id once per round: this may query a directory server."""
@@ -156,10 +143,9 @@ class RunSearch:
 def _of_loki_itself(failed: Mapping[str, QueryError], tenant_count: int) -> QueryError | None:
     """Return an error that concerns all tenants: Loki is unreachable, or all fail. A single tenant
     may just have reached its limits."""
+    all_fail = len(failed) == tenant_count
     for error in failed.values():
-        if not error.status or (
-            len(failed) == tenant_count and (tenant_count > 1 or error.status >= 500)
-        ):
+        if not error.status or (all_fail and (tenant_count > 1 or error.status >= 500)):
             return error
     return None
 

@@ -40,7 +40,6 @@ from logshipper_ingest.shipping.entries import Chunk, StreamKey, batches
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
 from logshipper_ingest.slurm.end_entries import (
     event_chunk,
-    is_behind,
     note_chunk,
     notes_behind,
     patient_until_ns,
@@ -52,15 +51,7 @@ from logshipper_ingest.slurm.waiting import FILE, WaitingEnd, WaitingEnds
 from logshipper_ingest.state.checkpoints import Checkpoints
 
 # since the record was collected; after the last question, the agent drops it
-ASKED_AFTER_SECS = (
-    3,
-    10,
-    60,
-    600,
-    3600,
-    6 * 3600,
-    24 * 3600,
-)
+ASKED_AFTER_SECS = (3, 10, 60, 600, 3600, 6 * 3600, 24 * 3600)
 UNKNOWN = "unknown"  # state of a job if Slurm did not report it
 BATCH = 200  # records in a question and in a push
 SURE_SECS = 55  # after a job's end: until then another run may fit the record better
@@ -83,8 +74,8 @@ class SlurmStates:
         metrics: SinkMetrics,
         stop: threading.Event,
         say: Say,
+        jobs: JobMetrics,
         ask_by: Entries | None = None,
-        jobs: JobMetrics | None = None,
     ) -> None:
         self._config = config
         self._delivery = delivery
@@ -97,18 +88,9 @@ class SlurmStates:
         self._waiting_ends = WaitingEnds(os.path.join(config.folder, FILE))
         client = ask_by or LokiClient(config.server.access)
         self._search = RunSearch(config, client, self._waiting_ends, say)
-        self._folder = EndedFolder(
-            config.ended_dir,
-            self._waiting_ends,
-            self._count_outcome,
-            say,
-            self._count_job,
-            self._hours_of,
-        )
-        for state in (
-            *SLURM_STATES,
-            UNKNOWN,
-        ):  # at 0 from the start: rate() sees the first ones, too
+        receiver = self._waiting_ends, self._count_outcome
+        self._folder = EndedFolder(config.ended_dir, receiver, say, self._count_job, self._hours_of)
+        for state in (*SLURM_STATES, UNKNOWN):  # at 0 from the start: rate() sees the first ones
             metrics.slurm_jobs.labels(state)
             metrics.slurm_node_seconds.labels(state)
         self._better_hook = False  # jobcomp has written some record
@@ -126,7 +108,7 @@ class SlurmStates:
     def give(self, receiver: "SlurmStates") -> None:
         """Pass all collected records to another Loki's states as well."""
         self._receivers.append(receiver)
-        self._folder.add(receiver._waiting_ends, receiver._count_outcome)
+        self._folder.receivers.append((receiver._waiting_ends, receiver._count_outcome))
 
     def _count_outcome(self, outcome: str, number: int) -> None:
         self._metrics.slurm_records.labels(outcome).inc(number)
@@ -142,9 +124,8 @@ class SlurmStates:
         state = record.state or UNKNOWN
         self._metrics.slurm_jobs.labels(state).inc()
         if record.start:
-            self._metrics.slurm_node_seconds.labels(state).inc(
-                (record.node_count or 1) * (record.end - record.start)
-            )
+            node_secs = (record.node_count or 1) * (record.end - record.start)
+            self._metrics.slurm_node_seconds.labels(state).inc(node_secs)
         if record.waited_secs is not None:
             self._metrics.slurm_wait_seconds.observe(record.waited_secs)
 
@@ -233,11 +214,8 @@ class SlurmStates:
         newest_ns = self._checkpoints.streams()
         for end in ends:
             run = answers.runs.get(end.name)
-            if (
-                run is not None
-                and not run.sure
-                and now_ns < (end.record.end + SURE_SECS) * SECOND_NS
-            ):
+            sure_ns = (end.record.end + SURE_SECS) * SECOND_NS
+            if run is not None and not run.sure and now_ns < sure_ns:
                 run = None
             age_ns = now_ns - end.taken_ns
             if run is None:
@@ -249,9 +227,8 @@ class SlurmStates:
                 else:
                     outcomes[end.name] = NOT_CAPTURED
             elif run.is_complete or now_ns >= patient_until_ns(end.record):
-                sent_note = sent_note_of(
-                    end.record, run, now_ns, newest_ns, answers.homes[end.name]
-                )
+                home = answers.homes[end.name]
+                sent_note = sent_note_of(end.record, run, now_ns, newest_ns, home)
                 ready.append(end._replace(sent_note=sent_note))
             else:
                 later[end.name] = now_ns + min(max(age_ns // 8, SECOND_NS), 10 * SECOND_NS)
@@ -294,46 +271,39 @@ class SlurmStates:
                     held_names |= {chunk.capture for chunk in chunks}
         if held_names:
             again_ns = time.time_ns() + self._search.put_off_ns
-            self._waiting_ends.put_off(
-                {end.name: again_ns for end in ends if end.name in held_names}
-            )
+            self._waiting_ends.put_off(dict.fromkeys(held_names, again_ns))
             ends = [end for end in ends if end.name not in held_names]
             refusals = [refusal for refusal in refusals if refusal.chunk.capture not in held_names]
         fault_point("slurm_sent")
         again = notes_behind(ends, refusals)
-        for_good = [refusal for refusal in refusals if not is_behind(refusal)]
+        for_good = [refusal for refusal in refusals if not refusal.is_behind]
         self._quarantine_all(for_good)
         self._waiting_ends.put_sent_notes(again)
         lost = {refusal.chunk.capture for refusal in for_good}
-        self._finish(
-            {
-                end.name: REFUSED if end.name in lost else SHIPPED
-                for end in ends
-                if end.name not in again
-            }
-        )
+        outcomes = {end.name: REFUSED if end.name in lost else SHIPPED for end in ends}
+        self._finish({name: outcomes[name] for name in outcomes if name not in again})
         self._delivery.want("slurm", set(self._homes.values()))
         fault_point("slurm_committed")
 
     def _show(self, ends: Sequence[WaitingEnd]) -> None:
         """Show the ends in /metrics, independent of Loki."""
         for end in ends:
-            if self._jobs is None or end.sent_note is None or not end.record.state:
-                continue
-            record = end.record
-            left_out = self._jobs.slurm_ended(
-                record.job_id,
-                end.sent_note.attempt,
-                record.state,
-                record.end,
-                start_secs=record.start,
-            )
-            self._metrics.left_out.labels("slurm_ends").inc(left_out)
+            record, sent_note = end.record, end.sent_note
+            if sent_note is not None and record.state:
+                left_out = self._jobs.slurm_ended(
+                    record.job_id,
+                    sent_note.attempt,
+                    record.state,
+                    record.end,
+                    start_secs=record.start,
+                )
+                self._metrics.left_out.labels("slurm_ends").inc(left_out)
 
     def _deliver(self, key: StreamKey, chunks: Sequence[Chunk]) -> list[Refusal]:
         """Send the chunks; refuse those that are too old for Loki."""
-        oldest_ns = time.time_ns() - int(self._config.delivery.max_age_hours * 3600e9)
-        words = f"older than [{self._config.table}] max_age_hours, {self._config.delivery.max_age_hours:g}"
+        hours = self._config.delivery.max_age_hours
+        oldest_ns = time.time_ns() - int(hours * 3600e9)
+        words = f"older than [{self._config.table}] max_age_hours, {hours:g}"
         refusals = [
             Refusal(chunk, "too_old", 0, words) for chunk in chunks if chunk.times_ns[0] < oldest_ns
         ]
@@ -349,9 +319,8 @@ class SlurmStates:
     def _quarantine_all(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:
             self._metrics.refused_entries.labels(refusal.reason).inc()
-            self._say(
-                f"Loki refuses the end of a Slurm job, it is in the quarantine ({refusal.reason}): {refusal.words}"
-            )
+            words = f"it is in the quarantine ({refusal.reason}): {refusal.words}"
+            self._say(f"Loki refuses the end of a Slurm job, {words}")
             dropped_count = self._quarantine.put([refusal])
             if dropped_count:
                 self._metrics.left_out.labels("quarantine_full").inc(dropped_count)
@@ -370,8 +339,7 @@ class SlurmStates:
     def _say_dropped(self) -> None:
         now = time.monotonic()
         if self._not_captured and now >= self._say_due:
-            self._say(
-                f"{self._not_captured} Slurm jobs ended without capture: the agent sends nothing about them"
-            )
+            words = f"{self._not_captured} Slurm jobs ended without capture"
+            self._say(f"{words}: the agent sends nothing about them")
             self._not_captured = 0
             self._say_due = now + SAY_EVERY_SECS

@@ -9,6 +9,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from logshipper_ingest.model.end_record import OUTCOMES, TAKEN, TOO_MANY, EndRecord
@@ -62,10 +63,6 @@ class WaitingEnd(NamedTuple):
 HoursOf = Callable[[Sequence[EndRecord]], Mapping[int, HourSums]]
 
 
-def no_hours(_: Sequence[EndRecord]) -> Mapping[int, HourSums]:
-    return {}
-
-
 class WaitingEnds(StateFile):
     """The file, open for writing."""
 
@@ -75,22 +72,26 @@ class WaitingEnds(StateFile):
             connection.execute(HOURS)
 
     def put(
-        self, ends: Iterable[WaitingEnd], max_count: int, hours_of: HoursOf = no_hours
+        self, ends: Iterable[WaitingEnd], max_count: int, hours_of: HoursOf | None
     ) -> Mapping[str, int]:
         """Store records whose files still exist, with the sums of hours_of for new ones. Beyond
         max_count, drop the oldest. Return the counts by outcome."""
         with self._transaction() as connection:
             before = _number(connection)
             new = [end.record for end in ends if _is_new(connection, end)]
-            _add_hours(connection, hours_of(new))
-            now = _number(connection)
-            over = max(0, now - max_count)
-            if over:
-                connection.execute(
-                    "DELETE FROM waiting WHERE name IN (SELECT name FROM waiting WHERE ready AND told IS NULL"
-                    " ORDER BY taken_ns LIMIT ?)",
-                    (over,),
+            if hours_of is not None:
+                connection.executemany(
+                    "INSERT INTO hour (hour, node_secs, ended) VALUES (?, ?, ?) ON CONFLICT (hour)"
+                    " DO UPDATE SET node_secs = node_secs + excluded.node_secs,"
+                    " ended = ended + excluded.ended",
+                    ((hour, *sums) for hour, sums in hours_of(new).items()),
                 )
+            now = _number(connection)
+            connection.execute(
+                "DELETE FROM waiting WHERE name IN (SELECT name FROM waiting WHERE ready AND told IS NULL"
+                " ORDER BY taken_ns LIMIT ?)",
+                (max(0, now - max_count),),
+            )
             counts = {TAKEN: now - before, TOO_MANY: now - _number(connection)}
             _count(connection, counts)
             return counts
@@ -98,9 +99,8 @@ class WaitingEnds(StateFile):
     def unready(self) -> set[str]:
         """Return the names of records whose files may still exist."""
         with self._reading() as connection:
-            return {
-                name for (name,) in connection.execute("SELECT name FROM waiting WHERE ready = 0")
-            }
+            rows = connection.execute("SELECT name FROM waiting WHERE ready = 0").fetchall()
+        return {name for (name,) in rows}
 
     def make_ready(self, names: Collection[str]) -> None:
         """Allow the sending of records, after the removal of their files."""
@@ -122,11 +122,10 @@ class WaitingEnds(StateFile):
                 WaitingEnd(
                     name,
                     EndRecord.from_json(record),
-                    taken_ns,
-                    due_ns,
-                    SentNote(*json.loads(sent_json)) if sent_json else None,
+                    *times_ns,
+                    SentNote(*json.loads(sent_note)) if sent_note else None,
                 )
-                for name, record, taken_ns, due_ns, sent_json in rows
+                for name, record, *times_ns, sent_note in rows
             ]
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None
@@ -181,14 +180,6 @@ def _is_new(connection: sqlite3.Connection, end: WaitingEnd) -> bool:
     return connection.execute(insert, row).rowcount == 1
 
 
-def _add_hours(connection: sqlite3.Connection, sums: Mapping[int, HourSums]) -> None:
-    connection.executemany(
-        "INSERT INTO hour (hour, node_secs, ended) VALUES (?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
-        " node_secs = node_secs + excluded.node_secs, ended = ended + excluded.ended",
-        ((hour, *hour_sums) for hour, hour_sums in sums.items()),
-    )
-
-
 def _number(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM waiting").fetchone()[0])
 
@@ -204,10 +195,6 @@ def _count(connection: sqlite3.Connection, counts: Mapping[str, int]) -> None:
 def read_counts(path: str) -> dict[str, int]:
     """Return the counts of all outcomes and of `waiting` ones, next to a running agent. Raises
     StoreError."""
-    connection = open_reader(path, VERSION)
-    try:
-        with store_errors(path):
-            counts = dict(connection.execute("SELECT name, count FROM outcome").fetchall())
-            return {**dict.fromkeys(OUTCOMES, 0), **counts, "waiting": _number(connection)}
-    finally:
-        connection.close()
+    with closing(open_reader(path, VERSION)) as connection, store_errors(path):
+        counts = dict(connection.execute("SELECT name, count FROM outcome").fetchall())
+        return {**dict.fromkeys(OUTCOMES, 0), **counts, "waiting": _number(connection)}

@@ -12,10 +12,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from logshipper.errors import LogshipperError, os_words
+from logshipper_ingest.open_files import opened
 
 _SO_PEERPIDFD = 77  # Linux 6.5; `socket` lacks it
 _PEERCRED = struct.Struct("iII")
@@ -34,7 +36,7 @@ _V2 = re.compile(
     rf"(?:job_(?P<job>[0-9]{{1,10}})|s[0-9A-HJKMNP-TV-Z]{{13}})/{_STEP})"  # the latter: from Slurm 26.05 on
     r"(?:/user/task_(?P<task>[0-9]{1,9}))?(?:/.*)?"
 )
-_CGROUPS = "/sys/fs/cgroup"
+_PROC, _CGROUPS = "/proc", "/sys/fs/cgroup"
 _MAX_STEPDS = 8
 _TITLE = re.compile(rf"slurmstepd: \[(?P<job>[0-9]{{1,10}})\.{_STEP.removeprefix('step_')}[ \]]")
 
@@ -66,15 +68,11 @@ class Peer(NamedTuple):
     job: SchedulerJob | None  # None outside of a scheduler's job
 
 
-def parse_cgroup(
-    text: str, uid: int, job_of_step: Callable[[str, str], str | None] | None = None
-) -> SchedulerJob | None:
+def parse_cgroup(text: str, uid: int) -> SchedulerJob | None:
     """Return the Slurm job in the text of /proc/PID/cgroup (cgroups(7)), v1, v2 or both.
 
-    uid: owner of the process; job_of_step: gives a job's number by the step's cgroup and name, for
-    paths with a SLUID. Without it such a path belongs to no job.
-
-    Returns None without a job, for a path of another user, and if two controllers name two jobs.
+    uid: owner of the process. Returns None without a job, for a path of another user, and if two
+    controllers name two jobs.
     """
     jobs: set[tuple[str, str]] = set()
     tasks: set[int] = set()
@@ -91,9 +89,7 @@ def parse_cgroup(
             continue
         if not is_v2 and int(match["uid"]) != uid:
             return None
-        job_id = match["job"]
-        if job_id is None:
-            job_id = job_of_step(match["folder"], match["step"]) if job_of_step else None
+        job_id = match["job"] or _job_of_step(match["folder"], match["step"])
         if job_id is None:
             return None
         jobs.add((str(int(job_id)), match["step"]))
@@ -105,24 +101,23 @@ def parse_cgroup(
     return SchedulerJob(job_id, step, tasks.pop() if len(tasks) == 1 else None)
 
 
-def job_of_step(folder: str, step: str, proc: str = "/proc", cgroups: str = _CGROUPS) -> str | None:
-    """Return the number of the job that owns a step's cgroup; None without one.
+def _job_of_step(folder: str, step: str) -> str | None:
+    """Return the number of the job that owns a step's cgroup, for paths with a SLUID.
 
     Root's slurmstepd sits in this cgroup and names the job in its title; only root can put
     processes there.
     """
     group = f"{folder}/slurm"
     try:
-        pids = _text(f"{cgroups}{group}/cgroup.procs").split()[:_MAX_STEPDS]
+        pids = _text(f"{_CGROUPS}{group}/cgroup.procs").split()[:_MAX_STEPDS]
     except OSError:
         return None
     for pid in pids:
         try:
-            title = _TITLE.match(_text(f"{proc}/{pid}/cmdline"))
-            owners = _uids(_text(f"{proc}/{pid}/status"))
-            is_there = f"0::{group}\n" in _text(
-                f"{proc}/{pid}/cgroup"
-            )  # checked again: not a later process
+            title = _TITLE.match(_text(f"{_PROC}/{pid}/cmdline"))
+            owners = _uids(_text(f"{_PROC}/{pid}/status"))
+            # checked again: not a later process
+            is_there = f"0::{group}\n" in _text(f"{_PROC}/{pid}/cgroup")
         except OSError:
             continue
         if title and title["step"] == step and owners == {0} and is_there:
@@ -140,9 +135,8 @@ def credentials(connection: socket.socket) -> tuple[int, int, int]:
 
     pid: 0 if this namespace cannot see the process.
     """
-    pid, uid, gid = _PEERCRED.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
-    )
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
+    pid, uid, gid = _PEERCRED.unpack(data)
     return pid, uid, gid
 
 
@@ -159,17 +153,14 @@ def identify(connection: socket.socket, seen_ns: int) -> Peer:
     process = _peer_pidfd(connection)
     try:
         # the folder still belongs to that process if another one gets the number
-        folder = os.open(f"/proc/{pid}", _FOLDER_FLAGS)
-        try:
+        with opened(f"/proc/{pid}", _FOLDER_FLAGS) as folder:
             if process >= 0 and _has_ended(process):
                 raise PeerUnknown("the asking process has ended")
             if process < 0 and _started_ns(_read(folder, "stat")) > seen_ns:
                 raise PeerUnknown("the asking process has ended, and another one has its number")
             if _uids(_read(folder, "status")) != {uid}:
                 raise PeerUnknown("the asking process has changed its user, or runs set-user-ID")
-            return Peer(uid, gid, pid, parse_cgroup(_read(folder, "cgroup"), uid, job_of_step))
-        finally:
-            os.close(folder)
+            return Peer(uid, gid, pid, parse_cgroup(_read(folder, "cgroup"), uid))
     except OSError as error:
         raise PeerUnknown(f"the asking process can't be looked at: {os_words(error)}") from None
     finally:
@@ -185,21 +176,17 @@ def job_ids_of(pid: int, uid: int, seen_ns: int) -> frozenset[str] | None:
     (CLOCK_BOOTTIME).
     """
     try:
-        folder = os.open(f"/proc/{pid}", _FOLDER_FLAGS)
+        with opened(f"/proc/{pid}", _FOLDER_FLAGS) as folder:
+            is_younger = _started_ns(_read(folder, "stat")) > seen_ns
+            if is_younger or _uids(_read(folder, "status")) != {uid}:
+                return None
+            job = parse_cgroup(_read(folder, "cgroup"), uid)
+            if job is not None:
+                return frozenset({job.job_id})
+            variable = _JOB_VARIABLE.search("\0" + _read(folder, "environ"))
+            return frozenset({variable[1]}) if variable else frozenset()
     except OSError:
         return None
-    try:
-        if _uids(_read(folder, "status")) != {uid} or _started_ns(_read(folder, "stat")) > seen_ns:
-            return None
-        job = parse_cgroup(_read(folder, "cgroup"), uid, job_of_step)
-        if job is not None:
-            return frozenset({job.job_id})
-        variable = _JOB_VARIABLE.search("\0" + _read(folder, "environ"))
-        return frozenset({variable[1]}) if variable else frozenset()
-    except OSError:
-        return None
-    finally:
-        os.close(folder)
 
 
 def _peer_pidfd(connection: socket.socket) -> int:
@@ -217,16 +204,10 @@ def _has_ended(process: int) -> bool:
 
 
 def _read(folder: int, name: str) -> str:
-    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        parts: list[bytes] = []
-        while len(parts) < _MAX_READS and (
-            part := os.read(fd, _MAX_FILE_BYTES)
-        ):  # /proc returns about a page per read
-            parts.append(part)
+    with opened(name, os.O_RDONLY, dir_fd=folder) as fd:
+        # /proc returns about a page per read
+        parts = islice(iter(partial(os.read, fd, _MAX_FILE_BYTES), b""), _MAX_READS)
         return b"".join(parts).decode("utf-8", "surrogateescape")
-    finally:
-        os.close(fd)
 
 
 def _uids(status: str) -> set[int]:
@@ -252,8 +233,7 @@ class Accounts:
     KEEP_SECS = 600.0
     MAX_KEPT = 1024
 
-    def __init__(self, find: Callable[[int], pwd.struct_passwd] = pwd.getpwuid) -> None:
-        self._find = find
+    def __init__(self) -> None:
         self._entries: dict[int, tuple[float, str, int]] = {}  # by uid: expiry, name, gid
         self._asking: threading.Thread | None = None
 
@@ -273,7 +253,7 @@ class Accounts:
 
     def _ask(self, uid: int, gid: int) -> None:
         try:
-            entry = self._find(uid)
+            entry = pwd.getpwuid(uid)
             name, group = entry.pw_name, entry.pw_gid
         except KeyError:
             name, group = str(uid), gid

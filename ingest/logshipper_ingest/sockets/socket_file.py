@@ -7,9 +7,11 @@ which can take arbitrarily long, as with a lingering connection.
 import os
 import socket
 import stat
+from contextlib import suppress
 
 from logshipper.errors import SpoolError
 from logshipper.private_folder import make_folder
+from logshipper_ingest.open_files import opened
 
 BACKLOG = 1024
 _SO_PASSRIGHTS = 83  # missing in `socket`
@@ -23,18 +25,15 @@ def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
     """
     above, name = os.path.split(path)
     make_folder(above, 0o755)
-    folder = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(above, os.O_RDONLY | os.O_DIRECTORY) as folder:
         status = os.fstat(folder)
-        if status.st_uid not in (0, os.geteuid()) or (
-            status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
-        ):
+        is_open = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+        if is_open or status.st_uid not in (0, os.geteuid()):
             raise SpoolError(
                 above, "others may write there: they could put a socket in place of the agent's"
             )
-        reached = (
-            f"/proc/self/fd/{folder}"  # short for any path: a socket's name has at most 107 bytes
-        )
+        # short for any path: a socket's name has at most 107 bytes
+        reached = f"/proc/self/fd/{folder}"
         if not _is_free(f"{reached}/{name}"):
             raise SpoolError(
                 path,
@@ -42,7 +41,8 @@ def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
             )
         temporary_name = f".{os.getpid()}.sock"
         _unlink(temporary_name, folder)
-        _refuse_descriptors(listener)
+        with suppress(OSError):  # an older kernel
+            listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
         listener.bind(f"{reached}/{temporary_name}")
         try:
             # every user of the node may ask
@@ -55,15 +55,6 @@ def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
             raise
         socket_status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         return socket_status.st_dev, socket_status.st_ino
-    finally:
-        os.close(folder)
-
-
-def _refuse_descriptors(listener: socket.socket) -> None:
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
-    except OSError:
-        pass  # an older kernel
 
 
 def _is_free(path: str) -> bool:
@@ -73,24 +64,18 @@ def _is_free(path: str) -> bool:
             return False
     except FileNotFoundError:
         return True
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         probe.setblocking(False)
-        probe.connect(path)
-    except (ConnectionRefusedError, FileNotFoundError):
-        return True
-    except OSError:
-        return False  # its queue is full, or it is a socket of another kind
-    finally:
-        probe.close()
+        try:
+            probe.connect(path)
+        except OSError as error:  # others: a full queue, or a socket of another kind
+            return isinstance(error, (ConnectionRefusedError, FileNotFoundError))
     return False
 
 
-def _unlink(name: str, folder: int | None = None) -> None:
-    try:
+def _unlink(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass
 
 
 def unlink_own(path: str, identity: tuple[int, int] | None) -> None:
@@ -98,9 +83,7 @@ def unlink_own(path: str, identity: tuple[int, int] | None) -> None:
 
     identity: its device and inode.
     """
-    try:
+    with suppress(OSError):
         status = os.lstat(path)
         if (status.st_dev, status.st_ino) == identity:
             os.unlink(path)
-    except OSError:
-        pass

@@ -92,18 +92,15 @@ class TelegrafRouter:
         try:
             self._owners = SocketOwners()
         except OSError as error:
-            words = (
-                f"the kernel can't be asked who sends (AF_NETLINK, sock_diag): {os_words(error)}"
-            )
-            raise ConfigError("[telegraf] enabled", [words]) from None
-        max_bytes = self._section.unidentified_max_bytes
-        self._unidentified = (
-            UnidentifiedFile(config.agent.state_dir, max_bytes) if max_bytes else None
-        )
-        if not max_bytes and remove_unidentified(config.agent.state_dir):
-            say(
-                "text of measurements that an earlier agent kept is removed ([telegraf] unidentified_max_bytes = 0)"
-            )
+            words = "the kernel can't be asked who sends (AF_NETLINK, sock_diag)"
+            raise ConfigError("[telegraf] enabled", [f"{words}: {os_words(error)}"]) from None
+        self._unidentified: UnidentifiedFile | None = None
+        state_dir, max_bytes = config.agent.state_dir, config.telegraf.unidentified_max_bytes
+        if max_bytes:
+            self._unidentified = UnidentifiedFile(state_dir, max_bytes)
+        elif remove_unidentified(state_dir):
+            words = "text of measurements that an earlier agent kept is removed"
+            say(f"{words} ([telegraf] unidentified_max_bytes = 0)")
         self._senders = Senders()
         self._held_batches: dict[SocketOwner, _Batch] = {}
         self._held_bytes: Counter[int] = Counter()  # held bytes by user
@@ -114,10 +111,6 @@ class TelegrafRouter:
         self._out_address: tuple[str, int] = self._out.getsockname()
         self._stop, self._stopping = os.pipe()
         self._thread = threading.Thread(target=self._run, name="telegraf", daemon=True)
-
-    @property
-    def address(self) -> str:
-        return self._section.listen
 
     @property
     def connections(self) -> int:
@@ -154,11 +147,10 @@ class TelegrafRouter:
                 port, looked_at = capture.folder.telegraf_port(), now
             ports[key] = port, looked_at
             if port:
-                of_user = targets[capture.identity.uid]
-                target = _Target(capture.identity.task, port)
-                of_user[capture.identity.job_id] = min(
-                    target, of_user.get(capture.identity.job_id, target)
-                )
+                identity = capture.identity
+                target = _Target(identity.task, port)
+                of_user = targets[identity.uid]
+                of_user[identity.job_id] = min(target, of_user.get(identity.job_id, target))
         self._targets, self._ports = targets, ports
 
     # ---- in a separate thread
@@ -168,19 +160,15 @@ class TelegrafRouter:
         stops = select.poll()
         stops.register(self._stop, select.POLLIN)
         while not stops.poll(0):
+            trouble = "the agent takes no measurements"
             try:
                 self._listen()
-            except (OSError, SpoolError) as error:
-                words = (
-                    f"{os_words(error)} ([telegraf] socket)"
-                    if isinstance(error, OSError)
-                    else str(error)
-                )
-                self.trouble = f"the agent takes no measurements: {words}"
+            except SpoolError as error:
+                self.trouble = f"{trouble}: {error}"
+            except OSError as error:
+                self.trouble = f"{trouble}: {os_words(error)} ([telegraf] socket)"
             except Exception as error:  # a fault must not end it for good
-                self.trouble = (
-                    f"the agent takes no measurements, because of an internal error: {error!r}"
-                )
+                self.trouble = f"{trouble}, because of an internal error: {error!r}"
             if self.trouble:
                 self._trouble.log(f"{self.trouble}; tried again")
                 stops.poll(REOPEN_SECS * 1000)
@@ -191,20 +179,16 @@ class TelegrafRouter:
         try:
             sockets = open_sockets(*section.address)
         except OSError as error:
-            raise SpoolError(
-                section.listen, f"{os_words(error)}; name another one ([telegraf] listen)"
-            ) from None
+            words = f"{os_words(error)}; name another one ([telegraf] listen)"
+            raise SpoolError(section.listen, words) from None
         try:
             if section.socket:
                 unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 sockets = sockets._replace(unix=unix)
                 socket_id = bind(unix, section.socket, "[telegraf] socket")
+            per_sec = section.max_lines_per_sec
             listener = Listener(
-                sockets,
-                self._take,
-                self._stop,
-                per_sec=section.max_lines_per_sec,
-                between=self._between,
+                sockets, self._take, self._stop, per_sec=per_sec, between=self._between
             )
         except BaseException:
             unlink_own(section.socket, socket_id)
@@ -232,10 +216,8 @@ class TelegrafRouter:
             batch = self._held_batches.get(owner)
             if batch is None:
                 came_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-                self._route(
-                    _Batch(now + HOLD_SECS, came_ns, owner, sender.address, [(arrived_at, data)]),
-                    now,
-                )
+                lines = [(arrived_at, data)]
+                self._route(_Batch(now + HOLD_SECS, came_ns, owner, sender.address, lines), now)
             elif self._has_room(owner.uid):  # in the order of arrival
                 self._release(batch)
                 batch.lines.append((arrived_at, data))
@@ -256,7 +238,6 @@ class TelegrafRouter:
         return max(0.0, self._retry_at - now) if self._held_batches else math.inf
 
     def _route(self, batch: _Batch, now: float) -> None:
-        """Passes on, holds or keeps apart."""
         uid = batch.owner.uid
         claim = self._senders.claim(batch.owner, batch.came_ns)
         of_user = self._targets.get(uid, {})
@@ -288,25 +269,23 @@ class TelegrafRouter:
     def _pass_on(self, batch: _Batch, target: _Target) -> None:
         address = (LOOPBACK, target.port)
         owner = self._owners.udp(address, self._out_address)
-        if (
-            owner is None or owner.uid != batch.owner.uid
-        ):  # the port may belong to somebody else by now
+        # the port may belong to somebody else by now
+        if owner is None or owner.uid != batch.owner.uid:
             self._count_all(JOB_GONE, batch)
             return
         for arrived_at, data in batch.lines:
             for piece in _pieces(data):
+                outcome = PASSED_ON
                 try:
                     self._out.sendto(waited_line(time.monotonic() - arrived_at) + piece, address)
                 except OSError:
-                    self._count(JOB_GONE, piece)
-                else:
-                    self._count(PASSED_ON, piece)
+                    outcome = JOB_GONE
+                self._count(outcome, piece)
 
     def _keep_apart(self, reason: str, sender: str, uid: int, data: bytes) -> None:
         self._count(reason, data)
-        if self._unidentified is not None and not self._unidentified.keep(
-            sender, uid, reason, data
-        ):
+        file = self._unidentified
+        if file is not None and not file.keep(sender, uid, reason, data):
             self._count(NOT_KEPT, data)
 
     def _count_all(self, outcome: str, batch: _Batch) -> None:
@@ -328,10 +307,7 @@ def _pieces(data: bytes) -> list[bytes]:
 
 
 def set_mark(spool_dir: str, *, enabled: bool) -> None:
-    """Tell new captures whether to open their own ports.
-
-    Raises SpoolError.
-    """
+    """Tell new captures whether to open their own ports. Raises SpoolError."""
     path = os.path.join(spool_dir, TELEGRAF_MARK)
     try:
         if enabled:

@@ -19,13 +19,11 @@ SEARCH_SHARE = 1 / 4  # the part of a core for searches of /proc
 
 
 class Claim(NamedTuple):
-    """A sender's identity.
+    """A sender's claim.
 
-    uid: the sender's; jobs: ids of its possible jobs, empty without a job, None if its process is
-    unknown.
+    jobs: ids of its possible jobs, empty without a job, None if its process is unknown.
     """
 
-    uid: int
     jobs: frozenset[str] | None
 
 
@@ -52,7 +50,7 @@ class Senders:
             return None
         else:
             keep_secs, processes = KEEP_SECS, self._search(owner)
-        claim = Claim(owner.uid, _jobs_of(processes, owner.uid, came_ns))
+        claim = Claim(_jobs_of(processes, owner.uid, came_ns))
         self._claims[owner] = (now + keep_secs, claim)
         self._claims.move_to_end(owner)
         if len(self._claims) > MAX_KEPT:
@@ -63,16 +61,14 @@ class Senders:
         begin = time.thread_time()
         processes = processes_of(owner)
         took, ended = time.thread_time() - begin, time.monotonic()
-        self._search_after = {
-            uid: after for uid, after in self._search_after.items() if after > ended
-        }
+        search_after = self._search_after.items()
+        self._search_after = {uid: after for uid, after in search_after if after > ended}
         users = len(self._search_after.keys() | {owner.uid})
         self._search_after[owner.uid] = ended + took * (users / SEARCH_SHARE - 1)
         return processes
 
 
 def _jobs_of(processes: list[int], uid: int, came_ns: int) -> frozenset[str] | None:
-    job_sets = [
-        jobs for jobs in (job_ids_of(pid, uid, came_ns) for pid in processes) if jobs is not None
-    ]
+    answers = [job_ids_of(pid, uid, came_ns) for pid in processes]
+    job_sets = [jobs for jobs in answers if jobs is not None]
     return frozenset().union(*job_sets) if job_sets else None

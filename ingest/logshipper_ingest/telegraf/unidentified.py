@@ -8,17 +8,19 @@ batch.
 
 import os
 import time
+from contextlib import suppress
 
 import orjson
 
 from logshipper.errors import SpoolError, os_words
 from logshipper.private_folder import make_private_folder
+from logshipper_ingest.open_files import opened
 
 FOLDER = "telegraf"
 FILE = "unidentified.jsonl"
 TEXT_BYTES = 4096
 BYTES_PER_SEC = 100_000
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
 
 
 class UnidentifiedFile:
@@ -38,14 +40,8 @@ class UnidentifiedFile:
         uid: -1 if unknown.
         """
         text = data[:TEXT_BYTES].decode("utf-8", "replace")
-        entry = {
-            "time_ns": time.time_ns(),
-            "from": sender,
-            "uid": uid,
-            "why": reason,
-            "bytes": len(data),
-            "lines": text,
-        }
+        entry = {"time_ns": time.time_ns(), "from": sender, "uid": uid, "why": reason}
+        entry |= {"bytes": len(data), "lines": text}
         line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
         now = time.monotonic()
         self._room = min(self._room + (now - self._at) * BYTES_PER_SEC, BYTES_PER_SEC)
@@ -60,19 +56,12 @@ class UnidentifiedFile:
         return True
 
     def _append(self, line: bytes) -> None:
-        try:
-            if (
-                os.stat(self._path, follow_symlinks=False).st_size + len(line)
-                > self._max_bytes // 2
-            ):
+        with suppress(FileNotFoundError):
+            size = os.stat(self._path, follow_symlinks=False).st_size
+            if size + len(line) > self._max_bytes // 2:
                 os.replace(self._path, f"{self._path}.1")
-        except FileNotFoundError:
-            pass
-        fd = os.open(self._path, _FLAGS, 0o600)
-        try:
+        with opened(self._path, _FLAGS) as fd:
             os.write(fd, line)
-        finally:
-            os.close(fd)
 
 
 def remove_unidentified(state_dir: str) -> bool:
@@ -89,7 +78,6 @@ def remove_unidentified(state_dir: str) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
-            raise SpoolError(
-                name, f"{os_words(error)}; remove it, or set [telegraf] unidentified_max_bytes"
-            ) from None
+            remedy = "remove it, or set [telegraf] unidentified_max_bytes"
+            raise SpoolError(name, f"{os_words(error)}; {remedy}") from None
     return has_removed

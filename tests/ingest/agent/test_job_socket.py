@@ -84,18 +84,28 @@ def ask(agent: AgentSection, data: bytes) -> dict[str, Any]:  # Any: JSON
         return answer
 
 
+_patch = pytest.MonkeyPatch()
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Silent connections are dropped soon. Servers' patches end with the test."""
+    monkeypatch.setattr(job_socket, "PEER_SECS", PEER_SECS)
+    yield
+    _patch.undo()
+
+
 class Server:
     """A JobSocket in this process. messages: its lines; job: what the kernel is made to say of
     askers."""
 
-    def __init__(self, agent: AgentSection, peer_secs: float = PEER_SECS) -> None:
+    def __init__(self, agent: AgentSection) -> None:
         self.agent = agent
         self.messages: list[str] = []
         self.job: SchedulerJob | None = None
         self.before: Callable[[], None] = lambda: None
-        self.socket = JobSocket(
-            agent, self.messages.append, peer_secs=peer_secs, identify_peer=self._identify_peer
-        )
+        _patch.setattr(job_socket, "identify", self._identify_peer)
+        self.socket = JobSocket(agent, self.messages.append)
         self.socket.start()
 
     def _identify_peer(self, connection: socket.socket, seen_ns: int) -> Peer:
@@ -272,8 +282,11 @@ def test_silent_askers_keep_nobody_out(server: Server) -> None:
     assert len(server.messages) <= 4
 
 
-def test_a_silent_crowd_is_dropped_before_its_time(tmp_path: Path) -> None:
-    patient = Server(section(tmp_path), peer_secs=1000.0)
+def test_a_silent_crowd_is_dropped_before_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_socket, "PEER_SECS", 1000.0)
+    patient = Server(section(tmp_path))
     try:
         with ExitStack() as crowd:
             for _ in range(300):
@@ -402,10 +415,11 @@ def test_a_spool_that_is_odd(server: Server) -> None:
 # ---- the socket's file
 
 
-def test_modes_and_the_end(tmp_path: Path) -> None:
+def test_modes_and_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_socket, "PEER_SECS", 1000.0)
     old = os.umask(0o077)
     try:
-        server = Server(section(tmp_path), peer_secs=1000.0)
+        server = Server(section(tmp_path))
     finally:
         os.umask(old)
     path = Path(server.agent.socket)
@@ -473,7 +487,7 @@ def test_a_socket_of_the_next_agent_stays(server: Server) -> None:
 class RootServer:
     """A JobSocket in a process of root's."""
 
-    def __init__(self, agent: AgentSection, peer_secs: float = PEER_SECS) -> None:
+    def __init__(self, agent: AgentSection) -> None:
         self.agent = agent
         code = (
             "import sys; from logshipper_ingest.config.agent_config import AgentSection\n"

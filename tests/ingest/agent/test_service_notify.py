@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,9 @@ def test_status_tells_loki_s_words(
     assert "\n" not in notice
 
 
-def test_a_watchdog_is_told_in_time_and_not_too_often(listener: socket.socket) -> None:
+def test_a_watchdog_is_told_in_time_and_not_too_often(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [100.0]
     name = listener.getsockname()
     environment = {
@@ -64,7 +67,8 @@ def test_a_watchdog_is_told_in_time_and_not_too_often(listener: socket.socket) -
         "WATCHDOG_USEC": "9000000",
         "WATCHDOG_PID": str(os.getpid()),
     }
-    notifier = ServiceNotifier(environment, lambda: now[0])
+    notifier = ServiceNotifier(environment)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     for now[0] in (100.0, 101.0, 102.9, 103.0, 105.9, 106.0):
         notifier.alive()
     notifier.stopping()

@@ -360,8 +360,8 @@ def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(
             sinks,
             new=[new_checkpoints],
         )
-        assert newcomer.sinks[1].committed == first_capture.first.committed
-        lines = first_capture.first.progress.account.lines
+        assert newcomer.sinks[1].committed == first_capture.sinks[0].committed
+        lines = first_capture.sinks[0].progress.account.lines
         assert (
             newcomer.sinks[1].progress.counts.skipped,
             newcomer.sinks[1].progress.account.lines,
@@ -370,7 +370,7 @@ def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(
             lines,
         )
         assert lines >= 3
-        assert new_checkpoints.shipped()[0].position == first_capture.first.progress.position, (
+        assert new_checkpoints.shipped()[0].position == first_capture.sinks[0].progress.position, (
             "before anything is sent"
         )
         again = FollowedCapture(

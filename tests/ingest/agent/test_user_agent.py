@@ -19,7 +19,7 @@ import pytest
 from logshipper import background
 from logshipper.spool.segment import Stream
 from logshipper_ingest.agent import user_agent
-from logshipper_ingest.agent.user_agent import Agent, AgentLog, serve, take_lock
+from logshipper_ingest.agent.user_agent import AgentLog, ingest_until_idle, serve, take_lock
 from logshipper_ingest.agent_start import LOCK_FILE, running_agent, start
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import IngestOutcome, LocalStore
@@ -224,17 +224,17 @@ def test_starts_light() -> None:
 
 
 class Clock:
-    """Time passes only in pauses; `later` holds what happens then."""
+    """`time` for the agent, in which it passes only in pauses; `later` holds what happens then."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.pauses: list[float] = []
         self.later: list[Callable[[], object]] = []
 
-    def __call__(self) -> float:
+    def monotonic(self) -> float:
         return self.now
 
-    def pause(self, secs: float) -> None:
+    def sleep(self, secs: float) -> None:
         assert len(self.pauses) < 500, "the agent doesn't end"
         self.now += secs
         self.pauses.append(secs)
@@ -242,9 +242,11 @@ class Clock:
             self.later.pop(0)()
 
 
-def run_agent(root: Path, clock: Clock, idle_secs: float = 10.0) -> list[str]:
+def run_agent(root: Path, clock: Clock) -> list[str]:
     messages: list[str] = []
-    Agent(str(root), messages.append, idle_secs=idle_secs, clock=clock, pause=clock.pause).run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(user_agent, "time", clock)
+        ingest_until_idle(str(root), messages.append, 10.0)
     return messages
 
 
@@ -300,14 +302,14 @@ def test_a_capture_that_begins_as_the_agent_ends_is_not_left_alone(
     """Its own agent found the lock still held, and has ended at once."""
     runs: list[int] = []
 
-    def run(agent: Agent) -> None:
+    def run(*_: object) -> None:
         runs.append(len(runs))
         if len(runs) == 1:
             make_capture(spool, "late22").__enter__()
         else:
             os.rename(spool / "late22@1.aaaa", spool / ".gone")
 
-    monkeypatch.setattr(Agent, "run", run)
+    monkeypatch.setattr(user_agent, "ingest_until_idle", run)
     assert serve(str(root), lambda problem: None)
     assert runs == [0, 1]
 

@@ -79,7 +79,8 @@ def test_a_stream_that_loki_limits_holds_up_no_other(node: ShippingNode, words: 
     assert [event["event"] for event in node.events("job2")] == ["started", "ended", "closed"]
     assert node.events("job1") == [], "who reads of its end finds all its lines"
     assert {
-        name.split("@")[0]: capture.first.progress.done for name, capture in node.captures.items()
+        name.split("@")[0]: capture.sinks[0].progress.done
+        for name, capture in node.captures.items()
     } == {
         "job1": False,
         "job2": True,
@@ -118,7 +119,8 @@ def test_a_user_s_limit_of_streams_holds_up_neither_the_user_s_others_nor_other_
     rounds(node, 4)
     assert sorted(node.loki.lines('kind="log"')) == ["job1", "job2", "job3", "oops"]
     done = {
-        name.split("@")[0]: capture.first.progress.done for name, capture in node.captures.items()
+        name.split("@")[0]: capture.sinks[0].progress.done
+        for name, capture in node.captures.items()
     }
     assert done == {"job1": False, "job2": True, "job3": True}
     assert node.delivery.waiting_tenants() == set()
@@ -313,7 +315,7 @@ def test_a_real_loki_s_limit_of_streams_stops_new_streams_alone(
         lines = {entry.line for entry in entries_of(client, "testing", "log")}
         assert {"one", "oops", "two"} <= lines
         done = {
-            name.split("@")[0]: capture.first.progress.done
+            name.split("@")[0]: capture.sinks[0].progress.done
             for name, capture in node.captures.items()
         }
         assert done == {"job1": True, "job11": True, "job21": False, "job31": True}

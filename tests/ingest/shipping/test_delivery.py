@@ -308,7 +308,7 @@ def test_what_a_tenant_takes_ends_the_trouble_of_all_its_streams() -> None:
     failed(sink, "ann", "stderr", rejection(403))
     failed(sink, "ben", "stdout", throttled())
     sink.deliver([of_tenant("ann", "", time.time_ns())])
-    assert sink.delivery.failing_tenants() == sink.delivery.waiting_tenants() == {"ben"}
+    assert sink.delivery.failing() == sink.delivery.waiting_tenants() == {"ben"}
     assert sink.delivery.state.status == 429
     sink.deliver([of_tenant("ben", "", time.time_ns())])
     assert sink.delivery.state.since_ns == 0
@@ -338,10 +338,10 @@ def test_trouble_with_a_tenant_that_nobody_has_anything_for_is_over() -> None:
     failed(sink, "ann", "stdout", throttled())
     failed(sink, "ben", "stdout", throttled())
     sink.delivery.want("captures", set())
-    assert sink.delivery.failing_tenants() == {"ben"}
+    assert sink.delivery.failing() == {"ben"}
     assert sink.delivery.state.since_ns > 0
     sink.delivery.want("slurm", set())
-    assert sink.delivery.failing_tenants() == set()
+    assert sink.delivery.failing() == set()
     assert sink.delivery.state.since_ns == 0
 
 

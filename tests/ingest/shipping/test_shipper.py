@@ -414,12 +414,12 @@ def test_an_error_of_our_own_goes_back_to_the_checkpoint(
         with pytest.raises(ZeroDivisionError):
             node.round()
     capture = node.only_capture()
-    assert capture.first.progress.position == (0, 0)
-    assert capture.first.progress.account.lines == 0
+    assert capture.sinks[0].progress.position == (0, 0)
+    assert capture.sinks[0].progress.account.lines == 0
     node.ship()
     assert node.loki.lines('kind="log"') == ["one", "two"]
     assert node.loki.doubles() == []
-    assert capture.first.progress.counts.entries == {"log": 2, "event": 3}
+    assert capture.sinks[0].progress.counts.entries == {"log": 2, "event": 3}
     assert node.checkpoints.shipped()[0].account.lines == 2
 
 
@@ -477,7 +477,7 @@ def wait_until_shipped(node: ShippingNode) -> None:
             node.round()
         except StoreError:
             continue
-    assert not any(capture.first.waits for capture in node.captures.values())
+    assert not any(capture.sinks[0].waits for capture in node.captures.values())
 
 
 def test_stop_in_an_outage_ends_a_round_and_the_next_agent_sends_all(tmp_path: Path) -> None:
@@ -539,7 +539,7 @@ def test_the_shippers_thread_survives_what_a_round_raises(
 
 
 def waits(node: ShippingNode) -> list[str]:
-    return [capture.identity.job_id for capture in node.captures.values() if capture.first.waits]
+    return [capture.identity.job_id for capture in node.captures.values() if capture.sinks[0].waits]
 
 
 def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> None:
@@ -734,7 +734,7 @@ def test_refusals_are_synced_before_they_count_as_dealt_with(
     assert node.checkpoints.shipped() == []
     node.ship()
     assert [entry["line"] for entry in node.quarantined() if entry["kind"] == "log"] == ["old"]
-    assert node.only_capture().first.progress.counts.refused == {"too_old": 1}
+    assert node.only_capture().sinks[0].progress.counts.refused == {"too_old": 1}
 
 
 def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
@@ -759,7 +759,7 @@ def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
             node.round()
     assert sum("too_old" in words for words in node.messages) == 0
     node.ship()
-    counts = node.only_capture().first.progress.counts
+    counts = node.only_capture().sinks[0].progress.counts
     assert (failures, counts.entries["log"], counts.refused) == (3, 1, {"too_old": 3})
     value = node.health.registry.get_sample_value
     assert value("logshipper_agent_entries_total", {"kind": "log"}) == 1, (
@@ -780,7 +780,7 @@ def test_the_last_event_waits_for_the_learner(node: ShippingNode) -> None:
         # the learner has gone on a bit, not to the end
         capture.learn_reader.read(1, alive=True)
         node.round()
-        assert capture.first.pending_batch is not None
+        assert capture.sinks[0].pending_batch is not None
         assert node.loki.stored == []
     capture.learn_reader.close()
     capture.learn_reader = SegmentReader(
@@ -803,7 +803,7 @@ def test_held_frames_are_kept_over_an_error_of_another_capture(
     holder.life = Life.DEAD
     holder.learn_reader.read(1, alive=True)
     node.round()
-    assert holder.first.pending_batch is not None
+    assert holder.sinks[0].pending_batch is not None
     with node.capture("other", soon_ns()) as neighbour:
         neighbour.lines(["two"])
         (captured,) = (capture for capture in node.follow() if capture is not holder)
@@ -833,7 +833,7 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
         node.learn()
     (capture,) = node.follow()
     capture.life = Life.ORPHANED
-    read = capture.first.reader.read
+    read = capture.sinks[0].reader.read
 
     class Dying(list):  # type: ignore[type-arg]  # its items don't matter
         """Frames, while somebody goes through which the capture dies."""
@@ -847,10 +847,10 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
         assert batch.outcome is Outcome.CUT
         return batch._replace(frames=Dying(batch.frames))
 
-    capture.first.reader.read = reading  # type: ignore[method-assign]
+    capture.sinks[0].reader.read = reading  # type: ignore[method-assign]
     node.round()
     assert not capture.knowledge.done
-    assert not capture.first.progress.done, "the learner hasn't said that it is over"
+    assert not capture.sinks[0].progress.done, "the learner hasn't said that it is over"
 
 
 # ---- what may have been sent before
@@ -1047,7 +1047,7 @@ def test_more_floods_than_a_round_holds_take_turns(
     node.learn()
     for _ in range(9):
         node.round()
-    offsets = [capture.first.progress.position.offset for capture in node.captures.values()]
+    offsets = [capture.sinks[0].progress.position.offset for capture in node.captures.values()]
     assert min(offsets) > 0, "nobody has waited for all others to end"
     node.ship()
     for writer in writers:
@@ -1097,7 +1097,7 @@ def test_segments_are_removed_behind_both_and_only_there(node: ShippingNode) -> 
     node.ship()
     assert (
         node.only_capture().knowledge.account.lines
-        == node.only_capture().first.progress.account.lines
+        == node.only_capture().sinks[0].progress.account.lines
         == 4
     )
     assert node.loki.doubles() == []
@@ -1208,7 +1208,7 @@ def test_events_of_any_depth_stop_nobody(node: ShippingNode) -> None:
     whole(node, "honest", ["good day"])
     node.ship()
     assert node.loki.lines('kind="log"') == ["good day"]
-    assert all(capture.first.progress.done for capture in node.captures.values())
+    assert all(capture.sinks[0].progress.done for capture in node.captures.values())
 
 
 def _record(time_ns: int, text: bytes) -> bytes:
@@ -1241,7 +1241,7 @@ def test_records_of_any_kind_stop_nobody_and_are_json(node: ShippingNode, text: 
     assert node.loki.lines('kind="log"') == ["good day"]
     for entry in node.loki.find('kind="event"'):
         json.loads(entry.line, parse_constant=_no_constant)
-    assert all(capture.first.progress.done for capture in node.captures.values())
+    assert all(capture.sinks[0].progress.done for capture in node.captures.values())
 
 
 def _no_constant(name: str) -> None:
@@ -1296,7 +1296,7 @@ def test_a_newer_segment_waits_and_others_go_on(node: ShippingNode) -> None:
     whole(node, "honest", ["good day"])
     node.ship()
     assert node.loki.lines('kind="log"') == ["good day"]
-    assert not all(capture.first.progress.done for capture in node.captures.values())
+    assert not all(capture.sinks[0].progress.done for capture in node.captures.values())
     pushes = len(node.loki.requests)
     node.ship()
     assert len(node.loki.requests) == pushes
@@ -1344,7 +1344,7 @@ def test_segments_that_are_something_else_stop_nobody(node: ShippingNode, tmp_pa
     whole(node, "honest", ["good day"])
     node.ship()
     assert "good day" in node.loki.lines('kind="log"')
-    assert all(capture.first.progress.done for capture in node.captures.values())
+    assert all(capture.sinks[0].progress.done for capture in node.captures.values())
     assert "root's" not in " ".join(node.loki.lines())
 
 

@@ -93,7 +93,7 @@ def test_captures_take_turns_over_rounds(node: ShippingNode) -> None:
         node.round()
         rounds += 1
         assert rounds < 40, "each has its turn before anybody has the second one"
-    assert max(capture.first.served_turn for capture in node.captures.values()) == rounds
+    assert max(capture.sinks[0].served_turn for capture in node.captures.values()) == rounds
 
 
 def test_a_capture_that_wrote_nothing_is_told_of(node: ShippingNode) -> None:

@@ -123,8 +123,8 @@ class Controller:
             self.metrics,
             self.stop,
             self.messages.append,
-            self.source_loki,
             self.jobs,
+            self.source_loki,
         )
 
     def end(self) -> None:
@@ -316,8 +316,9 @@ def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     sink = LokiSink("local", "ctl")
     delivery = Delivery(sink, lambda: loki, config.delivery, metrics, stop, say)
     quarantine = Quarantine(f"{config.folder}/quarantine", 1 << 20)
+    jobs = JobMetrics(controller.config.metrics, "local", "ctl")
     second_states = SlurmStates(
-        config, checkpoints, delivery, quarantine, metrics, stop, say, second_source
+        config, checkpoints, delivery, quarantine, metrics, stop, say, jobs, second_source
     )
     controller.states.give(second_states)
     for source in (controller.source_loki, second_source):

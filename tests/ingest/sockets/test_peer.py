@@ -20,7 +20,6 @@ from logshipper_ingest.sockets.peer import (
     PeerUnknown,
     SchedulerJob,
     identify,
-    job_of_step,
     parse_cgroup,
 )
 
@@ -111,10 +110,10 @@ class Node:
         (place / "cgroup").write_text(f"0::{group}\n")
 
     def job(self, text: str) -> SchedulerJob | None:
-        def of_step(folder: str, step: str) -> str | None:
-            return job_of_step(folder, step, str(self.proc), str(self.cgroups))
-
-        return parse_cgroup(text, 1000, of_step)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(peer, "_PROC", str(self.proc))
+            patch.setattr(peer, "_CGROUPS", str(self.cgroups))
+            return parse_cgroup(text, 1000)
 
 
 @pytest.mark.parametrize("title", ["slurmstepd: [42.batch]", "slurmstepd: [42.batch stepmgr]\0"])
@@ -222,14 +221,15 @@ def _ann(uid: int) -> pwd.struct_passwd:
     return pwd.struct_passwd(("ann", "x", 5, 50, "", "/", "/bin/sh"))
 
 
-def test_accounts() -> None:
+def test_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     lookups = []
 
     def find(uid: int) -> pwd.struct_passwd:
         lookups.append(uid)
         return _ann(uid)
 
-    accounts = Accounts(find)
+    monkeypatch.setattr(pwd, "getpwuid", find)
+    accounts = Accounts()
     assert [accounts.look_up(5, 7) for _ in range(3)] == [("ann", 50)] * 3
     assert accounts.look_up(6, 7) == ("6", 7)
     assert lookups == [5, 6]
@@ -244,7 +244,8 @@ def test_a_directory_service_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None
         assert go.wait(30)
         return _ann(uid)
 
-    accounts = Accounts(find)
+    monkeypatch.setattr(pwd, "getpwuid", find)
+    accounts = Accounts()
     start = time.monotonic()
     assert [accounts.look_up(5, 7) for _ in range(1000)] == [("5", 7)] * 1000
     assert time.monotonic() - start < 1

@@ -23,10 +23,9 @@ from logshipper_ingest.model.job import EVENT_KINDS
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping import round_delivery
 from logshipper_ingest.shipping.delivery import Delivery
-from logshipper_ingest.shipping.followed_capture import FollowedCapture
+from logshipper_ingest.shipping.followed_capture import FollowedCapture, ShippedCapture
 from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Quarantine
-from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.shipping.shipper import Shipper
 from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.spool.capture_folder import CaptureFolder
@@ -215,7 +214,7 @@ class ShippingNode:
 
     def to_ship(self) -> list[ShippedCapture]:
         """The same, as the only sink has it."""
-        return [capture.first for capture in self.follow()]
+        return [capture.sinks[0] for capture in self.follow()]
 
     def learn(self, *, save: bool = True) -> None:
         """Until there is nothing new."""
@@ -234,7 +233,7 @@ class ShippingNode:
         """Learns and ships all that there is now."""
         self.learn()
         rounds = 0
-        while self.round() or any(capture.first.waits for capture in self.captures.values()):
+        while self.round() or any(capture.sinks[0].waits for capture in self.captures.values()):
             rounds += 1
             assert rounds < MAX_ROUNDS, "the shipper has something to do for ever"
 
