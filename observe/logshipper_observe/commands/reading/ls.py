@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import STATES
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.ls_answer import ListAnswer
 from logshipper_observe.commands.options import (
     add_json,
     add_source,
@@ -20,6 +19,7 @@ from logshipper_observe.commands.options import (
     state_names,
     whole_number,
 )
+from logshipper_observe.commands.reading.ls_answer import ListAnswer
 from logshipper_observe.model.properties import field_of
 from logshipper_observe.query.columns import parse_columns
 from logshipper_observe.query.conditions import parse_condition, tag_condition

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper_observe.commands import metadata
+from logshipper_observe.commands.reading import metadata
 from logshipper_observe.model import records
 from tests.observe.model.test_observe_records import OBJECTS, R19
 from tests.tools.fakes.observe_fake import STARTED_NS, FakeReader

@@ -3,8 +3,8 @@ prints them."""
 
 import argparse
 
-from logshipper_observe.commands.marking import print_marks
 from logshipper_observe.commands.options import add_job, add_json, add_source, describe
+from logshipper_observe.commands.upkeep.marking import print_marks
 from logshipper_observe.query.opening import open_job, overlay_of
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from logshipper import config
 from logshipper.start.cli import main
-from logshipper_observe.commands import metadata_trial
+from logshipper_observe.commands.reading import metadata_trial
 from logshipper_observe.model import line_trial
 from tests.tools.stores.reading_store import SpooledCapture
 

@@ -608,7 +608,7 @@ def test_capture_path_doesn_t_import_it() -> None:
         [sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT
     )
     assert not {
-        "logshipper_observe.commands.render",
+        "logshipper_observe.commands.reading.render",
         "logshipper.render.renderer",
         "logshipper.render.screen",
     } & set(process.stdout.split())

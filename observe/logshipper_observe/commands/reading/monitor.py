@@ -14,8 +14,8 @@ from logshipper_observe.commands.options import (
 
 if TYPE_CHECKING:
     pass
-from logshipper_observe.commands import logs
 from logshipper_observe.commands.options import describe
+from logshipper_observe.commands.reading import logs
 
 _AS_LOGS_HAS_THEM = {
     "after": None, "attempt": "all", "color": "auto", "follow": True, "grep": None, "json": False, "times": False,

@@ -25,7 +25,7 @@ from logshipper_observe.base.output import print_json
 from logshipper_observe.base.waiting import Watch
 from logshipper_observe.base.words import NS, count, duration
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.analyze_answer import (
+from logshipper_observe.commands.analysis.analyze_answer import (
     Analysis,
     Between,
     document,
@@ -34,7 +34,7 @@ from logshipper_observe.commands.analyze_answer import (
     write_csv,
     write_picture,
 )
-from logshipper_observe.commands.analyze_tasks import (
+from logshipper_observe.commands.analysis.analyze_tasks import (
     CORE,
     gantt_answer,
     overheads,
@@ -207,7 +207,10 @@ def _check(args: argparse.Namespace) -> None:
 
 def _of_all_jobs(args: argparse.Namespace, between: Between) -> Analysis:
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS
-    from logshipper_observe.commands.analyze_hours import hours_throughput, hours_utilization
+    from logshipper_observe.commands.analysis.analyze_hours import (
+        hours_throughput,
+        hours_utilization,
+    )
 
     if not is_from_loki(args):
         raise UsageError("--all-jobs", ["Prometheus knows of them: give --from loki as well"])

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pexpect
 import pytest
 
-from logshipper_observe.commands.completion import SHELLS
+from logshipper_observe.commands.upkeep.completion import SHELLS
 from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.packages import are_installed
 from tests.tools.sources import SOURCES

@@ -25,7 +25,7 @@ from logshipper_observe.analytics.task_analytics import (
 from logshipper_observe.api.job_api import Job
 from logshipper_observe.base.output import Cell, Column, Styled
 from logshipper_observe.base.words import count
-from logshipper_observe.commands.analyze_answer import Analysis, Between, utc_of
+from logshipper_observe.commands.analysis.analyze_answer import Analysis, Between, utc_of
 from logshipper_observe.graphs.gantt_chart import GanttChart
 from logshipper_observe.model.documents import Document
 

@@ -10,14 +10,6 @@ from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
-from logshipper_observe.commands.log_reading import (
-    Follower,
-    LineSelection,
-    Outage,
-    pattern_of,
-    say_ended,
-    stdout_poll,
-)
 from logshipper_observe.commands.options import (
     LAST,
     add_jobs_or_last,
@@ -28,7 +20,15 @@ from logshipper_observe.commands.options import (
     task_numbers,
     whole_number,
 )
-from logshipper_observe.commands.several_jobs import Headings, answer_each
+from logshipper_observe.commands.reading.log_reading import (
+    Follower,
+    LineSelection,
+    Outage,
+    pattern_of,
+    say_ended,
+    stdout_poll,
+)
+from logshipper_observe.commands.reading.several_jobs import Headings, answer_each
 from logshipper_observe.follow.follow_keys import read_keys
 from logshipper_observe.follow.log_place import LogPlace
 from logshipper_observe.follow.log_writers import JsonWriter, TextWriter, Writer

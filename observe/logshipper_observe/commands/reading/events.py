@@ -34,7 +34,7 @@ from logshipper_observe.commands.options import (
     event_state,
     whole_number,
 )
-from logshipper_observe.commands.several_jobs import Headings
+from logshipper_observe.commands.reading.several_jobs import Headings
 from logshipper_observe.model.documents import Document, moment
 from logshipper_observe.model.event_words import words_of_event
 from logshipper_observe.query.conditions import time_ns

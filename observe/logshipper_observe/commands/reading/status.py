@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 from logshipper.safe_text import safe
 from logshipper_observe.base.words import exit_short
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.info import EXIT_UNKNOWN, look_up, print_document, totals_words
 from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, completed, describe
+from logshipper_observe.commands.reading.info import (
+    EXIT_UNKNOWN,
+    look_up,
+    print_document,
+    totals_words,
+)
 
 if TYPE_CHECKING:
     from logshipper_observe.model.job_info import JobInfo

@@ -10,7 +10,7 @@ from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
 from logshipper.render.renderer import Renderer
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Column, Output, Styled, write_json
-from logshipper_observe.commands.render import MOMENT, STEP_BYTES, Source, open_source
+from logshipper_observe.commands.reading.render import MOMENT, STEP_BYTES, Source, open_source
 from logshipper_observe.model.line_trial import LineTrial, TrialRecord
 
 SCHEMA = "logshipper.metadata-trial/1"

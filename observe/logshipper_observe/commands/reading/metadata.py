@@ -5,7 +5,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from logshipper.classify.metadata import GAPS
-from logshipper_observe.commands import completers, metadata_trial
+from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
     LAST,
     add_jobs_or_last,
@@ -15,6 +15,7 @@ from logshipper_observe.commands.options import (
     completed,
     whole_number,
 )
+from logshipper_observe.commands.reading import metadata_trial
 
 if TYPE_CHECKING:
     pass
@@ -42,7 +43,7 @@ from logshipper_observe.base.output import (
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import local, utc
 from logshipper_observe.commands.options import describe
-from logshipper_observe.commands.several_jobs import Headings, answer_each
+from logshipper_observe.commands.reading.several_jobs import Headings, answer_each
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
 from logshipper_observe.model.documents import Document, record_document
 from logshipper_observe.model.line_trial import metadata_hint
@@ -175,7 +176,7 @@ def _print_job(
         if not args.json:
             headings.print(reader.summary)
         if args.summary or args.sets or args.by:
-            from logshipper_observe.commands import metric_tables
+            from logshipper_observe.commands.reading import metric_tables
 
             metric_tables.call(store, job_id, args)
             return

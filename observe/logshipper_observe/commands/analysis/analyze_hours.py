@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from logshipper_ingest.servers.logql import quoted
 from logshipper_observe.base.words import count
-from logshipper_observe.commands.analyze_answer import Analysis, Between, mean_words
+from logshipper_observe.commands.analysis.analyze_answer import Analysis, Between, mean_words
 
 if TYPE_CHECKING:
     from logshipper_ingest.loki.finding import Metrics, SeriesValue

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import logshipper_observe.commands.url
+import logshipper_observe.commands.pages.url
 from logshipper.errors import QueryError
 from logshipper.start.cli import main
 from logshipper_ingest.config import site
@@ -31,7 +31,7 @@ Url = Callable[..., tuple[int, str, str]]
 def no_system_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(site, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
     monkeypatch.setattr(
-        logshipper_observe.commands.url, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml")
+        logshipper_observe.commands.pages.url, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml")
     )
 
 
@@ -46,7 +46,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLoki:
             fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400, say=messages.append
         )
 
-    monkeypatch.setattr(logshipper_observe.commands.url, "_open_store", open_fake)
+    monkeypatch.setattr(logshipper_observe.commands.pages.url, "_open_store", open_fake)
     return fake
 
 
@@ -150,7 +150,7 @@ def test_what_only_loki_can_tell_needs_it(name: str, fake: FakeLoki, url: Url) -
 
 
 def test_a_hung_loki_holds_up_for_a_stated_time(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logshipper_observe.commands.url, "LOOK_SECS", 0.3)
+    monkeypatch.setattr(logshipper_observe.commands.pages.url, "LOOK_SECS", 0.3)
     with FaultyServer(Said(hang=True)) as server:
         text = f'[loki]\nurl = "{server.url}"\n[grafana]\nurl = "{GRAFANA}"'
         began = time.monotonic()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from logshipper.errors import UsageError
 from logshipper_observe.base.new_file import check_ending
 from logshipper_observe.commands import completers
+from logshipper_observe.commands.analysis.plot_graphs import plot_one, plot_several
 from logshipper_observe.commands.options import (
     LAST,
     LAST_HELP,
@@ -15,8 +16,7 @@ from logshipper_observe.commands.options import (
     describe,
     whole_number,
 )
-from logshipper_observe.commands.plot_graphs import plot_one, plot_several
-from logshipper_observe.commands.several_jobs import report_unknown
+from logshipper_observe.commands.reading.several_jobs import report_unknown
 from logshipper_observe.graphs.curves import NONE, RAW, Treatment
 from logshipper_observe.graphs.plot_runs import PlotQuery, is_plain
 from logshipper_observe.graphs.series import GraphRequest

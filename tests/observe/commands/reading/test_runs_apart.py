@@ -4,7 +4,7 @@
 import json
 from pathlib import Path
 
-from tests.observe.commands.test_reading_terminal import screen
+from tests.observe.commands.reading.test_reading_terminal import screen
 from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
 
 __all__ = ["ask", "store"]  # fixtures

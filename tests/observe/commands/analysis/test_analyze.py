@@ -22,7 +22,7 @@ import logshipper
 from logshipper.start.cli import main
 from logshipper.start.launchers import NODE_COUNTS
 from logshipper_observe.base.words import utc
-from logshipper_observe.commands.analyze import _within
+from logshipper_observe.commands.analysis.analyze import _within
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.captures.segment_factory import SECOND_NS as NS

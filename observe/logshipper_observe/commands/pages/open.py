@@ -4,7 +4,7 @@ import argparse
 
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import JOB_HELP, add_source, completed, describe
-from logshipper_observe.commands.serve import add_port
+from logshipper_observe.commands.pages.serve import add_port
 from logshipper_observe.page.command import serve
 from logshipper_observe.query.opening import open_job
 

@@ -5,8 +5,8 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from logshipper_observe.commands.marking import print_marks
 from logshipper_observe.commands.options import add_job, add_json, add_source, describe
+from logshipper_observe.commands.upkeep.marking import print_marks
 from logshipper_observe.model.overlay import parse_change
 from logshipper_observe.query.opening import known_jobs, overlay_of
 
