@@ -20,10 +20,9 @@ from logshipper_observe.analytics.job_tasks import events_of_children
 from logshipper_observe.api.event_log import EventLog, EventQuery, StateEvent
 from logshipper_observe.api.job_api import Job
 from logshipper_observe.api.store_api import Store
-from logshipper_observe.base.new_file import check_ending
 from logshipper_observe.base.output import print_json
 from logshipper_observe.base.waiting import Watch
-from logshipper_observe.base.words import NS, count, duration
+from logshipper_observe.base.words import count, duration
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.analysis.analyze_answer import (
     Analysis,
@@ -42,15 +41,24 @@ from logshipper_observe.commands.analysis.analyze_tasks import (
     which_jobs,
 )
 from logshipper_observe.commands.options import (
+    ONLY_HELP,
+    add_between,
+    add_completed,
+    add_flag,
+    add_jobs,
     add_json,
+    add_picture,
     add_raw_cells,
     add_source,
-    completed,
+    add_tag,
+    between_of,
+    check_files,
     describe,
     event_state,
+    tags_of,
 )
+from logshipper_observe.model.documents import unknown_documents
 from logshipper_observe.model.job_states import fits
-from logshipper_observe.query.conditions import time_ns
 from logshipper_observe.query.opening import (
     chosen_jobs,
     is_from_loki,
@@ -91,31 +99,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "report", choices=REPORTS, metavar="REPORT", help=f"one of {', '.join(REPORTS)}"
     )
-    completed(
-        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"),
-        completers.jobs,
-    )
-    to_state = parser.add_argument(
-        "--to-state",
-        type=event_state,
-        metavar="STATE",
-        help="throughput: count changes to this state (default: JOB_FINISHED, equal to COMPLETED)",
-    )
-    from_state = parser.add_argument(
-        "--from-state",
-        type=event_state,
-        metavar="STATE",
-        help="throughput: only changes from this state",
-    )
-    for action in (to_state, from_state):
-        completed(action, completers.states)
-    parser.add_argument(
-        "--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30"
-    )
-    parser.add_argument("--before", metavar="TIME", help="not after this time")
-    parser.add_argument(
-        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more"
-    )
+    add_jobs(parser, ONLY_HELP)
+    for option, words in (
+        ("--to-state", "count changes to this state (default: JOB_FINISHED, equal to COMPLETED)"),
+        ("--from-state", "only changes from this state"),
+    ):
+        add_completed(
+            parser,
+            completers.states,
+            option,
+            type=event_state,
+            metavar="STATE",
+            help=f"throughput: {words}",
+        )
+    add_between(parser)
+    add_tag(parser)
     parser.add_argument(
         "--no-node-weighting",
         dest="node_weighting",
@@ -128,16 +126,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="core",
         help="gantt: a row for each core (default), or node",
     )
-    parser.add_argument(
-        "--all-jobs",
-        action="store_true",
-        help="throughput, utilization: by hour, of all jobs that Slurm ended",
+    add_flag(
+        parser, "--all-jobs", help="throughput, utilization: by hour, of all jobs that Slurm ended"
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
-    )
-    form.add_argument("--svg", metavar="FILE", help="the same as SVG")
+    add_picture(form)
     form.add_argument("--csv", metavar="FILE", help="the points as CSV")
     add_raw_cells(parser)
     add_json(form, "for programs: the points as JSON, described in docs/analytics.md")
@@ -146,8 +139,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     _check(args)
-    between = _moment(args.after, "--after"), _moment(args.before, "--before")
-    if between[0] is not None and between[1] is not None and between[0] > between[1]:
+    between = after, before = between_of(args)
+    if after is not None and before is not None and after > before:
         raise UsageError(
             "--before", [f"{args.before} is before --after {args.after}: there is nothing between"]
         )
@@ -165,8 +158,7 @@ def call(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace, answer: Analysis, unknown: Sequence[UnknownJob]) -> None:
     if args.json:
-        unknown_jobs = [{"name": error.name, "reason": str(error)} for error in unknown]
-        print_json(document(args, answer) | {"unknown": unknown_jobs})
+        print_json(document(args, answer) | {"unknown": unknown_documents(unknown)})
     elif args.csv:
         write_csv(args.csv, answer, raw=args.raw_cells)
     elif args.png or args.svg:
@@ -177,27 +169,20 @@ def _show(args: argparse.Namespace, answer: Analysis, unknown: Sequence[UnknownJ
 
 def _check(args: argparse.Namespace) -> None:
     """Raise UsageError for options that do not concern the report."""
-    for form, path in (("png", args.png), ("svg", args.svg), ("csv", args.csv)):
-        if path:
-            check_ending(f"--{form}", path, form)
+    check_files(args, "png", "svg", "csv")
     for option in ("from_state", "to_state"):
         if getattr(args, option) and args.report != "throughput":
-            raise UsageError(
-                f"--{option.replace('_', '-')}",
-                ["is for throughput, which counts changes of states"],
-            )
+            words = "is for throughput, which counts changes of states"
+            raise UsageError(f"--{option.replace('_', '-')}", [words])
     if not args.node_weighting and args.report != "utilization":
-        raise UsageError(
-            "--no-node-weighting", ["is for utilization, which counts nodes otherwise"]
-        )
+        words = "is for utilization, which counts nodes otherwise"
+        raise UsageError("--no-node-weighting", [words])
     if args.by != CORE and args.report != "gantt":
         raise UsageError("--by", ["is for gantt, which has a row for each core otherwise"])
     if args.all_jobs:
         if args.report not in ("throughput", "utilization"):
-            raise UsageError(
-                "--all-jobs",
-                ["is for throughput and utilization: of all jobs nothing else is known"],
-            )
+            words = "is for throughput and utilization: of all jobs nothing else is known"
+            raise UsageError("--all-jobs", [words])
         options = {"JOB": args.jobs, "--tag": args.tag, "--to-state": args.to_state, "--from-state": args.from_state,
                  "--no-node-weighting": not args.node_weighting}  # fmt: skip
         for name, value in options.items():
@@ -216,10 +201,8 @@ def _of_all_jobs(args: argparse.Namespace, between: Between) -> Analysis:
         raise UsageError("--all-jobs", ["Prometheus knows of them: give --from loki as well"])
     site = site_of(args)
     if not site.prometheus.url:
-        raise UsageError(
-            "--all-jobs",
-            ["Prometheus knows of them: give --prometheus-url, or its place in the site file"],
-        )
+        place = "give --prometheus-url, or its place in the site file"
+        raise UsageError("--all-jobs", [f"Prometheus knows of them: {place}"])
     report = hours_utilization if args.report == "utilization" else hours_throughput
     since_secs = DEFAULT_SINCE_SECS if args.since is None else args.since
     with closing(Watch()) as watch:
@@ -227,21 +210,14 @@ def _of_all_jobs(args: argparse.Namespace, between: Between) -> Analysis:
         return report(ask, args.cluster, since_secs, between, datetime.now(UTC))
 
 
-def _moment(text: str | None, option: str) -> datetime | None:
-    return None if text is None else datetime.fromtimestamp(time_ns(option, text) / NS, UTC)
-
-
 def _answer(
     args: argparse.Namespace, store: "JobStore | None", ids: list[str], between: Between
 ) -> Analysis:
     """Answer for the jobs. store: None without any, for no jobs at all."""
-    tags = dict(text.partition("=")[::2] for text in args.tag or ())
+    tags = tags_of(args)
     read = None if store is None else Store(store, overlay_of(store))
-    jobs = (
-        []
-        if read is None
-        else [job for job in read.jobs(tags=args.tag or ()) if not ids or job.job_id in ids]
-    )
+    all_jobs = () if read is None else read.jobs(tags=args.tag or ())
+    jobs = [job for job in all_jobs if not ids or job.job_id in ids]
     if args.report == "overheads":
         return overheads(store, jobs, between)
     if args.report == "gantt":

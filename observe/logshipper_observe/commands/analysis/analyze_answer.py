@@ -14,6 +14,7 @@ from logshipper_ingest.model.x_axis import XChoice
 from logshipper_observe.base.new_file import new_file
 from logshipper_observe.base.output import Cell, Column, Output, Styled, write_data
 from logshipper_observe.base.words import NS, duration, local_with_zone, utc
+from logshipper_observe.commands.options import picture_of
 from logshipper_observe.formats.csv_rows import CsvRows
 from logshipper_observe.graphs.gantt_chart import GanttChart
 from logshipper_observe.graphs.points import Points
@@ -70,7 +71,7 @@ def print_answer(answer: Analysis) -> None:
         out.line()
         sys.stdout.write("".join(f"{line}\n" for line in graph_lines(graphs, out)))
     for note in answer.notes:
-        out.line(Styled(note, "dim"))
+        out.note(note)
 
 
 def _graphs(answer: Analysis) -> list[Graph]:
@@ -99,12 +100,10 @@ def _graphs(answer: Analysis) -> list[Graph]:
 def write_picture(args: argparse.Namespace, answer: Analysis) -> None:
     from logshipper_observe.graphs.graph_png import write_png
 
-    path, form = (args.png, "png") if args.png else (args.svg, "svg")
     graphs = _graphs(answer)
     if not graphs and answer.chart is None:
         raise LogshipperError(f"{answer.title}: nothing to draw")
-    if path == "-" and sys.stdout.isatty():
-        raise LogshipperError(f"--{form}: a terminal cannot show a picture; give a file's name")
+    path, form = picture_of(args)
     caption = "; ".join(answer.notes)
     if answer.chart is not None:
         answer.chart.write(path, answer.title, caption, form=form)

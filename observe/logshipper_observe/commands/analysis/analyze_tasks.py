@@ -1,6 +1,6 @@
 """The reports of `logshipper analyze` on runs: overheads and gantt."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -37,14 +37,8 @@ CORE, NODE = "core", "node"  # of --by
 
 def which_jobs(jobs: Iterable[Job]) -> str:
     """Name the jobs of the numbers: no others are known."""
-    imported = {bool(job.summary.origin) for job in jobs}
-    return (
-        "captured and imported jobs"
-        if len(imported) > 1
-        else "imported jobs"
-        if True in imported
-        else "captured jobs"
-    )
+    sources = {"imported" if job.summary.origin else "captured" for job in jobs}
+    return f"{' and '.join(sorted(sources)) or 'captured'} jobs"
 
 
 def sentence(words: str) -> str:
@@ -64,26 +58,19 @@ def overheads(store: "JobStore | None", jobs: Sequence[Job], between: Between) -
         ("launched to started", launches.start),
         ("ended to over", launches.finish),
     ]
-    notes = (
-        []
-        if launches.start or launches.launch
-        else ["no scheduler told when these jobs were launched and over"]
-    )
+    notes = []
+    if not launches.start and not launches.launch:
+        notes.append("no scheduler told when these jobs were launched and over")
     if shares:
         busy, effective = statistics_of(shares.values()), statistics_of(efficient.values())
+        noun = "core" if any(task.has_cores for task in tasks) else "node"
         words = f"busy {100 * busy.mean:.3g} % of the time on average" if busy else ""
-        words += (
-            f", {100 * effective.mean:.3g} % without waits that the schedule caused"
-            if effective
-            else ""
-        )
-        notes.append(
-            f"{plural(len(shares), 'core' if any(task.has_cores for task in tasks) else 'node')} {words}"
-        )
+        if effective:
+            words += f", {100 * effective.mean:.3g} % without waits that the schedule caused"
+        notes.append(f"{plural(len(shares), noun)} {words}")
     if launches.share is not None:
-        notes.append(
-            f"launching and ending took {100 * launches.share:.3g} % of the run time, on average"
-        )
+        percent = f"{100 * launches.share:.3g} %"
+        notes.append(f"launching and ending took {percent} of the run time, on average")
     over = [task for task in tasks if task.run_time is not None and task.start is not None]
     times = [datetime.fromtimestamp(task.start or 0, UTC) for task in over]
     return Analysis(
@@ -107,10 +94,7 @@ def overheads(store: "JobStore | None", jobs: Sequence[Job], between: Between) -
                 for name, statistics in rows
             },
             "overhead_share": launches.share,
-            "cores": [
-                {"core": core, "busy": shares[core], "efficiency": efficient.get(core)}
-                for core in shares
-            ],
+            "cores": _cores(shares, efficient),
         },
     )
 
@@ -150,12 +134,9 @@ def _tasks(
 def gantt_answer(
     store: "JobStore | None", jobs: Sequence[Job], between: Between, *, by: str
 ) -> Analysis:
-    core_tasks = list(
-        clipped(
-            _tasks(store, jobs, until=datetime.now(UTC).timestamp()),
-            *(None if limit is None else limit.timestamp() for limit in between),
-        )
-    )
+    after, before = (None if limit is None else limit.timestamp() for limit in between)
+    until_now = _tasks(store, jobs, until=datetime.now(UTC).timestamp())
+    core_tasks = list(clipped(until_now, after, before))
     tasks = core_tasks if by == CORE else by_node(core_tasks)
     spans, free = gantt(tasks), gaps(tasks)
     shares = dict(zip(*busy_share(tasks), strict=True))
@@ -173,36 +154,31 @@ def gantt_answer(
         left_out_note(tasks),
         titles=("node", "core", "job", "start", "end", "secs"),
         rows=[
-            [*span.place, span.task, utc_of(span.start), utc_of(span.end), _secs(span)]
-            for span in (*spans, *free)
+            [*place, task, utc_of(start), utc_of(end), f"{end - start:.9g}"]
+            for place, start, end, task in (*spans, *free)
         ],
         document={
             "by": noun,
             "spans": [_span(span) for span in spans],
             "gaps": [_span(span) for span in free],
-            "cores": [
-                {"core": core, "busy": shares[core], "efficiency": efficient.get(core)}
-                for core in shares
-            ],
+            "cores": _cores(shares, efficient),
         },
         chart=GanttChart(spans, free, shares) if spans else None,
     )
 
 
+def _cores(shares: Mapping[str, float], efficient: Mapping[str, float]) -> list[Document]:
+    return [
+        {"core": core, "busy": share, "efficiency": efficient.get(core)}
+        for core, share in shares.items()
+    ]
+
+
 def _span(span: Span) -> Document:
     node, core = span.place
     job = {"job": span.task} if span.task else {}
-    return {
-        "node": node,
-        "core": core or None,
-        **job,
-        "start": utc_of(span.start),
-        "end": utc_of(span.end),
-    }
-
-
-def _secs(span: Span) -> str:
-    return f"{span.end - span.start:.9g}"
+    times = {"start": utc_of(span.start), "end": utc_of(span.end)}
+    return {"node": node, "core": core or None, **job, **times}
 
 
 def _is_between(task: Task, between: Between) -> bool:

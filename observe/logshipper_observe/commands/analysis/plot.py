@@ -1,29 +1,29 @@
 """`logshipper plot JOB...`: graphs of metadata, in the terminal, as PNG or SVG."""
 
 import argparse
-from typing import TYPE_CHECKING
 
 from logshipper.errors import UsageError
-from logshipper_observe.base.new_file import check_ending
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.analysis.plot_graphs import plot_one, plot_several
 from logshipper_observe.commands.options import (
     LAST,
     LAST_HELP,
+    add_attempt,
+    add_completed,
+    add_flag,
+    add_jobs,
     add_json,
+    add_number,
+    add_picture,
     add_source,
-    completed,
+    check_files,
     describe,
-    whole_number,
 )
 from logshipper_observe.commands.reading.several_jobs import report_unknown
 from logshipper_observe.graphs.curves import NONE, RAW, Treatment
 from logshipper_observe.graphs.plot_runs import PlotQuery, is_plain
 from logshipper_observe.graphs.series import GraphRequest
 from logshipper_observe.query.opening import known_jobs
-
-if TYPE_CHECKING:
-    pass
 
 
 def weight(text: str) -> float:
@@ -77,47 +77,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper plot a3-a9 --y loss --facet job.host\n"
         "  logshipper plot 4711 --from loki --loki-url http://loki.example.org:3100",
     )
-    completed(
-        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help=LAST_HELP),
-        completers.jobs,
-    )
-    completed(
-        parser.add_argument(
-            "--x", metavar="KEY", help="this X instead; `time` is when a record was printed"
-        ),
-        completers.keys,
-    )
+    add_jobs(parser, LAST_HELP)
+    x_help = "this X instead; `time` is when a record was printed"
+    add_completed(parser, completers.keys, "--x", metavar="KEY", help=x_help)
     parser.add_argument(
         "--x-rule",
         choices=("xt",),
         help="another rule: the first of epoch, step, iter, epochs, steps, iters, index that all jobs have",
     )
-    completed(
-        parser.add_argument(
-            "--y",
-            action="append",
-            metavar="KEY",
-            help="this Y; again, or A,B, for more (default: all numbers)",
-        ),
-        completers.keys,
-    )
+    y_help = "this Y; again, or A,B, for more (default: all numbers)"
+    add_completed(parser, completers.keys, "--y", action="append", metavar="KEY", help=y_help)
     _add_curves(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
-    )
-    form.add_argument("--svg", metavar="FILE", help="the same as SVG")
+    add_picture(form)
     add_json(form, "for programs: the points as JSON, described in docs/reading.md")
-    parser.add_argument(
-        "--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt"
-    )
+    add_attempt(parser)
     add_source(parser)
 
 
 def _add_curves(parser: argparse.ArgumentParser) -> None:
-    """Add options for treating, combining and placing curves, with the names of XT's plot."""
     group = parser.add_argument_group("curves of several runs")
-    group_by = group.add_argument(
+    add_completed(
+        group,
+        completers.facets,
         "--group-by",
         default="run",
         metavar="run|node|job|experiment|OPTION",
@@ -125,7 +107,6 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         "them); experiment: by the tag, else the job that they are parts of, else the name "
         "(default: run, each by itself)",
     )
-    completed(group_by, completers.facets)
     group.add_argument(
         "--aggregate",
         choices=("none", "mean", "min", "max", "std", "var", "sem"),
@@ -149,9 +130,9 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="s = W*previous + (1-W)*value, for each run (0 to 1)",
     )
-    group.add_argument(
+    add_flag(
+        group,
         "--debias",
-        action="store_true",
         help="with --smooth: the first value weighs no more than others, sum(W^k*value) / sum(W^k)",
     )
     group.add_argument(
@@ -161,14 +142,15 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         metavar="run|group|col",
         help="values with separate graphs, several joined by commas (default: col, each key)",
     )
-    facet = group.add_argument(
+    add_completed(
+        group,
+        completers.facets,
         "--facet",
         type=lambda text: [part.strip() for part in text.split(",") if part.strip()],
         action="extend",
         metavar="OPTION|auto",
         help="a graph for each value of this option, as `diff` names them; auto: of those that differ",
     )
-    completed(facet, completers.facets)
     group.add_argument(
         "--layout", type=layout, metavar="2x3|x3|4x", help="rows and columns of graphs"
     )
@@ -177,16 +159,8 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="of each graph; $run, $group, $col and $facet stand for its own",
     )
-    group.add_argument(
-        "--max-traces",
-        type=whole_number,
-        default=64,
-        metavar="N",
-        help="curves in all (default: 64)",
-    )
-    group.add_argument(
-        "--max-runs", type=whole_number, default=1024, metavar="N", help="runs (default: 1024)"
-    )
+    add_number(group, "--max-traces", default=64, help="curves in all (default: 64)")
+    add_number(group, "--max-runs", default=1024, help="runs (default: 1024)")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -216,24 +190,18 @@ def call(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises UsageError for options that say nothing together."""
-    for form, path in (("png", args.png), ("svg", args.svg)):
-        if path:
-            check_ending(f"--{form}", path, form)
+    check_files(args, "png", "svg")
     if args.x is not None and args.x_rule:
         raise UsageError("--x", ["names the X, and --x-rule has it chosen: give one of them"])
     if args.debias and not args.smooth:
         raise UsageError("--debias", ["is a way of smoothing: it needs --smooth, such as 0.9"])
-    if args.error_bars != NONE and args.aggregate == NONE:
-        raise UsageError(
-            "--error-bars", ["shows how runs of a group differ: it needs --aggregate, such as mean"]
-        )
-    if args.shade not in (NONE, RAW) and args.aggregate == NONE:
-        raise UsageError(
-            f"--shade {args.shade}",
-            ["shows how runs of a group differ: it needs --aggregate, such as mean"],
-        )
-    if args.shade == RAW and args.aggregate == NONE and not args.smooth:
-        raise UsageError(
-            "--shade raw",
-            ["shows the source of smoothed or combined curves: it needs --smooth or --aggregate"],
-        )
+    if args.aggregate != NONE:
+        return
+    words = "shows how runs of a group differ: it needs --aggregate, such as mean"
+    if args.error_bars != NONE:
+        raise UsageError("--error-bars", [words])
+    if args.shade not in (NONE, RAW):
+        raise UsageError(f"--shade {args.shade}", [words])
+    if args.shade == RAW and not args.smooth:
+        words = "shows the source of smoothed or combined curves: it needs --smooth or --aggregate"
+        raise UsageError("--shade raw", [words])

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections import Counter
 from contextlib import ExitStack
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import LogshipperError
@@ -11,7 +12,8 @@ from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Output, Styled, print_json
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import count
+from logshipper_observe.base.words import count, listed
+from logshipper_observe.commands.options import picture_of
 from logshipper_observe.graphs.curves import NONE, Trace
 from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
 from logshipper_observe.graphs.plot_runs import PLACES, CommonAxes, PlotQuery, Runs, facets_of
@@ -24,7 +26,7 @@ from logshipper_observe.graphs.series import (
     graphs,
     numeric_keys,
 )
-from logshipper_observe.model.documents import job_heading
+from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.options import options_of
 from logshipper_observe.query.opening import check_attempt, is_from_loki, overlay_of
 
@@ -53,10 +55,10 @@ def plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) 
         raise LogshipperError(f"{reasons}; `--y {min(keys)}` plots one of them all the same")
     not_drawn = [] if request.y else list(key_notes(all_keys))
     if args.json:
-        print_json({"schema": SCHEMA, **job_heading(reader), "graphs": [_graph(graph) for graph in plots],
-                    "left_out": left_out, "notes": not_drawn})  # fmt: skip
+        _print_document(job_heading(reader), plots, left_out, not_drawn)
         return
-    head = _Head(_title(reader), reader.summary.name, reader.summary.job_id)
+    name, job_id = reader.summary.name, reader.summary.job_id
+    head = _Head(f"{name} · {job_id}", name, job_id)
     from logshipper_observe.graphs.graph_png import PNG_POINTS
     from logshipper_observe.graphs.graph_text import TEXT_POINTS
 
@@ -120,8 +122,7 @@ def plot_several(
     across = _across(args.layout, len(done.graphs))
     if args.json:
         first = jobs[0] if len(jobs) == 1 else {"job_id": None, "name": None, "state": None}
-        print_json({"schema": SCHEMA, **first, "jobs": jobs, "graphs": [_graph(graph) for graph in done.graphs],
-                    "left_out": done.left_out, "notes": done.notes})  # fmt: skip
+        _print_document({**first, "jobs": jobs}, done.graphs, done.left_out, done.notes)
         return
     drawn = list(runs.drawn_names)
     title = ", ".join(drawn[:4]) + (f" and {len(drawn) - 4} more" if len(drawn) > 4 else "")
@@ -179,15 +180,18 @@ def _nothing_to_plot(reader: "Reader", notes: list[str]) -> None:
     )
 
 
+def _print_document(
+    head: Document, plots: list[Graph], left_out: list[str], notes: list[str]
+) -> None:
+    graph_documents = [_graph(graph) for graph in plots]
+    lists = {"graphs": graph_documents, "left_out": left_out, "notes": notes}
+    print_json({"schema": SCHEMA, **head, **lists})
+
+
 def _graph(graph: Graph) -> dict[str, object]:
     return {
         "key": graph.key,
-        "x_axis": {
-            "key": graph.x.key,
-            "rule": graph.x.rule,
-            "words": graph.x.words,
-            "by_number": graph.x.by_number,
-        },
+        "x_axis": {name: getattr(graph.x, name) for name in ("key", "rule", "words", "by_number")},
         "own_x": graph.own_x,
         "without_x": graph.without_x,
         "beyond": graph.beyond,
@@ -218,10 +222,6 @@ def _exact(value: float, integer: bool) -> float | int:
     return int(value) if integer and abs(value) < 2**53 and value == int(value) else value
 
 
-def _title(reader: "Reader") -> str:
-    return f"{reader.summary.name} · {reader.summary.job_id}"
-
-
 class _Head(NamedTuple):
     """Text above graphs. title: of a picture; name, job_id: in the terminal."""
 
@@ -239,13 +239,17 @@ def _show(
     from logshipper_observe.graphs.graph_text import graph_lines
 
     out = Output()
-    common = next((graph for graph in plots if not graph.own_x), plots[0])
+    rule = _common_rule(plots)
     job_id: list[Cell] = [Styled(head.job_id, "bold cyan"), "  "] if head.job_id else []
-    out.line(Styled(head.name, "bold"), "  ", *job_id, rule_words(common))
+    out.line(Styled(head.name, "bold"), "  ", *job_id, rule)
     out.line()
     sys.stdout.write("".join(f"{line}\n" for line in graph_lines(plots, out, across)))
     for note in notes:
-        out.line(Styled(note, "dim"))
+        out.note(note)
+
+
+def _common_rule(plots: list[Graph]) -> str:
+    return rule_words(next((graph for graph in plots if not graph.own_x), plots[0]))
 
 
 def _write_picture(
@@ -253,13 +257,11 @@ def _write_picture(
 ) -> None:
     from logshipper_observe.graphs.graph_png import write_png
 
-    path, form = (args.png, "png") if args.png else (args.svg, "svg")
-    if path == "-" and sys.stdout.isatty():
-        raise LogshipperError(f"--{form}: a terminal cannot show a picture; give a file's name")
-    common = next((graph for graph in plots if not graph.own_x), plots[0])
-    write_png(path, plots, head.title, rule_words(common), form=form, across=across)
+    path, form = picture_of(args)
+    rule = _common_rule(plots)
+    write_png(path, plots, head.title, rule, form=form, across=across)
     report = say if path == "-" else Output().line
-    report(f"Wrote {safe(path)}: {plural(len(plots), 'graph')}. {safe(rule_words(common))}")
+    report(f"Wrote {safe(path)}: {plural(len(plots), 'graph')}. {safe(rule)}")
     for note in notes:
         report(safe(note))
 
@@ -279,9 +281,7 @@ def _own_x_notes(plots: list[Graph]) -> list[str]:
 
 def _notes(reader: "Reader", plots: list[Graph], left_out: list[str], *, points: int) -> list[str]:
     """List the graphs' omissions, a sentence each. points: limit of a series."""
-    notes = [*reader.notes(), *_own_x_notes(plots)]
-    for graph in plots:
-        notes += left_out_of(graph)
+    notes = [*reader.notes(), *_own_x_notes(plots), *chain.from_iterable(map(left_out_of, plots))]
     max_points = max((curve.total for graph in plots for curve in graph.series), default=0)
     if max_points > points:
         notes.append(
@@ -293,5 +293,5 @@ def _notes(reader: "Reader", plots: list[Graph], left_out: list[str], *, points:
 def _left_out_note(left_out: list[str]) -> list[str]:
     if not left_out:
         return []
-    names = ", ".join(left_out[:8]) + (", ..." if len(left_out) > 8 else "")
-    return [f"{plural(len(left_out), 'more key')} left out: {names} (--y {left_out[0]} shows it)"]
+    keys = plural(len(left_out), "more key")
+    return [f"{keys} left out: {listed(left_out)} (--y {left_out[0]} shows it)"]

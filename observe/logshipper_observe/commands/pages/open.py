@@ -2,8 +2,7 @@
 
 import argparse
 
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import JOB_HELP, add_source, completed, describe
+from logshipper_observe.commands.options import add_flag, add_job, add_source, describe
 from logshipper_observe.commands.pages.serve import add_port
 from logshipper_observe.page.command import serve
 from logshipper_observe.query.opening import open_job
@@ -20,8 +19,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper open train.py --no-browser\n"
         "  logshipper open 4711 --from loki",
     )
-    completed(parser.add_argument("job", metavar="JOB", nargs="?", help=JOB_HELP), completers.jobs)
-    parser.add_argument("--no-browser", action="store_true", help="only print the link")
+    add_job(parser, nargs="?")
+    add_flag(parser, "--no-browser", help="only print the link")
     add_port(parser)
     add_source(parser)
 

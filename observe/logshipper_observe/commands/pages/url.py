@@ -14,7 +14,12 @@ from logshipper_ingest.config.site import SYSTEM_PATH, Site, look, user_file
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import RUNNING_STATES
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import JOB_HELP, add_loki, completed, describe
+from logshipper_observe.commands.options import (
+    JOB_HELP,
+    add_completed,
+    add_loki,
+    describe,
+)
 from logshipper_observe.query.opening import metrics_of, resolve_one
 
 if TYPE_CHECKING:
@@ -37,40 +42,32 @@ class _Page(NamedTuple):
     end_ms: int | None = None  # None: now
 
 
-class _LokiLookup:
-    """Asks Loki in a separate thread, so that a hanging server or name service costs at most
-    LOOK_SECS."""
+def _ask_loki(site: Site, args: argparse.Namespace, name: str, secs: float) -> _Page:
+    """Return the page. Raises QueryError without an answer in time, UnknownJob for an unknown job.
 
-    def __init__(self, site: Site, args: argparse.Namespace, name: str) -> None:
-        self._site = site
-        self._args = args
-        self._name = name
-        self._outcome: _Page | Exception | None = None
-        self._warnings: list[str] = []
+    Asks in a separate thread, so that a hanging server or name service costs at most these seconds.
+    """
+    outcomes: list[_Page | Exception] = []
+    warnings: list[str] = []
 
-    def ask(self, secs: float) -> _Page:
-        """Return the page. Raises QueryError without an answer in time, UnknownJob for an unknown
-        job."""
-        thread = threading.Thread(target=self._run, name="asking", daemon=True)
-        thread.start()
-        thread.join(secs)
-        outcome = self._outcome
-        if outcome is None:
-            raise QueryError(f"Loki at {self._site.loki.url}", 0, f"no answer within {secs:g} s")
-        for words in self._warnings:
-            say(safe(words))
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    def _run(self) -> None:
+    def ask() -> None:
         try:
-            with _open_store(
-                self._site, self._args, self._warnings, by_id=_ID.fullmatch(self._name) is not None
-            ) as store:
-                self._outcome = _page_in(store, self._name, self._args)
+            by_id = _ID.fullmatch(name) is not None
+            with _open_store(site, args, warnings, by_id=by_id) as store:
+                outcomes.append(_page_in(store, name, args))
         except Exception as error:  # any error: the waiting thread raises it
-            self._outcome = error
+            outcomes.append(error)
+
+    thread = threading.Thread(target=ask, name="asking", daemon=True)
+    thread.start()
+    thread.join(secs)
+    if not outcomes:
+        raise QueryError(f"Loki at {site.loki.url}", 0, f"no answer within {secs:g} s")
+    for words in warnings:
+        say(safe(words))
+    if isinstance(outcomes[0], Exception):
+        raise outcomes[0]
+    return outcomes[0]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -86,9 +83,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         '  xdg-open "$(logshipper url 4711)"\n'
         "  logshipper url            in a job's script: the job's own page",
     )
-    completed(
-        parser.add_argument("job", metavar="JOB", nargs="?", help=JOB_HELP), completers.jobs_in_loki
-    )
+    options = {"metavar": "JOB", "nargs": "?", "help": JOB_HELP}
+    add_completed(parser, completers.jobs_in_loki, "job", **options)
     add_loki(parser.add_argument_group("asking Loki"))
     parser.set_defaults(source="loki", store=None)
 
@@ -135,18 +131,14 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
     if problems or not site.loki.url:
         reason = "; ".join(problems) or f"{site.path or 'the site file'} doesn't say where Loki is"
         if name == "last":
-            raise ConfigError(
-                site.path or "JOB", [f"{reason}: only there it is known which job is the last one"]
-            )
-        say(
-            f"{reason}: the address has no range of time"
-            + ("" if by_id else f", and takes {safe(name)} for a job's id")
-        )
+            words = f"{reason}: only there it is known which job is the last one"
+            raise ConfigError(site.path or "JOB", [words])
+        assumption = "" if by_id else f", and takes {safe(name)} for a job's id"
+        say(f"{reason}: the address has no range of time{assumption}")
         return without_range
     try:
-        return _LokiLookup(site, args, name).ask(
-            LOOK_SECS if by_id else site.loki.timeout_secs + LOOK_SECS
-        )
+        secs = LOOK_SECS if by_id else site.loki.timeout_secs + LOOK_SECS
+        return _ask_loki(site, args, name, secs)
     except QueryError as error:
         if not by_id:
             raise
@@ -190,23 +182,19 @@ def _page_in(store: "LokiStore", name: str, args: argparse.Namespace) -> _Page:
         # no beginning of another job's id: the job may not be there yet
         clusters = store.clusters_of(name)
         if not clusters:
-            raise UnknownJob(
-                name,
-                f"nothing of job {name} is in {store.name} yet: the address has no range of time",
-            )
+            words = f"nothing of job {name} is in {store.name} yet"
+            raise UnknownJob(name, f"{words}: the address has no range of time")
         if len(clusters) > 1:
-            raise UnknownJob(
-                name, f"job {name} is there in several clusters: give --cluster NAME", clusters
-            )
+            words = f"job {name} is there in several clusters: give --cluster NAME"
+            raise UnknownJob(name, words, clusters)
         job_id = name
     else:
         job_id = resolve_one(store, name, args)
     with store.open(job_id) as reader:
         summary, captures = reader.summary, reader.captures
     begins = [capture.started_ns for capture in captures] or [summary.started_ns]
-    ends = [capture.ended_ns for capture in captures if capture.ended_ns] + [
-        summary.ended_ns or summary.heartbeat_ns
-    ]
+    ends = [capture.ended_ns for capture in captures if capture.ended_ns]
+    ends.append(summary.ended_ns or summary.heartbeat_ns)
     running = summary.state in RUNNING_STATES
     end_ms = None if running else max(ends) // _MS_NS + _PAD_MS
     return _Page(job_id, store.cluster_of(job_id), min(begins) // _MS_NS - _PAD_MS, end_ms)

@@ -1,6 +1,7 @@
 """`logshipper diff A B`: two jobs' options, side by side."""
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
@@ -8,7 +9,14 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Column, Output, Raw, Styled, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, completed, describe
+from logshipper_observe.commands.options import (
+    JOB_HELP,
+    add_completed,
+    add_flag,
+    add_json,
+    add_source,
+    describe,
+)
 from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import option_text
 from logshipper_observe.model.options import differences, options_of
@@ -40,8 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper diff 4711 4712 --from loki --json",
     )
     for name in ("a", "b"):
-        completed(parser.add_argument(name, metavar=name.upper(), help=JOB_HELP), completers.jobs)
-    parser.add_argument("--changed", action="store_true", help="differences only")
+        add_completed(parser, completers.jobs, name, metavar=name.upper(), help=JOB_HELP)
+    add_flag(parser, "--changed", help="differences only")
     add_json(parser)
     add_source(parser)
 
@@ -60,11 +68,7 @@ def call(args: argparse.Namespace) -> int:
                 say(str(error))
         if len(ids) < 2:
             return EXIT_UNKNOWN
-        headings, options = [], []
-        for job_id in ids:
-            heading, job_options = _of_job(store, job_id)
-            headings.append(heading)
-            options.append(job_options)
+        headings, options = zip(*(_of_job(store, job_id) for job_id in ids), strict=True)
     rows = {
         name: changed
         for name, changed in differences(*options).items()
@@ -76,18 +80,10 @@ def call(args: argparse.Namespace) -> int:
             {"option": name, "differs": changed, "a": _raw(a, name), "b": _raw(b, name)}
             for name, changed in rows.items()
         ]
-        store_name = store_place(args)
-        print_json(
-            {
-                "schema": SCHEMA,
-                "store": store_name,
-                "a": headings[0],
-                "b": headings[1],
-                "options": documents,
-            }
-        )
-        return 0
-    _print_table(rows, ids, options)
+        jobs = {"a": headings[0], "b": headings[1]}
+        print_json({"schema": SCHEMA, "store": store_place(args), **jobs, "options": documents})
+    else:
+        _print_table(rows, ids, options)
     return 0
 
 
@@ -101,7 +97,10 @@ def _raw(options: dict[str, str], name: str) -> Raw | None:
     return Raw(valid_json(options[name])) if name in options else None
 
 
-def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, str]]) -> None:
+def _print_table(rows: dict[str, bool], ids: list[str], options: Sequence[dict[str, str]]) -> None:
+    if not rows:
+        say("nothing differs")
+        return
     out = Output()
     columns = (Column(""), Column("option"), *(Column(job_id, flexible=True) for job_id in ids))
     table: list[list[Cell]] = []
@@ -112,15 +111,8 @@ def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, 
         if changed and len(set(cells)) == 1:  # they differ in a later digit
             cells = ["" if text is None else option_text(name, text) for text in texts]
         table.append([Styled(text, style) for text in ("!" if changed else "=", name, *cells)])
-    if table:
-        out.table(columns, table)
-    else:
-        say("nothing differs")
-    if out.terminal and table:
+    out.table(columns, table)
+    if out.terminal:
         differ = sum(rows.values())
-        out.line(
-            Styled(
-                f"{differ} of {plural(len(rows), 'option')} {'differs' if differ == 1 else 'differ'}",
-                "dim",
-            )
-        )
+        verb = "differs" if differ == 1 else "differ"
+        out.note(f"{differ} of {plural(len(rows), 'option')} {verb}")

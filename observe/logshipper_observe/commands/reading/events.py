@@ -20,24 +20,32 @@ from logshipper_observe.base.output import (
     Styled,
     natural_widths,
     print_json,
+    state_cell,
     to_json,
     write_json,
 )
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import NS, STATE_STYLES, local, local_with_zone
+from logshipper_observe.base.words import local, local_with_zone
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
+    ONLY_HELP,
+    add_between,
+    add_completed,
+    add_flag,
+    add_jobs,
     add_json,
+    add_list,
+    add_number,
     add_source,
-    completed,
+    add_tag,
+    between_of,
     describe,
     event_state,
-    whole_number,
+    tags_of,
 )
 from logshipper_observe.commands.reading.several_jobs import Headings
-from logshipper_observe.model.documents import Document, moment
+from logshipper_observe.model.documents import Document, moment, unknown_documents
 from logshipper_observe.model.event_words import words_of_event
-from logshipper_observe.query.conditions import time_ns
 from logshipper_observe.query.opening import (
     chosen_jobs,
     is_from_loki,
@@ -83,64 +91,56 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper events a3-a9 --oldest-first --tag experiment=foo\n"
         "  logshipper events last --follow",
     )
-    completed(
-        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"),
-        completers.jobs,
-    )
-    parser.add_argument(
+    add_jobs(parser, ONLY_HELP)
+    add_list(
+        parser,
         "--id",
-        action="append",
         metavar="EVENT",
         help="this event (as --json has it, or as Balsam numbers it); again for more",
     )
-    parser.add_argument(
+    add_list(
+        parser,
         "--scheduler-id",
-        action="append",
         metavar="ID",
         help="of this job of the scheduler, and of jobs inside it",
     )
-    parser.add_argument(
-        "--batch-job-id", action="append", metavar="ID", help="the same for Balsam's batch jobs"
-    )
-    for option, words in (("--from-state", "from"), ("--to-state", "to")):
-        action = parser.add_argument(
-            option, type=event_state, metavar="STATE", help=f"only changes {words} this state"
+    add_list(parser, "--batch-job-id", metavar="ID", help="the same for Balsam's batch jobs")
+    for word in ("from", "to"):
+        add_completed(
+            parser,
+            completers.states,
+            f"--{word}-state",
+            type=event_state,
+            metavar="STATE",
+            help=f"only changes {word} this state",
         )
-        completed(action, completers.states)
-    action = parser.add_argument(
+    add_completed(
+        parser,
+        lambda **_: KINDS,
         "--kind",
         action="append",
         metavar="KIND",
         help="state, user_event, mode_changed, ...; again for more",
     )
-    completed(action, lambda **_: KINDS)
-    parser.add_argument(
+    add_list(
+        parser,
         "--data",
-        action="append",
         metavar="KEY=VALUE|JSON",
         help="content of the event's data; repeat for more",
     )
-    parser.add_argument(
-        "--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30"
-    )
-    parser.add_argument("--before", metavar="TIME", help="not after this time")
-    parser.add_argument(
-        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more"
-    )
-    parser.add_argument("--changes", action="store_true", help="only changes of states")
-    parser.add_argument("--oldest-first", action="store_true", help="the other way round")
-    parser.add_argument(
+    add_between(parser)
+    add_tag(parser)
+    add_flag(parser, "--changes", help="only changes of states")
+    add_flag(parser, "--oldest-first", help="the other way round")
+    add_number(
+        parser,
         "--limit",
-        type=whole_number,
         default=50,
-        metavar="N",
         help="at most N events (default: 50); under headings, of each job",
     )
-    parser.add_argument("--all", action="store_true", help="all events")
-    parser.add_argument(
-        "--follow",
-        action="store_true",
-        help="oldest first, then each new one, until the JOBs end, or Ctrl-C",
+    add_flag(parser, "--all", help="all events")
+    add_flag(
+        parser, "--follow", help="oldest first, then each new one, until the JOBs end, or Ctrl-C"
     )
     add_json(parser)
     add_source(parser)
@@ -171,7 +171,7 @@ def call(args: argparse.Namespace) -> int:
             say(safe(problem))
     say_where_else(args)
     if not is_several:
-        _print(args, events, [{"name": error.name, "reason": str(error)} for error in unknown])
+        _print(args, events, unknown_documents(unknown))
     return EXIT_UNKNOWN if unknown else 0
 
 
@@ -180,19 +180,19 @@ def _first(args: argparse.Namespace, query: EventQuery) -> list[StateEvent]:
 
 
 def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery:
-    tags = dict(text.partition("=")[::2] for text in args.tag or ())
+    after, before = between_of(args)
     query = EventLog(store).filter(
         id=args.id or (),
         job_id=ids,
         scheduler_id=args.scheduler_id or (),
         batch_job_id=args.batch_job_id or (),
-        tags=tags,
+        tags=tags_of(args),
         data=parse_data(args.data or ()),
         kind=args.kind or (),
         from_state=args.from_state,
         to_state=args.to_state,
-        timestamp_before=_moment(args.before, "--before"),
-        timestamp_after=_moment(args.after, "--after"),
+        timestamp_before=before,
+        timestamp_after=after,
         own=not args.changes,
     )
     return query.order_by("timestamp") if args.oldest_first else query
@@ -223,10 +223,6 @@ def _json(text: str) -> Any:  # Any: JSON; None for other texts
         return None
 
 
-def _moment(text: str | None, option: str) -> datetime | None:
-    return None if text is None else datetime.fromtimestamp(time_ns(option, text) / NS, UTC)
-
-
 # ---- following
 
 
@@ -234,16 +230,15 @@ def _follow(
     args: argparse.Namespace, store: Store, query: EventQuery, ids: list[str], pause_secs: float
 ) -> None:
     """First the last ones, then each one when it comes, until the jobs have ended, or Ctrl-C."""
-    after, before = _moment(args.after, "--after"), _moment(args.before, "--before")
+    after, before = between_of(args)
     events_by_id: dict[str, StateEvent] = {}  # not printed (again)
     newest_first = iter(query.order_by("-timestamp"))
     last = list(islice(newest_first, None if args.all else args.limit))
     horizon = _horizon(last)
     since = horizon - timedelta(seconds=LATE_SECS)
-    left_out = takewhile(lambda event: event.timestamp >= since, newest_first)
-    events_by_id |= {
-        event.id: event for event in left_out
-    }  # else they would seem to have come late
+    # else they would seem to have come late
+    for event in takewhile(lambda event: event.timestamp >= since, newest_first):
+        events_by_id[event.id] = event
     for event in _new(reversed(last), events_by_id):
         _print_line(args, event)
     sys.stdout.flush()
@@ -296,10 +291,8 @@ def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
 
 def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Document]) -> None:
     if args.json:
-        documents = [_document(event) for event in events]
-        print_json(
-            {"schema": SCHEMA, "store": store_place(args), "events": documents, "unknown": unknown}
-        )
+        head = {"schema": SCHEMA, "store": store_place(args)}
+        print_json({**head, "events": [_document(event) for event in events], "unknown": unknown})
         return
     out = Output()
     if not events:
@@ -307,19 +300,17 @@ def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Doc
         return
     rows = [_row(out, event) for event in events]
     if out.terminal and sum(natural_widths(_COLUMNS, rows)) + 2 * (len(_COLUMNS) - 1) > out.columns:
-        out.table(
-            _NARROW, [_narrow_row(row, event) for row, event in zip(rows, events, strict=True)]
-        )
+        out.table(_NARROW, list(map(_narrow_row, rows, events)))
     else:
         out.table(_COLUMNS, rows)
 
 
 def _row(out: Output, event: StateEvent) -> list[Cell]:
     at = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
-    after: Cell = Styled(event.to_state, STATE_STYLES.get(event.to_state, ""))
     kind = event.kind.replace("_", " ")  # untrusted, of any length
     kind_text = kind if len(kind) <= KIND_CHARS else f"{kind[: KIND_CHARS - 1]}…"
-    return [at, event.job_id, kind_text, event.from_state, after, _description(event)]
+    states = event.from_state, state_cell(event.to_state)
+    return [at, event.job_id, kind_text, *states, _description(event)]
 
 
 def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:
@@ -328,11 +319,10 @@ def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:
         return [*row[:3], _description(event)]
     change = f"{event.from_state} -> {event.to_state}" if event.from_state else event.to_state
     words = ", ".join(filter(None, (change, words_of_event(event))))
-    return [*row[:3], Styled(f"{event.name}: {words}", STATE_STYLES.get(event.to_state, ""))]
+    return [*row[:3], state_cell(event.to_state, f"{event.name}: {words}")]
 
 
 def _description(event: StateEvent) -> str:
-    """Return the job's name and a sentence."""
     words = words_of_event(event)
     return f"{event.name}: {words}" if words else event.name
 

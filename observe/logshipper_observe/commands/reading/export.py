@@ -1,19 +1,6 @@
 """`logshipper export JOB...`: metadata and logs of jobs as files: CSV, TSV, JSONL or Parquet."""
 
 import argparse
-from typing import TYPE_CHECKING
-
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    JOB_HELP,
-    add_json,
-    add_raw_cells,
-    add_source,
-    completed,
-)
-
-if TYPE_CHECKING:
-    pass
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,16 +9,23 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from logshipper.errors import LogshipperError, UsageError
 from logshipper.safe_text import safe
-from logshipper.spool.segment import Stream
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.new_file import check_new, ending_of, new_file
 from logshipper_observe.base.output import Output, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import count
-from logshipper_observe.commands.options import describe
+from logshipper_observe.commands.options import (
+    add_flag,
+    add_jobs,
+    add_json,
+    add_raw_cells,
+    add_source,
+    describe,
+)
 from logshipper_observe.formats.export_rows import LOGS, METADATA, RowWriter, Sources
 from logshipper_observe.formats.export_text import CsvWriter, JsonlWriter
+from logshipper_observe.model.documents import STREAMS
 from logshipper_observe.query.opening import known_jobs
 
 if TYPE_CHECKING:
@@ -40,27 +34,20 @@ if TYPE_CHECKING:
 SCHEMA = "logshipper.export/1"
 CSV, TSV, JSONL, PARQUET = "csv", "tsv", "jsonl", "parquet"
 FORMATS = (CSV, TSV, JSONL, PARQUET)
-ALL = "all"
 KINDS = (METADATA, LOGS)
 _NOUNS = {METADATA: "record", LOGS: "line"}
-_BOTH = (Stream.STDOUT, Stream.STDERR)
 _EXIT_FAILED = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Target:
-    """A file to write. kind: METADATA or LOGS; job_ids: of its rows."""
+    """A file to write. kind: METADATA or LOGS; job_ids: of its rows; rows, size: as written."""
 
     path: str
     kind: str
     job_ids: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _ExportedFile:
-    target: _Target
-    rows: int
-    size: int
+    rows: int = 0
+    size: int = 0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -75,15 +62,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper export 4711 4712 --from loki --what all --format tsv --output results/\n"
         "  logshipper export last --what logs --output train.log.csv --force",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    add_jobs(parser)
     parser.add_argument(
         "--what",
-        choices=("metadata", "logs", "all"),
+        choices=(*KINDS, "all"),
         help="the records, the lines, or both (default: metadata into a file, all into a folder)",
     )
     parser.add_argument(
         "--format",
-        choices=("csv", "tsv", "jsonl", "parquet"),
+        choices=FORMATS,
         help="default: what FILE ends in, csv where it has no ending. Parquet needs pip install pyarrow",
     )
     parser.add_argument(
@@ -94,7 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="default: ./, that is JOB/metadata.csv and so on",
     )
     add_raw_cells(parser)
-    parser.add_argument("--force", action="store_true", help="replace existing files")
+    add_flag(parser, "--force", help="replace existing files")
     add_json(parser)
     add_source(parser)
 
@@ -111,14 +98,14 @@ def call(args: argparse.Namespace) -> int:
         files = []
         for target in _targets(args, form, kinds, job_ids, into_folder):
             try:
-                file = _write(store, target, open_writer, force=args.force)
+                _write(store, target, open_writer, force=args.force)
             except LogshipperError as error:
                 problems.append(str(error))
                 say(safe(str(error)))
                 continue
-            files.append(file)
+            files.append(target)
             if not args.json:
-                _tell(file)
+                _tell(target)
     if args.json:
         print_json(_document(form, files, problems))
     return _EXIT_FAILED if problems else 0
@@ -142,9 +129,8 @@ def _format(args: argparse.Namespace) -> str:
 
 def _writers(form: str, *, raw: bool) -> Callable[[BinaryIO], RowWriter]:
     if form == PARQUET:
-        from logshipper_observe.formats.export_parquet import (
-            ParquetWriter,
-        )  # late: it needs pyarrow, which is optional
+        # late: it needs pyarrow, which is optional
+        from logshipper_observe.formats.export_parquet import ParquetWriter
 
         return ParquetWriter
     if form == JSONL:
@@ -162,8 +148,8 @@ def _kinds(args: argparse.Namespace, into_folder: bool) -> tuple[str, ...]:
             "--output: export writes files; `logshipper metadata --format csv` and `logshipper logs` print to a pipe"
         )
     if into_folder:
-        return KINDS if args.what in (None, ALL) else (args.what,)
-    if args.what == ALL:
+        return KINDS if args.what in (None, "all") else (args.what,)
+    if args.what == "all":
         raise LogshipperError(
             f"--output: a file holds metadata or logs; {args.output}/ is a folder for both, --what chooses one"
         )
@@ -187,21 +173,18 @@ def _targets(
 
 def _write(
     store: "JobStore", target: _Target, open_writer: Callable[[BinaryIO], RowWriter], *, force: bool
-) -> _ExportedFile:
-    rows = 0
+) -> None:
     check_new(target.path, force=force)  # before the first question to a server
     with new_file(target.path, force=force) as file:
         with closing(open_writer(file)) as writer:
             for job_id in target.job_ids:
                 with store.open(job_id) as reader:
-                    rows += _write_job(reader, target.kind, writer)
+                    target.rows += _write_job(reader, target.kind, writer)
             writer.finish()
-        size = file.tell()
-    return _ExportedFile(target, rows, size)
+        target.size = file.tell()
 
 
 def _write_job(reader: "Reader", kind: str, writer: RowWriter) -> int:
-    """Writes a job's rows; returns how many there were."""
     summary = reader.summary
     bar = Bar(f"{kind.capitalize()} of {safe(summary.name)}", count, f" {_NOUNS[kind]}s")
     rows, total = 0, summary.records if kind == METADATA else summary.lines
@@ -215,25 +198,24 @@ def _write_job(reader: "Reader", kind: str, writer: RowWriter) -> int:
         if kind == METADATA:
             writer.records(Sources(reader), reader, progress)
         else:
-            writer.lines(Sources(reader), reader.lines(streams=_BOTH), progress)
+            writer.lines(Sources(reader), reader.lines(streams=STREAMS["both"]), progress)
     finally:
         bar.clear()
     return rows
 
 
-def _tell(file: _ExportedFile) -> None:
-    jobs = file.target.job_ids
-    of = f" of {len(jobs)} jobs" if len(jobs) > 1 else ""
-    Output().line(f"Wrote {file.target.path}: {plural(file.rows, _NOUNS[file.target.kind])}{of}")
+def _tell(file: _Target) -> None:
+    of = f" of {len(file.job_ids)} jobs" if len(file.job_ids) > 1 else ""
+    Output().line(f"Wrote {file.path}: {plural(file.rows, _NOUNS[file.kind])}{of}")
 
 
-def _document(form: str, files: list[_ExportedFile], problems: list[str]) -> dict[str, object]:
+def _document(form: str, files: list[_Target], problems: list[str]) -> dict[str, object]:
     documents = [
         {
-            "path": file.target.path,
-            "what": file.target.kind,
+            "path": file.path,
+            "what": file.kind,
             "format": form,
-            "job_ids": list(file.target.job_ids),
+            "job_ids": list(file.job_ids),
             "rows": file.rows,
             "bytes": file.size,
         }

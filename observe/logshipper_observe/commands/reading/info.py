@@ -3,24 +3,23 @@ iterations. Unknown names are reported one by one, the others answered."""
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
+from logshipper_observe.base.output import Cell, Column, Output, print_json, state_cell
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import (
-    NS,
-    STATE_STYLES,
-    duration,
-    exit_short,
-    exit_words,
-    local,
-    number,
-)
+from logshipper_observe.base.words import NS, duration, exit_short, exit_words, local, number
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, completed, describe
-from logshipper_observe.model.documents import Document
+from logshipper_observe.commands.options import (
+    add_completed,
+    add_flag,
+    add_jobs,
+    add_json,
+    add_source,
+    describe,
+)
+from logshipper_observe.model.documents import Document, unknown_documents
 from logshipper_observe.query.opening import (
     ingest,
     is_from_loki,
@@ -47,12 +46,7 @@ _CHILD_COLUMNS = (
     Column("took", right=True),
     Column("nodes", flexible=True),
 )
-_METRIC_COLUMNS = (
-    Column("key"),
-    Column("last", right=True),
-    Column("min", right=True),
-    Column("max", right=True),
-)
+_METRIC_COLUMNS = (Column("key"), *(Column(name, right=True) for name in ("last", "min", "max")))
 _KEYS_SHOWN = 30
 
 
@@ -70,12 +64,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper info last --json | jq '.jobs[].iterations'\n"
         "  logshipper info 4711 --from loki",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
-    primary = parser.add_argument(
-        "--primary", metavar="KEY", help="also the best value of this metric: its least"
-    )
-    completed(primary, completers.keys)
-    parser.add_argument("--maximize", action="store_true", help="the greatest is the best")
+    add_jobs(parser)
+    primary_help = "also the best value of this metric: its least"
+    add_completed(parser, completers.keys, "--primary", metavar="KEY", help=primary_help)
+    add_flag(parser, "--maximize", help="the greatest is the best")
     add_json(parser)
     add_source(parser)
 
@@ -88,12 +80,12 @@ def call(args: argparse.Namespace) -> int:
             for name, info in job_infos.items()
         ]
         print_document(SCHEMA, args, jobs, job_infos)
-        return EXIT_UNKNOWN if job_infos.unknown else 0
-    out = Output()
-    for at, info in enumerate(job_infos.values()):
-        if at:
-            out.line()
-        _print_info(out, info, args)
+    else:
+        out = Output()
+        for at, info in enumerate(job_infos.values()):
+            if at:
+                out.line()
+            _print_info(out, info, args)
     return EXIT_UNKNOWN if job_infos.unknown else 0
 
 
@@ -126,7 +118,7 @@ def print_document(
     schema: str, args: argparse.Namespace, jobs: list[Document], job_infos: "Found[JobInfo]"
 ) -> None:
     """Print a document. jobs: the known jobs."""
-    unknown = [{"name": error.name, "reason": str(error)} for error in job_infos.unknown]
+    unknown = unknown_documents(job_infos.unknown)
     print_json({"schema": schema, "store": store_place(args), "jobs": jobs, "unknown": unknown})
 
 
@@ -152,11 +144,7 @@ def _document(info: "JobInfo") -> Document:
         "history": [{"time": _utc(moment), "state": state} for moment, state in info.history],
         "iteration": info.iteration,
         "iterations": iterations
-        and {
-            "total": iterations.total,
-            "finished": iterations.finished,
-            "failed": iterations.failed,
-        },
+        and {name: getattr(iterations, name) for name in ("total", "finished", "failed")},
         "children": [_document(child) for child in info.children],
     }
 
@@ -171,57 +159,46 @@ def _best(info: "JobInfo", args: argparse.Namespace) -> Document:
 
 
 def _print_info(out: Output, info: "JobInfo", args: argparse.Namespace) -> None:
-    out.line(Styled(info.name, "bold"), "  ", Styled(info.job_id, "bold cyan"))
+    out.job_line(info.name, info.job_id)
     out.fields(list(_fields(info, args)))
     if info.metrics:
         out.heading("Metrics")
-        metrics = list(info.metrics.items())
-        visible_metrics = metrics[:_KEYS_SHOWN] if out.terminal else metrics
-        out.table(_METRIC_COLUMNS, [[name, number(metric.last), number(metric.min), number(metric.max)]
-                                    for name, metric in visible_metrics])  # fmt: skip
-        if len(visible_metrics) < len(metrics):
-            out.line(
-                Styled(
-                    f"and {plural(len(metrics) - len(visible_metrics), 'more key')}: see --json",
-                    "dim",
-                )
-            )
-    if not info.children:
-        return
-    out.heading("Iterations", totals_words(info))
-    rows: list[list[Cell]] = []
-    visible_children = info.children[:_CHILDS_SHOWN] if out.terminal else info.children
-    for child in visible_children:
-        state = Styled(child.status, STATE_STYLES.get(child.status, ""))
-        exit_cell = exit_short(child.exit_code, child.signal)
-        rows.append(
-            [child.name, state, exit_cell, duration(child.time.total_seconds()), _nodes(child)]
-        )
-    out.table(_CHILD_COLUMNS, rows)
-    if len(visible_children) < len(info.children):
-        out.line(
-            Styled(
-                f"and {plural(len(info.children) - len(visible_children), 'more iteration')}: see --json",
-                "dim",
-            )
-        )
+        rows: list[list[Cell]] = [
+            [name, *map(number, (metric.last, metric.min, metric.max))]
+            for name, metric in info.metrics.items()
+        ]
+        _print_some(out, _METRIC_COLUMNS, rows, _KEYS_SHOWN, "more key")
+    if info.children:
+        out.heading("Iterations", totals_words(info))
+        rows = [_child_row(child) for child in info.children]
+        _print_some(out, _CHILD_COLUMNS, rows, _CHILDS_SHOWN, "more iteration")
+
+
+def _print_some(
+    out: Output, columns: Sequence[Column], rows: list[list[Cell]], limit: int, noun: str
+) -> None:
+    visible_rows = rows[:limit] if out.terminal else rows
+    out.table(columns, visible_rows)
+    if len(visible_rows) < len(rows):
+        out.note(f"and {plural(len(rows) - len(visible_rows), noun)}: see --json")
+
+
+def _child_row(child: "JobInfo") -> list[Cell]:
+    exit_cell = exit_short(child.exit_code, child.signal)
+    took = duration(child.time.total_seconds())
+    return [child.name, state_cell(child.status), exit_cell, took, _nodes(child)]
 
 
 def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, list[Cell]]]:
     outcome = exit_words(info.exit_code, info.signal)
-    yield (
-        "State",
-        [Styled(info.status, STATE_STYLES.get(info.status, "")), f", {outcome}" if outcome else ""],
-    )
+    yield "State", [state_cell(info.status), f", {outcome}" if outcome else ""]
     if info.messages:
         yield "Reason", [info.messages]
     yield "Nodes", [_nodes(info) or str(info.total_nodes or "not known")]
     yield "Cores", ["not known" if info.total_cores is None else str(info.total_cores)]
     yield "Folder", [info.wdir or "not known"]
-    yield (
-        "Run time",
-        [duration(info.time.total_seconds()) + ("" if info.is_finished else " so far")],
-    )
+    so_far = "" if info.is_finished else " so far"
+    yield "Run time", [duration(info.time.total_seconds()) + so_far]
     yield "Restarts", [str(info.restarts)]
     if args.primary is not None:
         best = info.best(args.primary, maximize=args.maximize)
@@ -241,8 +218,6 @@ def _nodes(info: "JobInfo") -> str:
 
 def totals_words(info: "JobInfo") -> str:
     totals = info.iterations
-    return (
-        f"{totals.total} total, {totals.finished} finished, {totals.failed} failed"
-        if totals
-        else ""
-    )
+    if not totals:
+        return ""
+    return f"{totals.total} total, {totals.finished} finished, {totals.failed} failed"

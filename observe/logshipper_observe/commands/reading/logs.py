@@ -11,13 +11,15 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.commands.options import (
+    JOBS_HELP,
     LAST,
-    add_jobs_or_last,
+    add_flag,
+    add_jobs,
     add_json,
+    add_lines,
     add_source,
     describe,
     seconds_number,
-    task_numbers,
     whole_number,
 )
 from logshipper_observe.commands.reading.log_reading import (
@@ -65,10 +67,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'\n"
         "  logshipper logs 4711 --from loki --follow",
     )
-    add_jobs_or_last(parser)
-    parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on while the job runs, until it has ended"
-    )
+    add_jobs(parser, JOBS_HELP)
+    add_flag(parser, "-f", "--follow", help="go on while the job runs, until it has ended")
     parser.add_argument(
         "--for",
         dest="secs",
@@ -82,16 +82,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         help="only lines after PLACE, which `--follow` prints",
     )
-    parser.add_argument(
-        "--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas"
-    )
-    parser.add_argument(
-        "--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both"
-    )
-    parser.add_argument(
-        "-n", "--tail", type=whole_number, metavar="N", help="only the last N lines (that match)"
-    )
-    parser.add_argument("-t", "--times", action="store_true", help="local time before each line")
+    add_lines(parser, "only the last N lines (that match)")
+    add_flag(parser, "-t", "--times", help="local time before each line")
     parser.add_argument(
         "--color",
         choices=("auto", "always", "never"),
@@ -190,15 +182,8 @@ def _print_one(args: argparse.Namespace, *, announce: bool | None) -> None:
             with read_keys(enabled=args.follow and not args.json) as keys:
                 summary, is_over = outage.through(look)
                 if args.follow and not is_over:
-                    follower = Follower(
-                        store,
-                        job_id,
-                        lines,
-                        writer,
-                        outage,
-                        keys,
-                        announce=sys.stderr.isatty() or announce is True,
-                    )
+                    announces = sys.stderr.isatty() or announce is True
+                    follower = Follower(store, job_id, lines, writer, outage, keys, announces)
                     summary, is_over = follower.follow(args.secs)
                 elif announce:
                     say_ended(summary)

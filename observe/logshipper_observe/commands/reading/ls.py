@@ -12,12 +12,16 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import STATES
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
+    add_completed,
+    add_flag,
+    add_jobs,
     add_json,
+    add_list,
+    add_number,
     add_source,
-    completed,
+    add_states,
+    add_tag,
     describe,
-    state_names,
-    whole_number,
 )
 from logshipper_observe.commands.reading.ls_answer import ListAnswer
 from logshipper_observe.model.properties import field_of
@@ -62,50 +66,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
         "  logshipper ls --from loki --since 2d --cluster alpha",
     )
-    completed(
-        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only these"),
-        completers.jobs,
-    )
-    parser.add_argument(
-        "--limit", type=whole_number, default=10, metavar="N", help="at most N jobs (default: 10)"
-    )
-    parser.add_argument("--all", action="store_true", help="all jobs")
-    action = parser.add_argument(
-        "--state",
-        type=state_names,
-        metavar="STATE",
-        help=f"only these, joined by commas: {', '.join(STATES)}",
-    )
-    completed(action, completers.states)
+    add_jobs(parser, "only these")
+    add_number(parser, "--limit", default=10, help="at most N jobs (default: 10)")
+    add_flag(parser, "--all", help="all jobs")
+    add_states(parser, f"only these, joined by commas: {', '.join(STATES)}")
     parser.add_argument(
         "--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)"
     )
-    parser.add_argument(
+    add_list(
+        parser,
         "--filter",
-        action="append",
         metavar="CONDITION",
         help="such as 'loss<0.3'; again for more, all must hold",
     )
-    parser.add_argument(
-        "--tag",
+    add_tag(parser, "only jobs that have it; again for more")
+    add_completed(
+        parser,
+        completers.columns,
+        "--columns",
         action="append",
-        metavar="TAG|KEY=VALUE",
-        help="only jobs that have it; again for more",
+        metavar="KEY=Title:FORMAT,...",
+        help="these columns instead",
     )
-    columns = parser.add_argument(
-        "--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead"
-    )
-    sort = parser.add_argument(
-        "--sort",
-        metavar="KEY",
-        help="by a property, tag, key or KEY.min and the like, smallest first",
-    )
-    for action in (columns, sort):
-        completed(action, completers.columns)
-    parser.add_argument("--reverse", action="store_true", help="the other way round")
-    parser.add_argument(
-        "--by-state", action="store_true", help="how many jobs there are in each state"
-    )
+    sort_help = "by a property, tag, key or KEY.min and the like, smallest first"
+    add_completed(parser, completers.columns, "--sort", metavar="KEY", help=sort_help)
+    add_flag(parser, "--reverse", help="the other way round")
+    add_flag(parser, "--by-state", help="how many jobs there are in each state")
     add_json(parser)
     add_source(parser)
 

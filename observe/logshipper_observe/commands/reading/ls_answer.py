@@ -3,6 +3,7 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from logshipper.errors import StoreError, UnknownJob
@@ -16,18 +17,24 @@ from logshipper_observe.base.output import (
     fitting,
     natural_widths,
     print_json,
+    state_cell,
 )
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import (
-    STATE_STYLES,
     STATES,
     count,
     duration,
     exit_short,
+    listed,
     local_with_zone,
     when,
 )
-from logshipper_observe.model.documents import Document, duration_secs, job_document
+from logshipper_observe.model.documents import (
+    Document,
+    duration_secs,
+    job_document,
+    unknown_documents,
+)
 from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.properties import MISSING, JobRow, PropertyKind, without_alias
 from logshipper_observe.model.records import valid_json
@@ -79,11 +86,9 @@ class ListAnswer:
         terminal = self.out.terminal
         self.rows = list(rows)
         column_patterns, self._columns = self._columns, expand(self._columns, self.rows)
-        self._unmatched = [
-            column.field.name for column in column_patterns if is_wildcard(column.field)
-        ]
-        if len(self._columns) > len(column_patterns) - len(self._unmatched):
-            self._unmatched = []
+        wildcards = [column.field.name for column in column_patterns if is_wildcard(column.field)]
+        if len(self._columns) == len(column_patterns) - len(wildcards):
+            self._unmatched = wildcards
         self.cells = [
             [cell_of(column, row, terminal=terminal) for column in self._columns]
             for row in self.rows
@@ -130,15 +135,11 @@ class ListAnswer:
         else:
             self._print_table()
             if len(self.rows) < self.matching:
-                left_out = plural(
-                    self.matching - len(self.rows), "older job" if not self._is_sorted() else "job"
-                )
+                noun = "job" if self._args.sort or self._args.reverse else "older job"
+                left_out = plural(self.matching - len(self.rows), noun)
                 self._tell(f"{left_out} left out: --all shows them")
             elif self.more:
                 self._tell("no more were looked for: --all shows all that match")
-
-    def _is_sorted(self) -> bool:
-        return bool(self._args.sort or self._args.reverse)
 
     def print_empty(self, jobs: int, matching: int) -> None:
         """Says why no job is shown; for programs, an empty list."""
@@ -150,7 +151,8 @@ class ListAnswer:
         elif jobs:
             self._tell(f"no job matches, of {plural(jobs, 'job')} in all")
         elif is_from_loki(args):
-            place = f"{_of_cluster(args)} in {store_place(args)}"
+            of = f" of cluster {args.cluster}" if args.cluster else ""
+            place = f"{of} in {store_place(args)}"
             self._tell(f"no jobs{place} in this time range; --since 30d looks further back")
         else:
             self._tell(f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}")
@@ -159,17 +161,14 @@ class ListAnswer:
         """Print a sentence below a terminal's table; else on stderr, so that a pipe holds jobs
         only."""
         if self.out.terminal:
-            self.out.line(Styled(sentence[0].upper() + sentence[1:], "dim"))
+            self.out.note(sentence[0].upper() + sentence[1:])
         else:
             say(sentence)
 
     def _print_states(self) -> None:
         ordered = [state for state in STATES if self.states[state]]
         ordered += sorted(state for state in self.states if state not in STATES)
-        rows: list[list[Cell]] = [
-            [Styled(state, STATE_STYLES.get(state, "")), str(self.states[state])]
-            for state in ordered
-        ]
+        rows = [[state_cell(state), str(self.states[state])] for state in ordered]
         self.out.table((Column("state"), Column("jobs", right=True)), rows)
 
     def _print_table(self) -> None:
@@ -178,33 +177,29 @@ class ListAnswer:
             return
         names = [row.job.name for row in self.rows[: len(self._differences)]]
         words = difference_words(self._differences, names)
-        words += [""] * (len(self.rows) - len(words))
         rows = [
             _row(row, self.out.terminal, differs)
-            for row, differs in zip(self.rows, words, strict=True)
+            for row, differs in zip_longest(self.rows, words, fillvalue="")
         ]
-        if not self.out.terminal:
-            indexes = [
-                at for at, column in enumerate(_COLUMNS) if column.title not in ("tags", "differs")
-            ]  # may hold blanks
-            self.out.table(
-                [_COLUMNS[at] for at in indexes], [[row[at] for at in indexes] for row in rows]
-            )
-            return
-        # a terminal's room is for telling values: no column of zeros, and names before counts
-        has_values = {
-            "lost": any(row.job.lost for row in self.rows),
-            "tags": any(row[-3] for row in rows),
-            "differs": any(row[-2] for row in rows),
-        }
-        indexes = [at for at, column in enumerate(_COLUMNS) if has_values.get(column.title, True)]
-        widths = natural_widths(_COLUMNS, rows)
+        if self.out.terminal:
+            columns = self._fitting(rows)
+        else:  # the others may hold blanks
+            columns = [column for column in _COLUMNS if column.title not in ("tags", "differs")]
+        self.out.table(columns, [[row[column.title] for column in columns] for row in rows])
+
+    def _fitting(self, rows: list[dict[str, Cell]]) -> list[Column]:
+        """Return a terminal's columns. Its room is for telling values: no column of zeros, and
+        names before counts."""
+        empty = {title for title in ("tags", "differs") if not any(row[title] for row in rows)}
+        if not any(row.job.lost for row in self.rows):
+            empty.add("lost")
+        columns = [column for column in _COLUMNS if column.title not in empty]
+        cells = [list(row.values()) for row in rows]
+        widths = dict(zip(_COLUMNS, natural_widths(_COLUMNS, cells), strict=True))
         for title in ("records", "took", "lines", "tags", "started", "differs"):
-            if sum(widths[at] + 2 for at in indexes[:-1]) + _NAME_MIN > self.out.columns:
-                indexes = [at for at in indexes if _COLUMNS[at].title != title]
-        self.out.table(
-            [_COLUMNS[at] for at in indexes], [[row[at] for at in indexes] for row in rows]
-        )
+            if sum(widths[column] + 2 for column in columns[:-1]) + _NAME_MIN > self.out.columns:
+                columns = [column for column in columns if column.title != title]
+        return columns
 
     def _print_own_table(self) -> None:
         numbers = [_is_right(column, self.rows) for column in self._columns]
@@ -220,19 +215,15 @@ class ListAnswer:
             column_count = fitting(columns, natural_widths(columns, rows), self.out.columns)
         self.out.table(columns[:column_count], [row[:column_count] for row in rows])
         if column_count < len(columns):
-            names = ", ".join(column.title for column in columns[column_count:][:8]) + (
-                ", ..." if len(columns) > column_count + 8 else ""
-            )
-            self._tell(
-                f"{plural(len(columns) - column_count, 'column')} left out, the terminal is too narrow: {names}"
-            )
+            titles = [column.title for column in columns[column_count:]]
+            left_out = f"{plural(len(titles), 'column')} left out"
+            self._tell(f"{left_out}, the terminal is too narrow: {listed(titles)}")
 
     def _own_row(self, row: JobRow, cells: list[str]) -> list[Cell]:
-        styled: list[Cell] = []
-        for column, cell in zip(self._columns, cells, strict=True):
-            is_state = column.field.kind is PropertyKind.STATE
-            styled.append(Styled(cell, STATE_STYLES.get(row.job.state, "")) if is_state else cell)
-        return styled
+        return [
+            state_cell(row.job.state, cell) if column.field.kind is PropertyKind.STATE else cell
+            for column, cell in zip(self._columns, cells, strict=True)
+        ]
 
     def _print_document(self, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
         document: Document = {
@@ -241,7 +232,7 @@ class ListAnswer:
             "jobs": [self._job_document(at, row) for at, row in enumerate(self.rows)],
             "matching": self.matching,
             "problems": list(problems),
-            "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
+            "unknown": unknown_documents(unknown),
         }
         if self._args.by_state:
             document["by_state"] = dict(self.states)
@@ -257,10 +248,6 @@ class ListAnswer:
         return document
 
 
-def _of_cluster(args: argparse.Namespace) -> str:
-    return f" of cluster {args.cluster}" if args.cluster else ""
-
-
 def _raw(column: ColumnSpec, row: JobRow) -> object:
     """Return a column's exact value for programs; null without one."""
     if column.field.kind is PropertyKind.KEY:
@@ -271,7 +258,6 @@ def _raw(column: ColumnSpec, row: JobRow) -> object:
 
 
 def _is_right(column: ColumnSpec, rows: Sequence[JobRow]) -> bool:
-    """Return whether a column holds numbers only."""
     values = [value for row in rows if (value := column.field.get(row)) is not MISSING]
     return (
         column.field.kind is not PropertyKind.TIME
@@ -288,21 +274,24 @@ def _start_of(store: "JobStore", row: JobRow) -> dict[str, str]:
         return {}  # the list shows the catalogue's data
 
 
-def _row(row: JobRow, terminal: bool, differs: str) -> list[Cell]:
+def _row(row: JobRow, terminal: bool, differs: str) -> dict[str, Cell]:
+    """Return the cells by the titles of _COLUMNS."""
     job, now_ns = row.job, row.now_ns
     exit_cell: Cell = exit_short(job.exit_code, job.signal)
     if exit_cell not in ("0", "-"):
         exit_cell = Styled(str(exit_cell), "red")
-    return [
+    number = count if terminal else str
+    cells = (
         job.job_id,
-        Styled(job.state, STATE_STYLES.get(job.state, "")),
+        state_cell(job.state),
         exit_cell,
         when(job.started_ns, now_ns) if terminal else local_with_zone(job.started_ns),
         duration(duration_secs(job, now_ns)),
-        count(job.lines) if terminal else str(job.lines),
-        count(job.records) if terminal else str(job.records),
-        Styled(count(job.lost) if terminal else str(job.lost), "bold red" if job.lost else "dim"),
+        number(job.lines),
+        number(job.records),
+        Styled(number(job.lost), "bold red" if job.lost else "dim"),
         ("* " if row.marks.starred else "") + " ".join(row.marks.tag_words()),
         differs if len(differs) <= _DIFFERS_CHARS else f"{differs[: _DIFFERS_CHARS - 1]}…",
         job.name,
-    ]
+    )
+    return {column.title: cell for column, cell in zip(_COLUMNS, cells, strict=True)}

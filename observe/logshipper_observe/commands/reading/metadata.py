@@ -2,29 +2,14 @@
 programs."""
 
 import argparse
-from typing import TYPE_CHECKING
-
-from logshipper.classify.metadata import GAPS
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    LAST,
-    add_jobs_or_last,
-    add_json,
-    add_raw_cells,
-    add_source,
-    completed,
-    whole_number,
-)
-from logshipper_observe.commands.reading import metadata_trial
-
-if TYPE_CHECKING:
-    pass
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import orjson
 
+from logshipper.classify.metadata import GAPS
 from logshipper.config import JSON, MAX_PATTERNS, METADATA_KINDS
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
@@ -41,8 +26,22 @@ from logshipper_observe.base.output import (
     write_json,
 )
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import local, utc
-from logshipper_observe.commands.options import describe
+from logshipper_observe.base.words import listed, local, utc
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import (
+    JOBS_HELP,
+    LAST,
+    add_attempt,
+    add_completed,
+    add_flag,
+    add_jobs,
+    add_json,
+    add_number,
+    add_raw_cells,
+    add_source,
+    describe,
+)
+from logshipper_observe.commands.reading import metadata_trial
 from logshipper_observe.commands.reading.several_jobs import Headings, answer_each
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
 from logshipper_observe.model.documents import Document, record_document
@@ -90,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper metadata 4711 --from loki --format jsonl\n"
         "  logshipper metadata --try slurm-4711.out",
     )
-    add_jobs_or_last(parser)
+    add_jobs(parser, JOBS_HELP)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--format", choices=("table", "jsonl", "csv"), default="table", help="default: table"
@@ -99,34 +98,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         form,
         "for programs: one JSON object a line with time and attempt, described in docs/reading.md",
     )
-    completed(
-        parser.add_argument("--keys", metavar="A,B", help="only these keys, in this order"),
-        completers.keys,
+    keys_help = "only these keys, in this order"
+    add_completed(parser, completers.keys, "--keys", metavar="A,B", help=keys_help)
+    add_number(
+        parser, "--limit", help="only the newest N (default: all; a table on a terminal: 50)"
     )
-    parser.add_argument(
-        "--limit",
-        type=whole_number,
-        metavar="N",
-        help="only the newest N (default: all; a table on a terminal: 50)",
-    )
-    parser.add_argument("--all", action="store_true", help="all records")
+    add_flag(parser, "--all", help="all records")
     add_raw_cells(parser)
-    parser.add_argument(
-        "--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt"
-    )
+    add_attempt(parser)
     numbers = parser.add_mutually_exclusive_group()
-    numbers.add_argument(
-        "--summary", action="store_true", help="last, min, max, mean, std and count of each number"
-    )
-    numbers.add_argument(
-        "--sets", action="store_true", help="a table of numbers for each set of keys in records"
-    )
-    completed(
-        numbers.add_argument(
-            "--by", metavar="KEY", help="a row of numbers for each value of this key, such as epoch"
-        ),
-        completers.keys,
-    )
+    add_flag(numbers, "--summary", help="last, min, max, mean, std and count of each number")
+    add_flag(numbers, "--sets", help="a table of numbers for each set of keys in records")
+    by_help = "a row of numbers for each value of this key, such as epoch"
+    add_completed(numbers, completers.keys, "--by", metavar="KEY", help=by_help)
     trial = parser.add_argument_group("trying on a file")
     trial.add_argument(
         "--try",
@@ -184,9 +168,11 @@ def _print_job(
         if args.json:
             _print_documents(selection, headings.fields(reader.summary))
         elif args.format == "jsonl":
-            _print_jsonl(selection)
+            for record in selection.oldest_first():
+                write_json(f"{selection.line_of(record)}\n")
         elif args.format == "csv":
-            _print_csv(selection, raw=args.raw_cells)
+            for line in records_as_csv(selection.oldest_first, selection.paths, raw=args.raw_cells):
+                write_data(line)
         else:
             _print_table(selection, args)
 
@@ -215,83 +201,57 @@ class _Selection:
         newest = next(reader.records(newest_first=True), None)
         # later records were in no first pass
         self._until_ns = newest.time_ns if newest else 0
-        self.paths: list[Path] | None = None
-        if args.keys:
-            self.paths = _pick(reader, args.keys)
+        self.paths = _pick(reader, args.keys) if args.keys else None
 
     def newest_first(self, limit: int | None) -> "Iterator[MetadataRecord]":
-        rest_count = -1 if limit is None else limit
-        for record in self.reader.records(attempt=self.attempt, newest_first=True):
-            if rest_count == 0:
-                return
-            if self._is_selected(record):
-                rest_count -= 1
-                yield record
+        records = self.reader.records(attempt=self.attempt, newest_first=True)
+        return islice(filter(self._is_selected, records), limit)
 
     def oldest_first(self) -> "Iterator[MetadataRecord]":
-        """Yield records in order of printing; with a limit, the newest ones."""
+        """Return records in order of printing; with a limit, the newest ones."""
         if self.limit is not None:
-            yield from reversed(list(self.newest_first(self.limit)))
-            return
-        for record in self.reader.records(attempt=self.attempt):
-            if self._is_selected(record):
-                yield record
+            return reversed(list(self.newest_first(self.limit)))
+        return filter(self._is_selected, self.reader.records(attempt=self.attempt))
 
     def _is_selected(self, record: "MetadataRecord") -> bool:
         if record.time_ns > self._until_ns:
             return False
-        return self.paths is None or any(
-            at_path(record.line, path) is not None for path in self.paths
-        )
+        return self.paths is None or bool(self.values_of(record.line))
 
     def values_of(self, line: str) -> dict[Path, str]:
-        """The asked values of a record."""
-        values = ((path, at_path(line, path)) for path in self.paths or ())
+        """The asked values of a record; without --keys, those at the top."""
+        if self.paths is None:
+            return {(key,): value for key, value in split(line).items()}
+        values = ((path, at_path(line, path)) for path in self.paths)
         return {path: value for path, value in values if value is not None}
+
+    def line_of(self, record: "MetadataRecord") -> str:
+        """A record's line; with --keys, one with these only."""
+        if self.paths is None:
+            return record.line
+        values = self.values_of(record.line)
+        names = names_of(values)
+        return rebuilt({names[path]: value for path, value in values.items()})
 
 
 def _pick(reader: "Reader", names: str) -> list[Path]:
     """The paths of --keys: keys at the top and those that graphs know. Raises UnknownKey."""
-    paths: dict[Path, None] = {}
     key_stats = reader.keys()
-    for key in key_stats:
-        paths[key.path] = None
-        paths[key.path[:1]] = None
+    paths = dict.fromkeys(path for key in key_stats for path in (key.path, key.path[:1]))
     try:
         return pick_keys([names], list(paths))
     except UnknownKey:
         for record in reader.records():  # the store's own list of keys has a cap
             for path in flat(record.line):
-                paths[path] = None
-                paths[path[:1]] = None
+                paths |= {path: None, path[:1]: None}
         return pick_keys([names], list(paths))
 
 
-def _print_documents(selection: _Selection, job_fields: Document | None = None) -> None:
+def _print_documents(selection: _Selection, job_fields: Document) -> None:
     for record in selection.oldest_first():
-        line = (
-            record.line if selection.paths is None else _rebuilt(selection.values_of(record.line))
-        )
-        head = orjson.dumps(record_document(record) | (job_fields or {})).decode()
-        write_json(f"{head[:-1]},{record_fields(line)}}}\n")  # numbers keep every digit
-
-
-def _print_jsonl(selection: _Selection) -> None:
-    for record in selection.oldest_first():
-        write_json(
-            (record.line if selection.paths is None else _rebuilt(selection.values_of(record.line)))
-            + "\n"
-        )
-
-
-def _rebuilt(values: dict[Path, str]) -> str:
-    names = names_of(values)
-    return rebuilt({names[path]: value for path, value in values.items()})
-
-
-def _print_csv(selection: _Selection, *, raw: bool) -> None:
-    for line in records_as_csv(selection.oldest_first, selection.paths, raw=raw):
-        write_data(line)
+        head = orjson.dumps(record_document(record) | job_fields).decode()
+        fields = record_fields(selection.line_of(record))  # numbers keep every digit
+        write_json(f"{head[:-1]},{fields}}}\n")
 
 
 @dataclass(slots=True)
@@ -316,12 +276,6 @@ class _Table:
                 self.numeric[at] = False
 
 
-def _table_values(selection: _Selection, line: str) -> dict[Path, str]:
-    if selection.paths is not None:
-        return selection.values_of(line)
-    return {(key,): value for key, value in split(line).items()}
-
-
 def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
     out = Output()
     reader = selection.reader
@@ -333,9 +287,7 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
             f"{safe(reader.summary.name)} has printed no metadata: that is, no line that is one JSON object"
         )
         trial = metadata_hint(reader)
-        if trial is not None:
-            say(trial.words)
-        for hint in hints:
+        for hint in [*([trial.words] if trial else []), *hints]:
             say(hint)
         return
     if out.terminal and not args.all and args.limit is None:
@@ -345,7 +297,7 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
         table.add({path: "null"})
     record_count = 0
     for record in selection.oldest_first():
-        table.add(_table_values(selection, record.line))
+        table.add(selection.values_of(record.line))
         table.has_origins |= record.origin != JSON
         record_count += 1
     if not out.terminal or record_count > 2_000:
@@ -354,14 +306,12 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
         _print_rich(out, selection, table)
     for hint in hints:
         if out.terminal:
-            out.line(Styled(hint, "yellow"))
+            out.note(hint, "yellow")
         else:
             say(hint)
-    if not out.terminal:
-        return
-    if record_count == selection.limit and record_count < selection.reader.summary.records:
-        total = plural(selection.reader.summary.records, "record")
-        out.line(Styled(f"The newest {record_count:,} of {total}: --all shows every one", "dim"))
+    if out.terminal and selection.limit == record_count < reader.summary.records:
+        total = plural(reader.summary.records, "record")
+        out.note(f"The newest {record_count:,} of {total}: --all shows every one")
 
 
 def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
@@ -377,7 +327,7 @@ def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
 
     def rows() -> Iterator[list[Cell]]:
         for record in selection.newest_first(selection.limit):
-            values = _table_values(selection, record.line)
+            values = selection.values_of(record.line)
             cells = [display_text(values[path]) if path in values else "" for path in table.paths]
             origin = [record.origin] if table.has_origins else []
             yield [utc(record.time_ns), str(record.attempt), *origin, *cells]
@@ -393,26 +343,20 @@ def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
     room = out.columns - max(map(len, stamps), default=0) - 3 - (10 if several else 0)
     room -= _ORIGIN_WIDE if table.has_origins else 0
     x_key = selection.reader.x_axis().key
-    indexes = _fitting(
-        table.widths, room, next((at for at, title in enumerate(titles) if title == x_key), None)
-    )
-    columns = [Column("printed at", style="dim")] + (
-        [Column("attempt", right=True, style="dim")] if several else []
-    )
+    x_at = next((at for at, title in enumerate(titles) if title == x_key), None)
+    indexes = _fitting(table.widths, room, x_at)
+    columns = [Column("printed at", style="dim")]
+    columns += [Column("attempt", right=True, style="dim")] if several else []
     columns += [Column("made of", style="dim")] if table.has_origins else []
     columns += [Column(titles[at], right=table.numeric[at], flexible=True) for at in indexes]
     paths = list(table.paths)
     rows: list[list[Cell]] = []
     for record, stamp in zip(records, stamps, strict=True):
-        values = _table_values(selection, record.line)
+        values = selection.values_of(record.line)
         row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
         row += [record.origin] if table.has_origins else []
-        rows.append(
-            [
-                *row,
-                *(table_text(values[paths[at]]) if paths[at] in values else "" for at in indexes),
-            ]
-        )
+        row += [table_text(values[paths[at]]) if paths[at] in values else "" for at in indexes]
+        rows.append(row)
     out.table(columns, rows)
     left_out = [title for at, title in enumerate(titles) if at not in indexes]
     if left_out:
@@ -420,12 +364,12 @@ def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
 
 
 def _say_left_out(out: Output, titles: list[str]) -> None:
-    names = ", ".join(titles[:8]) + (", ..." if len(titles) > 8 else "")
-    some = ",".join(titles[:2])
+    keys = plural(len(titles), "key")
     out.line(
-        Styled(f"{plural(len(titles), 'key')} left out, the terminal is too narrow: ", "yellow"), names,
-        Styled(f"  (--keys {some} shows these, --format csv has all)", "dim"),
-    )  # fmt: skip
+        Styled(f"{keys} left out, the terminal is too narrow: ", "yellow"),
+        listed(titles),
+        Styled(f"  (--keys {','.join(titles[:2])} shows these, --format csv has all)", "dim"),
+    )
 
 
 def _stamps(times_ns: list[int]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from logshipper.config import JSON, METADATA_KINDS, MetadataPattern
 from logshipper.metadata_pattern import problem_of
 from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
+from logshipper.render.final_lines import Block
 from logshipper.render.renderer import Renderer
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Column, Output, Styled, write_json
@@ -62,35 +63,30 @@ def call(
 
 def _records(source: Source, trial: LineTrial) -> Iterator[TrialRecord]:
     """Yield records of the lines on a terminal; bars count with their last states."""
+    for block in _blocks(source):
+        if block.part or block.note:  # a part of a line that is too long
+            trial.lines += block.text.count(b"\n")
+        else:
+            yield from trial.take(block.text)
+
+
+def _blocks(source: Source) -> Iterator[Block]:
     renderer = Renderer(BATCH_COLUMNS, BATCH_ROWS)
     while data := source.read():
         for begin in range(0, len(data), STEP_BYTES):
-            yield from _of_bytes(renderer, data[begin : begin + STEP_BYTES], trial)
+            piece = data[begin : begin + STEP_BYTES]
+            at = 0
+            while at < len(piece):
+                rendering = renderer.feed(piece, MOMENT, at)
+                at = rendering.consumed
+                yield from rendering.blocks
+                if rendering.command:
+                    yield from renderer.keep_command()
     rendering = renderer.end_line(MOMENT)
-    for block in rendering.blocks:
-        yield from _of_block(block.text, trial, is_whole=not (block.part or block.note))
-    for block in [*(renderer.keep_command() if rendering.command else ()), *renderer.flush()]:
-        yield from _of_block(block.text, trial, is_whole=not (block.part or block.note))
-
-
-def _of_bytes(renderer: Renderer, data: bytes, trial: LineTrial) -> Iterator[TrialRecord]:
-    begin = 0
-    while begin < len(data):
-        rendering = renderer.feed(data, MOMENT, begin)
-        begin = rendering.consumed
-        blocks = list(rendering.blocks)
-        if rendering.command:
-            blocks += renderer.keep_command()
-        for block in blocks:
-            yield from _of_block(block.text, trial, is_whole=not (block.part or block.note))
-
-
-def _of_block(text: bytes, trial: LineTrial, *, is_whole: bool) -> Iterator[TrialRecord]:
-    """is_whole: else it is a part of a line that is too long."""
-    if is_whole:
-        yield from trial.take(text)
-    else:
-        trial.lines += text.count(b"\n")
+    yield from rendering.blocks
+    if rendering.command:
+        yield from renderer.keep_command()
+    yield from renderer.flush()
 
 
 def _print_documents(records: Iterator[TrialRecord], trial: LineTrial) -> None:
@@ -119,9 +115,9 @@ def _print_table(records: Iterator[TrialRecord], trial: LineTrial, limit: int | 
         out.table(_COLUMNS, rows)
     total = trial.counts.total()
     if len(rows) < total:
-        out.line(Styled(f"The first {len(rows):,} of {total:,} records: --json has all", "dim"))
+        out.note(f"The first {len(rows):,} of {total:,} records: --json has all")
     for name in trial.switched_off:
-        out.line(Styled(f"{name} took too long and was switched off", "yellow"))
+        out.note(f"{name} took too long and was switched off", "yellow")
     if not total:
         out.line(f"None of {plural(trial.lines, 'line')} would be a record.")
         return

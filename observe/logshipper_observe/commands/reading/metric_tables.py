@@ -5,6 +5,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
@@ -55,52 +56,42 @@ def _newest(columns: Columns, args: argparse.Namespace) -> Columns:
 def _only(columns: Columns, keys: Sequence[str], by: str | None) -> Columns:
     """Return the requested columns with values in these rows."""
     if by:
-        return Columns(
-            (name, column)
-            for name, column in columns.items()
-            if any(value is not None for value in column)
-        )
-    if not keys:
+        names = {
+            name for name, column in columns.items() if any(value is not None for value in column)
+        }
+    elif keys:
+        names = {TIME, ATTEMPT, TASK}.union(*({text, *text.split(",")} for text in keys))
+    else:
         return columns
-    names = {name for text in keys for name in (text, *text.split(","))}
-    return Columns(
-        (name, column)
-        for name, column in columns.items()
-        if name in names or name in (TIME, ATTEMPT, TASK)
-    )
+    return Columns((name, column) for name, column in columns.items() if name in names)
 
 
 def _print_summary(job: "Job", metrics: Columns, args: argparse.Namespace) -> None:
     rollups = {
         key: rollup for key, rollup in job.rollup(attempt=args.attempt).items() if key in metrics
     }
-    rows = [[key, *(getattr(rollup, name) for name in _SUMMARY)] for key, rollup in rollups.items()]
+    rows = [[key, *attrgetter(*_SUMMARY)(rollup)] for key, rollup in rollups.items()]
     if args.json:
-        print_json({"schema": SUMMARY_SCHEMA, "job_id": job.job_id, "name": job.name, "state": job.state,
-                    "keys": [dict(zip(("key", *_SUMMARY), _finite(row), strict=True)) for row in rows]})  # fmt: skip
+        keys = [dict(zip(("key", *_SUMMARY), _finite(row), strict=True)) for row in rows]
+        print_json({"schema": SUMMARY_SCHEMA, **_heading(job), "keys": keys})
     elif args.format == "csv":
         _write_csv(["key", *_SUMMARY], rows, raw=args.raw_cells)
     else:
         columns = [Column("key"), *(Column(name, right=True) for name in _SUMMARY)]
-        Output().table(
-            columns, [[str(row[0]), *(number(value) for value in row[1:])] for row in rows]
-        )
+        Output().table(columns, [[str(row[0]), *map(number, row[1:])] for row in rows])
 
 
 def _print_sets(job: "Job", sets: list[Columns], args: argparse.Namespace) -> None:
     tables = [columns for columns in sets if len(columns) > 3]
     if args.json:
-        documents = [{"keys": list(columns)[3:], "columns": {name: _finite(column) for name, column in columns.items()}}
-                  for columns in tables]  # fmt: skip
-        print_json(
+        documents = [
             {
-                "schema": SETS_SCHEMA,
-                "job_id": job.job_id,
-                "name": job.name,
-                "state": job.state,
-                "sets": documents,
+                "keys": list(columns)[3:],
+                "columns": {name: _finite(column) for name, column in columns.items()},
             }
-        )
+            for columns in tables
+        ]
+        print_json({"schema": SETS_SCHEMA, **_heading(job), "sets": documents})
         return
     out = Output()
     for at, columns in enumerate(tables):
@@ -109,18 +100,17 @@ def _print_sets(job: "Job", sets: list[Columns], args: argparse.Namespace) -> No
         names = [
             name for name in columns if name not in (ATTEMPT, TASK) or len(set(columns[name])) > 1
         ]
-        rows = zip(
-            *(
-                _texts(name, columns[name], brief=out.terminal and args.format != "csv")
-                for name in names
-            ),
-            strict=True,
-        )
+        brief = out.terminal and args.format != "csv"
+        rows = zip(*(_texts(name, columns[name], brief=brief) for name in names), strict=True)
         if args.format == "csv":
             _write_csv(names, rows, raw=args.raw_cells)
         else:
             titles = [Column(name, right=name != TIME, flexible=True) for name in names]
             out.table(titles, [list[Cell](row) for row in rows])
+
+
+def _heading(job: "Job") -> dict[str, object]:
+    return {"job_id": job.job_id, "name": job.name, "state": job.state}
 
 
 def _texts(name: str, column: Iterable[int | float | None], *, brief: bool) -> list[str]:

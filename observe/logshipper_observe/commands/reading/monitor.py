@@ -2,19 +2,14 @@
 reports changes without a terminal, too."""
 
 import argparse
-from typing import TYPE_CHECKING
 
 from logshipper_observe.commands.options import (
     add_job,
+    add_lines,
     add_source,
+    describe,
     seconds_number,
-    task_numbers,
-    whole_number,
 )
-
-if TYPE_CHECKING:
-    pass
-from logshipper_observe.commands.options import describe
 from logshipper_observe.commands.reading import logs
 
 _AS_LOGS_HAS_THEM = {
@@ -41,20 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECS",
         help="leave after so long: 30, 10m",
     )
-    parser.add_argument(
-        "--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas"
-    )
-    parser.add_argument(
-        "--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both"
-    )
-    parser.add_argument(
-        "-n", "--tail", type=whole_number, metavar="N", help="begin with the last N lines"
-    )
+    add_lines(parser, "begin with the last N lines")
     add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:
-    args.jobs = [args.job]
-    for name, value in _AS_LOGS_HAS_THEM.items():
-        setattr(args, name, value)
-    return logs.call(args, announce=True)
+    of_logs = argparse.Namespace(**vars(args), jobs=[args.job], **_AS_LOGS_HAS_THEM)
+    return logs.call(of_logs, announce=True)

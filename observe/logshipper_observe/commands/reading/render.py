@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.logged import LoggedLines
@@ -28,37 +27,37 @@ from logshipper_ingest.console.progress_bar import Bar
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import is_further_part, safe_coloured, size
-from logshipper_observe.commands.options import describe, within
+from logshipper_observe.commands.options import add_flag, describe, within
 
 _READ_BYTES = 256 << 10
 STEP_BYTES = 256 << 10  # per step: the output may be many times as large
 _BAR_BYTES = 4_000_000  # a smaller file is done before a bar would be drawn
 _STDIN = "standard input"
 MOMENT = 0.0
-_FIXES = (
-    (
-        FileNotFoundError,
-        "check the name; `logshipper logs JOB` prints the log of a stored job",
-    ),
-    (IsADirectoryError, "name a file in it"),
-    (PermissionError, "ask its owner, or pipe it in: `sudo cat FILE | logshipper render`"),
-)
+_FIXES = {
+    FileNotFoundError: "check the name; `logshipper logs JOB` prints the log of a stored job",
+    IsADirectoryError: "name a file in it",
+    PermissionError: "ask its owner, or pipe it in: `sudo cat FILE | logshipper render`",
+}
 _RESET = "\x1b[0m"
 _DIM = "\x1b[2m"
 
 
-class _Sink(Protocol):
+class _Sink:
     """Receives the bytes. now: seconds of a monotonic clock."""
 
-    def feed(self, data: bytes, now: float) -> None: ...
+    def feed(self, data: bytes, now: float) -> None:
+        raise NotImplementedError
 
     def tick(self, now: float) -> None:
         """Handle time."""
 
     def next_tick(self) -> float | None:
         """Return the time of the next tick without more bytes; None for never."""
+        return None
 
-    def end(self, now: float) -> None: ...
+    def end(self, now: float) -> None:
+        raise NotImplementedError
 
 
 def columns_number(text: str) -> int:
@@ -114,12 +113,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="pty",
         help="device of FILE's bytes; both are rendered alike (default: pty)",
     )
-    parser.add_argument(
-        "--no-collapse", action="store_true", help="print all repeated and blank lines"
-    )
-    parser.add_argument(
-        "--no-mask", action="store_true", help="print tokens, keys and other secrets as they are"
-    )
+    add_flag(parser, "--no-collapse", help="print all repeated and blank lines")
+    add_flag(parser, "--no-mask", help="print tokens, keys and other secrets as they are")
     parser.add_argument(
         "--colors",
         choices=("strip", "keep"),
@@ -141,17 +136,7 @@ def call(args: argparse.Namespace) -> int:
             "--screen has its own size, no repeats, no colours; not with --columns, --rows, --no-collapse or --colors"
         )
     with open_source(args.file) as source:
-        sink: _Sink
-        if args.screen:
-            sink = _Screen(*args.screen)
-        else:
-            screen = (args.columns or BATCH_COLUMNS, args.rows or BATCH_ROWS)
-            sink = _Log(
-                *screen,
-                collapse=not args.no_collapse,
-                keep_colours=args.colors == "keep",
-                mask=not args.no_mask,
-            )
+        sink: _Sink = _Screen(*args.screen) if args.screen else _Log(args)
         if source.is_file:
             _read_file(source, sink, Bar("Rendering", size) if _wants_bar(source, args) else None)
         else:
@@ -198,7 +183,7 @@ def open_source(name: str | None) -> Iterator[Source]:
 
 
 def _refusal(name: str, error: Exception) -> LogshipperError:
-    fix = next((f"; {words}" for kind, words in _FIXES if isinstance(error, kind)), "")
+    fix = next((f"; {words}" for kind, words in _FIXES.items() if isinstance(error, kind)), "")
     return LogshipperError(f"{name}: {os_words(error)}{fix}")
 
 
@@ -235,7 +220,9 @@ def _follow(source: Source, sink: _Sink) -> None:
         poll.register(sys.stdout.fileno(), 0)  # reports only the loss of its reader
     while True:
         try:
-            ready = _wait(poll, sink.next_tick())
+            until = sink.next_tick()
+            wait_secs = None if until is None else until - time.monotonic()
+            ready = poll.poll(None if wait_secs is None else max(0, int(wait_secs * 1000) + 1))
         except KeyboardInterrupt:
             sink.end(time.monotonic())
             sys.stdout.flush()
@@ -253,24 +240,18 @@ def _follow(source: Source, sink: _Sink) -> None:
     sink.end(time.monotonic())
 
 
-def _wait(poll: "select.poll", until: float | None) -> list[tuple[int, int]]:
-    return poll.poll(None if until is None else max(0, int((until - time.monotonic()) * 1000) + 1))
-
-
-class _Log:
+class _Log(_Sink):
     """The lines that `run` logs of a command's standard output, written as they become final."""
 
-    def __init__(
-        self, columns: int, rows: int, *, collapse: bool, keep_colours: bool, mask: bool
-    ) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
         self._classifier = Classifier(
             "enabled",
-            columns=columns,
-            rows=rows,
-            collapse=collapse,
-            keep_colours=keep_colours,
+            columns=args.columns or BATCH_COLUMNS,
+            rows=args.rows or BATCH_ROWS,
+            collapse=not args.no_collapse,
+            keep_colours=args.colors == "keep",
             first_secs=FIRST_SECS,
-            mask=mask,
+            mask=not args.no_mask,
         )
         self._out = Output()
         self._open = False  # a line whose parts continue
@@ -318,7 +299,7 @@ class _Log:
             sys.stdout.buffer.write(text)
 
 
-class _Screen:
+class _Screen(_Sink):
     """The terminal's screen at the end."""
 
     def __init__(self, columns: int, rows: int) -> None:
@@ -326,11 +307,6 @@ class _Screen:
 
     def feed(self, data: bytes, now: float) -> None:
         self._screen.feed(data)
-
-    def tick(self, now: float) -> None: ...
-
-    def next_tick(self) -> float | None:
-        return None
 
     def end(self, now: float) -> None:
         sys.stdout.write("".join(f"{safe(row)}\n" for row in self._screen.rows()))

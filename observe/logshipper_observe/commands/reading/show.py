@@ -3,7 +3,7 @@
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
@@ -19,11 +19,11 @@ from logshipper_observe.base.output import (
     Styled,
     line_width,
     print_json,
+    state_cell,
 )
 from logshipper_observe.base.words import (
     FAILED_STATES,
     RUNNING_STATES,
-    STATE_STYLES,
     count,
     duration,
     exit_words,
@@ -34,12 +34,20 @@ from logshipper_observe.base.words import (
     uncoloured,
     when,
 )
-from logshipper_observe.commands.options import add_job_or_last, add_json, add_source, describe
+from logshipper_observe.commands.options import (
+    LAST,
+    LAST_HELP,
+    add_job,
+    add_json,
+    add_source,
+    describe,
+)
 from logshipper_observe.model.documents import (
     STREAM_NAMES,
     Document,
     capture_document,
     duration_secs,
+    event_details,
     job_document,
     key_document,
     moment,
@@ -72,6 +80,11 @@ _CAPTURE_COLUMNS = (
     Column("started"),
     Column("took", right=True),
 )
+_KEY_COLUMNS = (
+    Column("key", flexible=True),
+    Column("last", right=True, flexible=True, ellipsis=True),
+    *(Column(name, right=True) for name in ("min", "max", "count")),
+)
 _LAST_LINES = 12
 _EVENTS_SHOWN = 20
 _KEYS_SHOWN = 30
@@ -86,7 +99,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "examples:\n  logshipper show\n  logshipper show train.py --json | jq .x_axis\n"
         "  logshipper show 4711 --from loki",
     )
-    add_job_or_last(parser)
+    add_job(parser, LAST_HELP, nargs="?", default=LAST)
     add_json(parser)
     add_source(parser)
 
@@ -164,33 +177,23 @@ def _event_document(job_event: "JobEvent") -> Document:
         "message": event.get("message", ""),
         "attempt": job_event.attempt,
         "capture": job_event.capture,
-        "details": {
-            name: value for name, value in event.items() if name not in ("type", "event", "message")
-        },
+        "details": event_details(job_event),
     }
 
 
+@dataclass
 class _Page:
     """The answer for people, section by section."""
 
-    def __init__(
-        self,
-        out: Output,
-        reader: "Reader",
-        job: "JobSummary",
-        keys: "Sequence[KeyStats]",
-        now_ns: int,
-        marks: Marks,
-    ) -> None:
-        self.out = out
-        self.marks = marks
-        self.reader = reader
-        self.keys = keys
-        self.job = job
-        self.now_ns = now_ns
+    out: Output
+    reader: "Reader"
+    job: "JobSummary"
+    keys: "Sequence[KeyStats]"
+    now_ns: int
+    marks: Marks
 
     def print(self) -> None:
-        self.out.line(Styled(self.job.name, "bold"), "  ", Styled(self.job.job_id, "bold cyan"))
+        self.out.job_line(self.job.name, self.job.job_id)
         self.out.line()
         self._print_failure()
         self.out.fields(list(self._fields()))
@@ -202,12 +205,11 @@ class _Page:
         self._print_next()
 
     def _print_failure(self) -> None:
-        """Print a job's failure and its last lines."""
         job = self.job
         if job.state not in FAILED_STATES:
             return
         words = [job.state, exit_words(job.exit_code, job.signal), job.reason]
-        self.out.line(Styled(", ".join(word for word in words if word), "bold red"))
+        self.out.note(", ".join(filter(None, words)), "bold red")
         for line in last_lines(self.reader):
             self.out.line(f"  {safe(uncoloured(line.text))}")
         self.out.line()
@@ -215,10 +217,7 @@ class _Page:
     def _fields(self) -> Iterator[tuple[str, list[Cell]]]:
         job = self.job
         outcome = exit_words(job.exit_code, job.signal)
-        yield (
-            "State",
-            [Styled(job.state, STATE_STYLES.get(job.state, "")), f", {outcome}" if outcome else ""],
-        )
+        yield "State", [state_cell(job.state), f", {outcome}" if outcome else ""]
         if job.reason:
             yield "Reason", [job.reason]
         yield "Started", [local(job.started_ns), *self._ago(job.started_ns)]
@@ -228,18 +227,10 @@ class _Page:
         limit = f" of {duration(job.limit_secs)}" if job.limit_secs else ""
         yield "Duration", [duration(duration_secs(job, self.now_ns)) + limit + running]
         if job.user or job.host:
-            yield (
-                "Where",
-                [f"{job.user}@{job.host}" if job.user and job.host else job.user or job.host],
-            )
+            yield "Where", ["@".join(filter(None, (job.user, job.host)))]
         if job.origin:
-            yield (
-                "From",
-                [
-                    _ORIGINS.get(job.origin, job.origin),
-                    f", part of {job.parent}" if job.parent else "",
-                ],
-            )
+            part = f", part of {job.parent}" if job.parent else ""
+            yield "From", [_ORIGINS.get(job.origin, job.origin) + part]
         if job.nodes:
             yield "Nodes", [str(job.nodes), f", {plural(job.cores, 'core')}" if job.cores else ""]
         if job.children:
@@ -252,13 +243,8 @@ class _Page:
         if self.marks.tags:
             yield "Tags", [", ".join(self.marks.tag_words())]
         if self.marks.note or self.marks.starred:
-            yield (
-                "Note",
-                [
-                    Styled("starred  " if self.marks.starred else "", "yellow"),
-                    note_line(self.marks.note),
-                ],
-            )
+            star = Styled("starred  " if self.marks.starred else "", "yellow")
+            yield "Note", [star, note_line(self.marks.note)]
         yield from self._start()
         yield "Mode", [job.mode]
         yield "Output", [self._output()]
@@ -277,15 +263,11 @@ class _Page:
             for stream, (time_ns, text) in sorted(self.reader.status().items()):
                 name, ago = f"Now on {STREAM_NAMES[stream]}", self._ago(time_ns)
                 columns = self.out.columns - len(name) - 4
-                for number, bar in enumerate(text.split("\n")):
-                    yield (
-                        ("", self._bar(bar, [], columns))
-                        if number
-                        else (name, self._bar(bar, ago, columns))
-                    )
+                for bar in text.split("\n"):
+                    yield name, self._bar(bar, ago, columns)
+                    name, ago = "", []
 
     def _start(self) -> Iterator[tuple[str, list[Cell]]]:
-        """Yield the recorded start."""
         options = {
             name: text_of(value) if value.startswith('"') else value
             for name, value in context_options(self.reader).items()
@@ -327,18 +309,11 @@ class _Page:
         streams = {name: ledger[name] for name in ("stdout", "stderr")}
         if not any(account["read"] for account in streams.values()):
             return
-        # a terminal shows no columns of zeros: the rest still adds up
-        outcomes = [
-            name
-            for name in OUTCOMES
-            if not self.out.terminal or any(a[name] for a in streams.values())
-        ]
-        columns = [
-            Column("stream"),
-            Column("read", right=True),
-            *(Column(name, right=True) for name in outcomes),
-        ]
         streams["both"] = {name: sum(a[name] for a in streams.values()) for name in COLUMNS}
+        sums = streams["both"]
+        # a terminal shows no columns of zeros: the rest still adds up
+        outcomes = [name for name in OUTCOMES if not self.out.terminal or sums[name]]
+        columns = [Column("stream"), *(Column(name, right=True) for name in ("read", *outcomes))]
         rows: list[list[Cell]] = []
         for stream, account in streams.items():
             row: list[Cell] = [stream, self._number(account["read"])]
@@ -346,29 +321,22 @@ class _Page:
                 text = self._number(account[name])
                 row.append(Styled(text, "bold red") if name == "lost" and account[name] else text)
             rows.append(row)
-        sums = streams["both"]
         balance = sums["read"] - sum(sums[name] for name in OUTCOMES)
         self.out.heading("Lines", "read = " + " + ".join(outcomes))
         self.out.table(columns, rows)
         if balance:
-            self.out.line(
-                Styled(
-                    f"The account doesn't balance: {plural(abs(balance), 'line')} unaccounted for.",
-                    "red",
-                )
-            )
-        extras = [
-            plural(ledger["notes"], "note"),
-            plural(ledger["status"], "live status line"),
-            plural(ledger["parts"], "part") + " of long lines",
+            lines = plural(abs(balance), "line")
+            self.out.note(f"The account doesn't balance: {lines} unaccounted for.", "red")
+        extras = {
+            "notes": ("note", ""),
+            "status": ("live status line", ""),
+            "parts": ("part", " of long lines"),
+        }
+        words = [
+            plural(ledger[key], noun) + of for key, (noun, of) in extras.items() if ledger[key]
         ]
-        extras = [
-            words
-            for words, key in zip(extras, ("notes", "status", "parts"), strict=True)
-            if ledger[key]
-        ]
-        if extras:
-            self.out.line(Styled(f"Besides, made by logshipper itself: {', '.join(extras)}", "dim"))
+        if words:
+            self.out.note(f"Besides, made by logshipper itself: {', '.join(words)}")
 
     def _number(self, value: int) -> str:
         return count(value) if self.out.terminal else str(value)
@@ -379,18 +347,11 @@ class _Page:
             return
         visible_keys = keys[:_KEYS_SHOWN] if self.out.terminal else keys
         self.out.heading("Keys", f"of {plural(self.job.records, 'metadata record')}")
-        columns = [
-            Column("key", flexible=True),
-            Column("last", right=True, flexible=True, ellipsis=True),
-        ]
-        columns += [Column(name, right=True) for name in ("min", "max", "count")]
-        self.out.table(columns, [self._key_row(key) for key in visible_keys])
+        self.out.table(_KEY_COLUMNS, [self._key_row(key) for key in visible_keys])
         if len(visible_keys) < len(keys):
-            self.out.line(
-                Styled(f"{plural(len(keys) - len(visible_keys), 'more key')}: see --json", "dim")
-            )
+            self.out.note(f"{plural(len(keys) - len(visible_keys), 'more key')}: see --json")
         for note in self.reader.notes():
-            self.out.line(Styled(note, "yellow"))
+            self.out.note(note, "yellow")
 
     def _key_row(self, key: "KeyStats") -> list[Cell]:
         last = table_text(key.last)
@@ -398,9 +359,8 @@ class _Page:
             last = last[: _VALUE_WIDE - 1] + "…"
         low = number(key.min, integer=key.integer) if key.numbers else ""
         high = number(key.max, integer=key.integer) if key.numbers else ""
-        name: Cell = (
-            Styled(key.key, "bold cyan") if key.key == self.reader.x_axis().key else key.key
-        )
+        is_x = key.key == self.reader.x_axis().key
+        name = Styled(key.key, "bold cyan" if is_x else "")
         return [name, last, low, high, self._number(key.count)]
 
     def _print_hints(self) -> None:
@@ -408,7 +368,7 @@ class _Page:
         if hints:
             self.out.heading("Hints", "lines that nearly are records")
         for hint in hints:
-            self.out.line(Styled(safe(hint), "yellow"))
+            self.out.note(safe(hint), "yellow")
 
     def _print_captures(self) -> None:
         captures = self.reader.captures
@@ -418,17 +378,16 @@ class _Page:
         rows: list[list[Cell]] = []
         for capture in captures:
             outcome = exit_words(capture.exit_code, capture.signal)
-            state = (
-                f"{capture.state}, {outcome}" if outcome and self.out.terminal else capture.state
-            )
-            took = duration(duration_secs(capture, self.now_ns))
-            row: list[Cell] = [str(capture.attempt), capture.step, str(capture.task), capture.host]
+            text = f"{capture.state}, {outcome}" if outcome and self.out.terminal else ""
             rows.append(
                 [
-                    *row,
-                    Styled(state, STATE_STYLES.get(capture.state, "")),
+                    str(capture.attempt),
+                    capture.step,
+                    str(capture.task),
+                    capture.host,
+                    state_cell(capture.state, text),
                     local(capture.started_ns),
-                    took,
+                    duration(duration_secs(capture, self.now_ns)),
                 ]
             )
         # a terminal shows only the differences
@@ -448,12 +407,8 @@ class _Page:
         visible_events = events[-_EVENTS_SHOWN:] if self.out.terminal else events
         self.out.heading("Events")
         if len(visible_events) < len(events):
-            self.out.line(
-                Styled(
-                    f"{plural(len(events) - len(visible_events), 'earlier event')}: see --json",
-                    "dim",
-                )
-            )
+            earlier = plural(len(events) - len(visible_events), "earlier event")
+            self.out.note(f"{earlier}: see --json")
         self.out.fields(
             [(local(event.time_ns), [event_words(event.event)]) for event in visible_events]
         )

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
 from logshipper_observe.base.words import exit_short
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, completed, describe
+from logshipper_observe.commands.options import (
+    add_jobs,
+    add_json,
+    add_source,
+    describe,
+)
 from logshipper_observe.commands.reading.info import (
     EXIT_UNKNOWN,
     look_up,
@@ -33,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper status last --json\n"
         "  logshipper status 4711 4712 --from loki",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    add_jobs(parser)
     add_json(parser)
     add_source(parser)
 
@@ -41,11 +45,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     job_infos = look_up(args, children=False)
     if args.json:
-        rows = [(name, info.job_id, info.name, info.status) for name, info in job_infos.items()]
-        fields = ("asked", "job_id", "name", "state")
-        print_document(
-            SCHEMA, args, [dict(zip(fields, values, strict=True)) for values in rows], job_infos
-        )
+        jobs = [
+            {"asked": name, "job_id": info.job_id, "name": info.name, "state": info.status}
+            for name, info in job_infos.items()
+        ]
+        print_document(SCHEMA, args, jobs, job_infos)
     else:
         for name, info in job_infos.items():
             sys.stdout.write(_line(name, info) + "\n")

@@ -5,6 +5,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
@@ -14,16 +15,15 @@ from logshipper_observe.api.job_ends import Waiting
 from logshipper_observe.base.output import print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_short
-from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
-    JOB_HELP,
+    add_flag,
+    add_jobs,
     add_json,
     add_source,
-    completed,
     describe,
     seconds_number,
 )
-from logshipper_observe.model.documents import job_document
+from logshipper_observe.model.documents import job_document, unknown_documents
 from logshipper_observe.query.opening import (
     ingest,
     no_jobs_yet,
@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "exit codes: 0 they have ended, 1 some are unknown (stderr says which),\n"
         "2 wrong usage, 3 the time was up, 4 with --check: one isn't COMPLETED, 130 Ctrl-C",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    add_jobs(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--all", dest="any", action="store_false", help="until all have ended (default)"
@@ -66,9 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECS",
         help="at most so long: seconds, or such as 30m, 2h",
     )
-    parser.add_argument(
-        "--check", action="store_true", help="exit code 4 if an ended job is not COMPLETED"
-    )
+    add_flag(parser, "--check", help="exit code 4 if an ended job is not COMPLETED")
     add_json(parser)
     add_source(parser)
     parser.set_defaults(any=False)
@@ -88,25 +86,19 @@ def call(args: argparse.Namespace) -> int:
         if ids and sys.stderr.isatty():
             say(f"waiting for {'any of ' if args.any else ''}{plural(len(ids), 'job')}")
         ended = []
-        if ids:
-            for job in job_ends.ended():
-                ended.append(job)
-                if not args.json:
-                    _print_line(job)
-                if len(ended) >= end_count:
-                    break
+        for job in islice(job_ends.ended(), end_count):
+            ended.append(job)
+            if not args.json:
+                _print_line(job)
         timed_out = len(ended) < min(end_count, len(ids))
         if args.json:
-            _print_document(
-                args, store, ended, [job_id for job_id in job_ends.pending if timed_out], unknown
-            )
+            _print_document(args, store, ended, job_ends.pending if timed_out else [], unknown)
     if unknown:
         return EXIT_UNKNOWN
     if timed_out:
         return EXIT_TIMED_OUT
-    return (
-        EXIT_NOT_COMPLETED if args.check and any(job.state != "COMPLETED" for job in ended) else 0
-    )
+    is_failed = any(job.state != "COMPLETED" for job in ended)
+    return EXIT_NOT_COMPLETED if args.check and is_failed else 0
 
 
 def _print_line(job: "JobSummary") -> None:
@@ -124,12 +116,13 @@ def _print_document(
     unknown: Sequence[UnknownJob],
 ) -> None:
     overlay, now_ns = overlay_of(store), time.time_ns()
-    document = {
-        "schema": SCHEMA,
-        "store": store_place(args),
-        "timed_out": bool(waiting_ids),
-        "ended": [job_document(job, now_ns, overlay.of(job.key)) for job in ended],
-        "waiting": list(waiting_ids),
-        "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
-    }
-    print_json(document)
+    print_json(
+        {
+            "schema": SCHEMA,
+            "store": store_place(args),
+            "timed_out": bool(waiting_ids),
+            "ended": [job_document(job, now_ns, overlay.of(job.key)) for job in ended],
+            "waiting": list(waiting_ids),
+            "unknown": unknown_documents(unknown),
+        }
+    )

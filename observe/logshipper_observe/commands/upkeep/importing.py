@@ -3,10 +3,11 @@
 import argparse
 import time
 import zoneinfo
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, tzinfo
+from functools import partial
 
 from logshipper.errors import ConfigError, UsageError
 from logshipper.safe_text import safe
@@ -20,7 +21,7 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.output import print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import size
-from logshipper_observe.commands.options import add_json, add_store, describe
+from logshipper_observe.commands.options import add_flag, add_json, add_store, describe
 from logshipper_observe.model.overlay import (
     MAX_NOTE_CHARS,
     MAX_TAGS,
@@ -62,10 +63,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "system", metavar="SYSTEM", choices=SYSTEMS, help=f"one of {', '.join(SYSTEMS)}"
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="folders and files")
-    parser.add_argument(
+    add_flag(
+        parser,
         "-f",
         "--follow",
-        action="store_true",
         help="go on while they grow, until the jobs' system has ended, or Ctrl-C",
     )
     parser.add_argument(
@@ -76,9 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--timezone", metavar="ZONE", help="of times without one, such as Europe/Berlin (default: this machine's; "
         "balsam: UTC)"
     )  # fmt: skip
-    parser.add_argument(
-        "--removed", action="store_true", help="also jobs that were removed with `logshipper rm`"
-    )
+    add_flag(parser, "--removed", help="also jobs that were removed with `logshipper rm`")
     add_json(parser)
     add_store(parser)
 
@@ -168,21 +167,19 @@ class _Marking:
         self._faults = faults
 
     def mark(self, jobs: Sequence[DueMarks]) -> None:
-        self._overlay.change_all([(JobKey(job.job_id), self._change(job)) for job in jobs])
+        changes = [(JobKey(job.job_id), partial(self._marked, job)) for job in jobs]
+        self._overlay.change_all(changes)
 
-    def _change(self, job: DueMarks) -> Callable[[Marks], Marks]:
-        def change(marks: Marks) -> Marks:
-            tags = dict(marks.tags)
-            for name, value in job.tags.items():
-                try:
-                    tag_change = parse_change(f"+{name}={value}")
-                    if tag_change.name not in tags and len(tags) >= MAX_TAGS:
-                        raise ConfigError("tags", [f"a job has at most {MAX_TAGS}"])
-                except ConfigError as error:
-                    self._faults.remark(job.job_id, 0, f"the tag {name!r} is left out: {error}")
-                else:
-                    tags[tag_change.name] = tag_change.value or ""
-            note = marks.note if job.note is None else job.note[:MAX_NOTE_CHARS]
-            return replace(marks, tags=tags, note=note)
-
-        return change
+    def _marked(self, job: DueMarks, marks: Marks) -> Marks:
+        tags = dict(marks.tags)
+        for name, value in job.tags.items():
+            try:
+                tag_change = parse_change(f"+{name}={value}")
+                if tag_change.name not in tags and len(tags) >= MAX_TAGS:
+                    raise ConfigError("tags", [f"a job has at most {MAX_TAGS}"])
+            except ConfigError as error:
+                self._faults.remark(job.job_id, 0, f"the tag {name!r} is left out: {error}")
+            else:
+                tags[tag_change.name] = tag_change.value or ""
+        note = marks.note if job.note is None else job.note[:MAX_NOTE_CHARS]
+        return replace(marks, tags=tags, note=note)

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from logshipper_observe.base.output import Cell, Output, Styled, print_json
+from logshipper_observe.base.output import Cell, Output, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.model.documents import job_heading, moment
 from logshipper_observe.model.overlay import Marks
@@ -32,7 +32,7 @@ def print_marks(args: argparse.Namespace, reader: "Reader", marks: Marks, *, cha
         print_json(document)
         return
     out = Output()
-    out.line(Styled(reader.summary.name, "bold"), "  ", Styled(reader.summary.job_id, "bold cyan"))
+    out.job_line(reader.summary.name, reader.summary.job_id)
     notes = marks.note.splitlines() or ["-"]
     rows: list[tuple[str, list[Cell]]] = [("Tags", [", ".join(marks.tag_words()) or "-"])]
     rows += [("Note" if not at else "", [line]) for at, line in enumerate(notes)]

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
@@ -10,8 +9,13 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import NOT_IN_LOKI, local, size
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import JOB_HELP, add_store, completed, describe
+from logshipper_observe.commands.options import (
+    add_flag,
+    add_jobs,
+    add_store,
+    change_words,
+    describe,
+)
 from logshipper_observe.query.opening import (
     ingest_for,
     is_from_loki,
@@ -37,10 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Removes jobs and all that was logged of them from the local store, for good.\nA running job is left alone.",
         "examples:\n  logshipper rm k3f9x2\n  logshipper rm --yes k3f9x2 train.py",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
-    parser.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask (required without a terminal)"
-    )
+    add_jobs(parser)
+    add_flag(parser, "-y", "--yes", help="do not ask (required without a terminal)")
     add_store(parser)
     parser.set_defaults(source=None)
     _refuse_loki(parser)
@@ -48,18 +50,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _refuse_loki(parser: argparse.ArgumentParser) -> None:
     """Answer options for reading from Loki with an explanation."""
-    parse = parser.parse_known_args
 
-    def refusing(
-        args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        words = list(args or ())
+    def refusing(words: list[str]) -> list[str]:
         options = words[: words.index("--")] if "--" in words else words
         if any(word.partition("=")[0] in _LOKI_OPTIONS for word in options):
             parser.error(NOT_IN_LOKI)
-        return parse(args, namespace)
+        return words
 
-    parser.parse_known_args = refusing  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
+    change_words(parser, refusing)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -3,9 +3,14 @@ are."""
 
 import argparse
 import re
-from collections.abc import Sequence
 
-from logshipper_observe.commands.options import add_job, add_json, add_source, describe
+from logshipper_observe.commands.options import (
+    add_job,
+    add_json,
+    add_source,
+    change_words,
+    describe,
+)
 from logshipper_observe.commands.upkeep.marking import print_marks
 from logshipper_observe.model.overlay import parse_change
 from logshipper_observe.query.opening import known_jobs, overlay_of
@@ -31,22 +36,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_json(parser)
     add_source(parser)
-    _take_minus_tags(parser)
+    change_words(parser, _with_tags)
 
 
-def _take_minus_tags(parser: argparse.ArgumentParser) -> None:
-    """Accept `-TAG` as an argument: argparse passes it with a blank before it."""
-    parse = parser.parse_known_args
-
-    def with_tags(
-        args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        words = [
-            f" {word}" if re.match("-[^-]", word) and word != "-h" else word for word in args or ()
-        ]
-        return parse(words, namespace)
-
-    parser.parse_known_args = with_tags  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
+def _with_tags(words: list[str]) -> list[str]:
+    """Put a blank before `-TAG`, so that argparse takes it for an argument."""
+    return [f" {word}" if re.match("-[^-]", word) and word != "-h" else word for word in words]
 
 
 def call(args: argparse.Namespace) -> int:
