@@ -138,17 +138,11 @@ class Output:
             self.plain_table(columns, rows, plain_widths(columns, rows))
 
     def plain_table(
-        self,
-        columns: Sequence[Column],
-        rows: Iterable[Sequence[Cell]],
-        widths: Sequence[int],
-        *,
-        header: bool = True,
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], widths: Sequence[int]
     ) -> None:
         """Writes row by row, two blanks between columns; an empty cell is `-`, so that columns can
         be counted."""
-        if header:
-            sys.stdout.write(_plain_row([column.title for column in columns], columns, widths))
+        sys.stdout.write(_plain_row([column.title for column in columns], columns, widths))
         for row in rows:
             sys.stdout.write(_plain_row(row, columns, widths))
 

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,11 +24,9 @@ class _Wait(NamedTuple):
 
 
 class Watch:
-    """tell: gets the sentence, once per wait, in the watch's own thread."""
+    """Names the server on stderr, once per wait, in a thread of its own."""
 
-    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
-        self._after_secs = AFTER_SECS
-        self._tell = tell or _tell
+    def __init__(self) -> None:
         self._wait: _Wait | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -49,13 +47,13 @@ class Watch:
 
     def _look(self) -> None:
         last_wait: _Wait | None = None
-        while not self._closed.wait(min(_LOOK_SECS, self._after_secs)):
+        while not self._closed.wait(min(_LOOK_SECS, AFTER_SECS)):
             wait = self._wait
             if wait is None or wait is last_wait:
                 continue
-            if time.monotonic() - wait.since >= self._after_secs:
+            if time.monotonic() - wait.since >= AFTER_SECS:
                 last_wait = wait
-                self._tell(f"waiting for {wait.server}")
+                _tell(f"waiting for {wait.server}")
 
 
 class WatchedEntries:

@@ -215,11 +215,16 @@ def whole_number(text: str) -> int:
     return int(text[:18])
 
 
-def within(text: str, least: int, greatest: int) -> int:
-    number = whole_number(text)
-    if not least <= number <= greatest:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {greatest}")
-    return number
+def within(least: int, greatest: int) -> Callable[[str], int]:
+    """Return a kind of whole numbers."""
+
+    def parse(text: str) -> int:
+        number = whole_number(text)
+        if not least <= number <= greatest:
+            raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {greatest}")
+        return number
+
+    return parse
 
 
 def seconds_number(text: str) -> float:

@@ -24,6 +24,7 @@ from logshipper_observe.formats.export_rows import (
     SOURCE_TITLES,
     ExportedCapture,
     Progress,
+    RowWriter,
     Sources,
     line_blocks,
 )
@@ -61,7 +62,7 @@ _OWN_TYPES = (pa.string(), _TIME, pa.int32(), pa.string(), pa.int32(), pa.string
 _LINE_TYPES = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.string())
 
 
-class ParquetWriter:
+class ParquetWriter(RowWriter):
     """One Parquet file, of metadata or of lines."""
 
     def __init__(self, file: BinaryIO) -> None:

@@ -16,6 +16,7 @@ from logshipper_observe.formats.export_rows import (
     SOURCE_TITLES,
     ExportedCapture,
     Progress,
+    RowWriter,
     Sources,
     line_blocks,
     record_blocks,
@@ -32,7 +33,7 @@ _ROW_END = b"\xff\n"  # invalid UTF-8, so it occurs in no cell
 _COPY_BYTES = 1 << 20
 
 
-class JsonlWriter:
+class JsonlWriter(RowWriter):
     """Writes one document per row: those of `logs --json` and `metadata --json`, with job and
     capture."""
 
@@ -57,18 +58,12 @@ class JsonlWriter:
                 self._file.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
             progress(len(block))
 
-    def finish(self) -> None:
-        """Nothing had to wait."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 def _source_document(source: ExportedCapture) -> dict[str, object]:
     return {"job_id": source.job_id, "step": source.step, "task": source.task, "host": source.host}
 
 
-class CsvWriter:
+class CsvWriter(RowWriter):
     """Writes CSV, or TSV with a tab as delimiter.
 
     A record may bring a new key, and so a new column. Rows of records wait in an unnamed file until

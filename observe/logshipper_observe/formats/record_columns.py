@@ -6,7 +6,7 @@ and its rest must be one plain value. Lines without this proof are parsed singly
 (logshipper_observe/model/records.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -237,18 +237,18 @@ def _column(texts: Sequence[str | None]) -> Array:
     """An array of JSON texts; values of several kinds are text."""
     values = [None if text == "null" else text for text in texts]
     non_null = [text for text in values if text is not None]
-    if all(text[0] == '"' for text in non_null):
-        return pa.array([None if text is None else cell(text) for text in values], pa.string())
-    if all(text in ("true", "false") for text in non_null):
-        return pa.array([None if text is None else text == "true" for text in values], pa.bool_())
-    if all(text in GAPS or is_number(text) for text in non_null):
-        array = pa.array(values, pa.string())
-        for kind in (pa.int64(), pa.float64()):
-            numbers = _as_kind(array, kind)
-            if numbers is not None:
-                return numbers
-        return array.cast(NUMBER_TEXT)
-    return pa.array([None if text is None else cell(text) for text in values], pa.string())
+
+    def array(convert: Callable[[str], object], kind: Any) -> Array:
+        return pa.array([None if text is None else convert(text) for text in values], kind)
+
+    if all(text in ("true", "false") for text in non_null) and non_null:
+        return array(lambda text: text == "true", pa.bool_())
+    if non_null and all(text in GAPS or is_number(text) for text in non_null):
+        plain = array(str, pa.string())
+        numbers = (_as_kind(plain, kind) for kind in (pa.int64(), pa.float64()))
+        exact = next((column for column in numbers if column is not None), None)
+        return plain.cast(NUMBER_TEXT) if exact is None else exact
+    return array(cell, pa.string())
 
 
 def _merge(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:

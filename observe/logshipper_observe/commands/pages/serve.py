@@ -6,10 +6,6 @@ from logshipper_observe.commands.options import add_source, describe, within
 from logshipper_observe.page.command import serve
 
 
-def port_number(text: str) -> int:
-    return within(text, 0, 65_535)
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     describe(
         parser,
@@ -27,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_port(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port",
-        type=port_number,
+        type=within(0, 65_535),
         default=0,
         metavar="N",
         help="of the page on 127.0.0.1, with the same link for a week (default: a free one)",

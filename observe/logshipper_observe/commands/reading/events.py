@@ -58,7 +58,8 @@ SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
 KIND_CHARS = 40
 FOLLOW_SECS, FOLLOW_LOKI_SECS = 1.0, 5.0  # between two looks
-LATE_SECS = 120  # how much later than newer ones an event may come while events are followed
+# how much later than newer ones an event may come while events are followed
+_LATE = timedelta(seconds=120)
 _COLUMNS = (
     Column("time"),
     Column("id", style="bold"),
@@ -157,9 +158,8 @@ def call(args: argparse.Namespace) -> int:
         query = _query(args, reading, ids)
         if args.follow:
             say_where_else(args)
-            _follow(
-                args, reading, query, ids, FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS
-            )
+            pause_secs = FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS
+            _follow(args, reading, query, ids, pause_secs)
             return EXIT_UNKNOWN if unknown else 0
         is_several = len(ids) > 1 and not args.json
         headings = Headings(len(ids))
@@ -235,7 +235,7 @@ def _follow(
     newest_first = iter(query.order_by("-timestamp"))
     last = list(islice(newest_first, None if args.all else args.limit))
     horizon = _horizon(last)
-    since = horizon - timedelta(seconds=LATE_SECS)
+    since = horizon - _LATE
     # else they would seem to have come late
     for event in takewhile(lambda event: event.timestamp >= since, newest_first):
         events_by_id[event.id] = event
@@ -248,17 +248,15 @@ def _follow(
         goes_on = not ids or any(store.job(job_id).is_running for job_id in ids)
         if goes_on:
             time.sleep(pause_secs)
-        since = horizon - timedelta(seconds=LATE_SECS)
-        later = query.order_by("timestamp").filter(
-            timestamp_after=max(since, after) if after else since
-        )
+        since = horizon - _LATE
+        begin = max(since, after) if after else since
+        later = query.order_by("timestamp").filter(timestamp_after=begin)
         for event in _new(later, events_by_id):
             _print_line(args, event)
             horizon = max(horizon, _horizon([event]))
         sys.stdout.flush()
-        events_by_id = {
-            event_id: event for event_id, event in events_by_id.items() if event.timestamp >= since
-        }
+        recent = (event for event in events_by_id.values() if event.timestamp >= since)
+        events_by_id = {event.id: event for event in recent}
 
 
 def _horizon(events: list[StateEvent]) -> datetime:

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
@@ -162,13 +162,14 @@ def _targets(
     kinds: tuple[str, ...],
     job_ids: list[str],
     into_folder: bool,
-) -> Iterator[_Target]:
-    if into_folder:
-        for job_id in job_ids:
-            for kind in kinds:
-                yield _Target(os.path.join(args.output, job_id, f"{kind}.{form}"), kind, (job_id,))
-    elif job_ids:
-        yield _Target(args.output, kinds[0], tuple(job_ids))
+) -> list[_Target]:
+    if not into_folder:
+        return [_Target(args.output, kinds[0], tuple(job_ids))] if job_ids else []
+    return [
+        _Target(os.path.join(args.output, job_id, f"{kind}.{form}"), kind, (job_id,))
+        for job_id in job_ids
+        for kind in kinds
+    ]
 
 
 def _write(

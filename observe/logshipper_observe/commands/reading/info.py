@@ -4,6 +4,7 @@ iterations. Unknown names are reported one by one, the others answered."""
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.console.text_table import plural
@@ -102,13 +103,8 @@ def look_up(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInf
                 say(problem)
             if "last" in args.jobs:
                 say_where_else(args)
-        job_infos = infos(
-            store,
-            args.jobs,
-            lambda name: resolve(store, name, args),
-            time.time_ns(),
-            children=children,
-        )
+        find_id = partial(resolve, store, args=args)
+        job_infos = infos(store, args.jobs, find_id, time.time_ns(), children=children)
     for error in job_infos.unknown:
         say(str(error))
     return job_infos

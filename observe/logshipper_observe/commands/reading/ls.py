@@ -129,17 +129,14 @@ def call(args: argparse.Namespace) -> int:
     _tell_problems(args, problems, unknown)
     for sentence in lacking:
         say(sentence)
-    if (
-        problems and not jobs and not args.json
-    ):  # already reported; the existence of jobs is unknown
+    if problems and not jobs and not args.json:  # reported; the existence of jobs is unknown
         return EXIT_UNREAD
     answer.print(jobs, problems, unknown)
     return EXIT_UNKNOWN if unknown else 0
 
 
 def _job_query(args: argparse.Namespace) -> JobQuery:
-    conditions = [parse_condition(text) for text in args.filter or ()]
-    conditions += [tag_condition(text) for text in args.tag or ()]
+    conditions = [*map(parse_condition, args.filter or ()), *map(tag_condition, args.tag or ())]
     return JobQuery(
         selectors=args.jobs,
         states=args.state or (),

@@ -4,6 +4,7 @@ programs."""
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -147,13 +148,11 @@ def call(args: argparse.Namespace) -> int:
                 f"--format {args.format} has room for one job, and these are {len(job_ids)}: "
                 "--json names the job of each record, `logshipper export` writes files of several"
             )
-        return answer_each(
-            job_ids, unknown, lambda job_id, headings: _print_job(store, job_id, args, headings)
-        )
+        return answer_each(job_ids, unknown, partial(_print_job, args, store))
 
 
 def _print_job(
-    store: "JobStore", job_id: str, args: argparse.Namespace, headings: Headings
+    args: argparse.Namespace, store: "JobStore", job_id: str, headings: Headings
 ) -> None:
     with store.open(job_id) as reader:
         check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
@@ -280,12 +279,10 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
     out = Output()
     reader = selection.reader
     hints = [safe(hint) for hint in record_hints(reader)]
-    if (
-        not reader.summary.records and next(reader.records(newest_first=True), None) is None
-    ):  # a count may lag behind
-        say(
-            f"{safe(reader.summary.name)} has printed no metadata: that is, no line that is one JSON object"
-        )
+    # a count may lag behind
+    if not reader.summary.records and next(reader.records(newest_first=True), None) is None:
+        nothing = "has printed no metadata: that is, no line that is one JSON object"
+        say(f"{safe(reader.summary.name)} {nothing}")
         trial = metadata_hint(reader)
         for hint in [*([trial.words] if trial else []), *hints]:
             say(hint)

@@ -60,12 +60,7 @@ class _Sink:
         raise NotImplementedError
 
 
-def columns_number(text: str) -> int:
-    return within(text, 2, MAX_COLUMNS)
-
-
-def rows_number(text: str) -> int:
-    return within(text, 1, MAX_ROWS)
+columns_number, rows_number = within(2, MAX_COLUMNS), within(1, MAX_ROWS)
 
 
 def screen_size(text: str) -> tuple[int, int]:

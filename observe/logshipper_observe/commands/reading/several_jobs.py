@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import LogshipperError, QueryError, UnknownJob
 from logshipper.safe_text import safe
-from logshipper_observe.base.output import Output, Styled
+from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Headings:
         if not self._is_first:
             out.line()
         self._is_first = False
-        out.line(Styled(f"==> {safe(job.name)} {job.job_id} <==", "bold"))
+        out.note(f"==> {safe(job.name)} {job.job_id} <==", "bold")
 
     def fields(self, job: "JobSummary") -> "Document":
         """Return the heading as fields of a document."""

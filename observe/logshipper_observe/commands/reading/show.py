@@ -123,12 +123,8 @@ def _with_parts(job: "JobSummary", store: "JobStore") -> "JobSummary":
     if job.origin != "xt" or job.children:
         return job
     part_totals = totals([part.state for part in store.jobs() if part.parent == job.job_id])
-    return replace(
-        job,
-        children=part_totals.total,
-        children_finished=part_totals.finished,
-        children_failed=part_totals.failed,
-    )
+    children, finished, failed = part_totals.total, part_totals.finished, part_totals.failed
+    return replace(job, children=children, children_finished=finished, children_failed=failed)
 
 
 def _document(
@@ -418,13 +414,11 @@ class _Page:
             return
         job_id = safe(self.job.job_id)
         follow = " --follow" if self.job.state in RUNNING_STATES else ""
-        commands = [f"logshipper logs {job_id}{follow}"]
+        rows = [("Next:", [f"logshipper logs {job_id}{follow}"])]
         if self.job.records:
-            commands += [f"logshipper metadata {job_id}", f"logshipper plot {job_id}"]
+            rows += [("", [f"logshipper {command} {job_id}"]) for command in ("metadata", "plot")]
         self.out.line()
-        self.out.fields(
-            [("Next:" if not at else "", [command]) for at, command in enumerate(commands)]
-        )
+        self.out.fields(rows)
 
 
 def last_lines(reader: "Reader") -> "list[LogLine]":
