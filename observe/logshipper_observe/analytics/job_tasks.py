@@ -72,7 +72,10 @@ def events_of_children(job: "Job") -> Iterator[StateEvent]:
     with job._reader() as reader:
         nodes = {child.name: child.nodes for child in reader.children()}
         for place, change in enumerate(reader.child_changes(), start=1):
-            data = {"source_from": change.source_from, "source_to": change.source_to}
+            data: dict[str, Any] = {
+                "source_from": change.source_from,
+                "source_to": change.source_to,
+            }
             if change.to_state in RUNNING_STATES and nodes.get(change.child):
                 data["num_nodes"] = nodes[change.child]
             event_id = f"{summary.cluster}/{job.job_id}/child/{place}".lstrip("/")

@@ -211,7 +211,7 @@ def line_width(pieces: Iterable[Cell]) -> int:
 
 def natural_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> list[int]:
     """Columns' widths where nothing is cut or folded."""
-    texts = [[column.title for column in columns], *rows]
+    texts: list[Sequence[Cell]] = [[column.title for column in columns], *rows]
     return [max(cells_wide(_plain(cell)) for cell in cells) for cells in zip(*texts, strict=True)]
 
 

@@ -3,7 +3,6 @@
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.model.metadata_keys import names_of
@@ -89,6 +88,10 @@ def records_as_csv(
     titles = titles_of(paths)
     yield rows.row([*own_titles(titles, ("_time", "_attempt")), *titles]) + "\n"
     for record in records():
-        get = flat(record.line).get if columns is None else partial(at_path, record.line)
-        cells = [cell(value) if (value := get(path)) is not None else "" for path in paths]
+        if columns is None:
+            of_record = flat(record.line)
+            values = [of_record.get(path) for path in paths]
+        else:
+            values = [at_path(record.line, path) for path in paths]
+        cells = ["" if value is None else cell(value) for value in values]
         yield rows.row([utc(record.time_ns), str(record.attempt), *cells]) + "\n"

@@ -9,7 +9,7 @@ a few blocks, for any length of a job.
 import json
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -182,7 +182,7 @@ def _cast(array: Array | None, kind: Any, rows: int) -> Array:
     if array.type == kind:
         return array
     if pa.types.is_decimal(kind) or array.type == pa.float64():
-        as_kind = Decimal if pa.types.is_decimal(kind) else str
+        as_kind: Callable[[str], object] = Decimal if pa.types.is_decimal(kind) else str
         values = array.to_pylist()
         return pa.array([None if v is None else as_kind(_text(v)) for v in values], kind)
     return array.cast(kind)

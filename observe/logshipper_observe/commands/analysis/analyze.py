@@ -216,7 +216,7 @@ def _answer(
     """Answer for the jobs. store: None without any, for no jobs at all."""
     tags = tags_of(args)
     read = None if store is None else Store(store, overlay_of(store))
-    all_jobs = () if read is None else read.jobs(tags=args.tag or ())
+    all_jobs: Iterable[Job] = () if read is None else read.jobs(tags=args.tag or ())
     jobs = [job for job in all_jobs if not ids or job.job_id in ids]
     if args.report == "overheads":
         return overheads(store, jobs, between)

@@ -68,7 +68,8 @@ def call(args: argparse.Namespace) -> int:
                 say(str(error))
         if len(ids) < 2:
             return EXIT_UNKNOWN
-        headings, options = zip(*(_of_job(store, job_id) for job_id in ids), strict=True)
+        jobs = [_of_job(store, job_id) for job_id in ids]
+    headings, options = [heading for heading, _ in jobs], [of_job for _, of_job in jobs]
     rows = {
         name: changed
         for name, changed in differences(*options).items()
@@ -80,8 +81,8 @@ def call(args: argparse.Namespace) -> int:
             {"option": name, "differs": changed, "a": _raw(a, name), "b": _raw(b, name)}
             for name, changed in rows.items()
         ]
-        jobs = {"a": headings[0], "b": headings[1]}
-        print_json({"schema": SCHEMA, "store": store_place(args), **jobs, "options": documents})
+        sides = {"a": headings[0], "b": headings[1]}
+        print_json({"schema": SCHEMA, "store": store_place(args), **sides, "options": documents})
     else:
         _print_table(rows, ids, options)
     return 0

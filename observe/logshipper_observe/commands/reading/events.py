@@ -307,8 +307,8 @@ def _row(out: Output, event: StateEvent) -> list[Cell]:
     at = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
     kind = event.kind.replace("_", " ")  # untrusted, of any length
     kind_text = kind if len(kind) <= KIND_CHARS else f"{kind[: KIND_CHARS - 1]}…"
-    states = event.from_state, state_cell(event.to_state)
-    return [at, event.job_id, kind_text, *states, _description(event)]
+    after = state_cell(event.to_state)
+    return [at, event.job_id, kind_text, event.from_state, after, _description(event)]
 
 
 def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:

@@ -168,7 +168,7 @@ class ListAnswer:
     def _print_states(self) -> None:
         ordered = [state for state in STATES if self.states[state]]
         ordered += sorted(state for state in self.states if state not in STATES)
-        rows = [[state_cell(state), str(self.states[state])] for state in ordered]
+        rows: list[list[Cell]] = [[state_cell(state), str(self.states[state])] for state in ordered]
         self.out.table((Column("state"), Column("jobs", right=True)), rows)
 
     def _print_table(self) -> None:
@@ -281,7 +281,7 @@ def _row(row: JobRow, terminal: bool, differs: str) -> dict[str, Cell]:
     if exit_cell not in ("0", "-"):
         exit_cell = Styled(str(exit_cell), "red")
     number = count if terminal else str
-    cells = (
+    cells: tuple[Cell, ...] = (
         job.job_id,
         state_cell(job.state),
         exit_cell,
