@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from email.message import Message
 from pathlib import Path
 
-from logshipper_observe.commands.completion import PROGRAMS, completion_script
+from logshipper_observe.commands.upkeep.completion import PROGRAMS, completion_script
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "deploy" / "packages"

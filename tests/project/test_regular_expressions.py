@@ -30,7 +30,7 @@ BUILT = {
     "observe/logshipper_observe/query/columns.py:matches": "a wildcard of the reader's, by fnmatch",
     "observe/logshipper_observe/query/conditions.py:search": "a condition of the reader's",
     "observe/logshipper_observe/query/listing.py:matches": "a wildcard of the reader's, by fnmatch",
-    "observe/logshipper_observe/commands/log_reading.py:re.compile(text)": "`logs --grep`, of the reader",
+    "observe/logshipper_observe/commands/reading/log_reading.py:re.compile(text)": "`logs --grep`, of the reader",
     "observe/logshipper_observe/query/selectors.py:fullmatch": "a wildcard of the reader's, by fnmatch",
     "grafana/logshipper_grafana/tool/resolve.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "our dashboards",
 }

@@ -102,21 +102,16 @@ def utilization_report(
             ends[job].append(in_utc(event.timestamp))
     changes: list[tuple[datetime, Fraction]] = []
     orphan_count = unknown_count = 0
-    for key in ends.keys() - starts.keys():
-        orphan_count += len(ends[key])
-    for key, job_starts in starts.items():
+    for key in starts.keys() | ends.keys():
         weights = []
-        for time, data in sorted(job_starts, key=lambda start: start[0]):
+        for time, data in sorted(starts[key], key=lambda start: start[0]):
             nodes = nodes_of(data) if node_weighting else Fraction(1)
             unknown_count += nodes is None
             weights.append((time, Fraction(1) if nodes is None else nodes))
-        changes += weights
         releases, left_over = _pair_ends(weights, sorted(ends[key]))
-        changes += [(time, -nodes) for time, nodes in releases]
+        changes += [*weights, *((time, -nodes) for time, nodes in releases)]
         orphan_count += left_over
-    return _sum_changes(
-        changes, [*_ends_alone(orphan_count), *_nodes_unknown(unknown_count, "job")], float
-    )
+    return _sum_changes(changes, _notes(orphan_count, unknown_count, "job"), float)
 
 
 def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, int]:
@@ -138,9 +133,7 @@ def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, in
         changes.append((begin, nodes))
         if allocation.end_time is not None:
             changes.append((max(in_utc(allocation.end_time), begin), -nodes))
-    return _sum_changes(
-        changes, [*_ends_alone(orphan_count), *_nodes_unknown(unknown_count, "allocation")], int
-    )
+    return _sum_changes(changes, _notes(orphan_count, unknown_count, "allocation"), int)
 
 
 # ---- states, times and nodes
@@ -199,13 +192,9 @@ def nodes_of(data: Mapping[str, Any]) -> Fraction | None:  # Any: JSON
 def positive(value: object) -> Fraction | None:
     """Return an exact number above 0, so that sums of parts of nodes are exact; None for other
     values."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 < value <= _MOST_NODES
-    ):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return _exact(value)
+    return _exact(value) if 0 < value <= _MOST_NODES else None
 
 
 @lru_cache(maxsize=1024)
@@ -250,11 +239,10 @@ def _sum_changes(
     return Report([time for time, _ in ordered], [number(total / whole) for total in sums], notes)
 
 
-def _ends_alone(number: int) -> list[str]:
-    return [f"{plural(number, 'end')} without a start left out"] if number else []
-
-
-def _nodes_unknown(number: int, noun: str) -> list[str]:
-    if not number:
-        return []
-    return [f"of {plural(number, noun)} the number of nodes isn't known: each counts as 1"]
+def _notes(orphan_count: int, unknown_count: int, noun: str) -> list[str]:
+    """Report ends without a start, and nouns with an unknown number of nodes."""
+    notes = [f"{plural(orphan_count, 'end')} without a start left out"] if orphan_count else []
+    if unknown_count:
+        nouns = plural(unknown_count, noun)
+        notes.append(f"of {nouns} the number of nodes isn't known: each counts as 1")
+    return notes

@@ -1,25 +1,24 @@
 """Allocations: the nodes that jobs had, from when until when. `logshipper.BatchJob`, queried as
 Balsam's is."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 from logshipper_observe.analytics.analytics import is_running
-from logshipper_observe.api.event_log import EventLog, StateEvent
+from logshipper_observe.api.event_log import EventLog, StateEvent, StoreOpener, texts_of
 from logshipper_observe.api.job_api import _moment
 from logshipper_observe.api.lazy_answers import LazyAnswers
 from logshipper_observe.api.store_api import Store
-from logshipper_observe.base.words import RUNNING_STATES, state_of
+from logshipper_observe.base.words import RUNNING_STATES, STATES, state_of
 
 if TYPE_CHECKING:
     from logshipper_observe.api.job_api import Job
 
 NO_ALLOCATION = "no allocation of these jobs is known: the system that ran them told of none"
 _LAST = datetime.max.replace(tzinfo=UTC)  # of waiting ones
-StoreOpener: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +99,13 @@ class AllocationQuery(LazyAnswers[BatchJob]):
         project, queue: account, partition.
         """
         criteria = self._criteria
-        states = [name for text in _several(state) for name in _states(text)]
+        states = [name for text in texts_of(state) for name in _states(text)]
         return AllocationQuery(
             self._open_store,
             replace(
                 criteria,
-                ids=[*_several(id), *_several(scheduler_id)] or criteria.ids,
-                job_ids=_several(job_id) or criteria.job_ids,
+                ids=[*texts_of(id), *texts_of(scheduler_id)] or criteria.ids,
+                job_ids=texts_of(job_id) or criteria.job_ids,
                 tags={**criteria.tags, **(filter_tags or {})},
                 states=states or criteria.states,
                 project=criteria.project if project is None else project,
@@ -120,25 +119,16 @@ class AllocationQuery(LazyAnswers[BatchJob]):
     def order_by(self, field: str) -> "AllocationQuery":
         """`start_time`: the one that began first is first; `-start_time`: last, as without it."""
         if field not in ("start_time", "-start_time"):
-            raise ValueError(
-                f"allocations are ordered by `start_time` or `-start_time`, not by {field!r}"
-            )
-        return AllocationQuery(
-            self._open_store, replace(self._criteria, newest_first=field.startswith("-"))
-        )
+            fields = "`start_time` or `-start_time`"
+            raise ValueError(f"allocations are ordered by {fields}, not by {field!r}")
+        criteria = replace(self._criteria, newest_first=field.startswith("-"))
+        return AllocationQuery(self._open_store, criteria)
 
     def _read(self) -> Iterator[BatchJob]:
         with self._open_store() as store:
-            allocations = [
-                allocation
-                for allocation in _allocations(store, self._criteria)
-                if self._criteria.has(allocation)
-            ]
-        allocations.sort(
-            key=lambda allocation: allocation.start_time or _LAST,
-            reverse=self._criteria.newest_first,
-        )
-        yield from allocations
+            allocations = list(filter(self._criteria.has, _allocations(store, self._criteria)))
+        newest_first = self._criteria.newest_first
+        yield from sorted(allocations, key=lambda a: a.start_time or _LAST, reverse=newest_first)
 
     def _cells(self, item: BatchJob) -> Sequence[object]:
         times = (item.start_time, item.end_time)
@@ -168,9 +158,8 @@ def _allocations(store: Store, criteria: AllocationFilter) -> Iterator[BatchJob]
     ids = [*criteria.ids, *criteria.job_ids]
     runs: dict[tuple[str, str, int], list[StateEvent]] = {}
     for event in EventLog(store).filter(tags=criteria.tags, job_id=ids).order_by("timestamp"):
-        runs.setdefault((event.cluster, event.job_id, event.data.get("attempt", 1)), []).append(
-            event
-        )
+        run = event.cluster, event.job_id, event.data.get("attempt", 1)
+        runs.setdefault(run, []).append(event)
     for (cluster, job_id, attempt), events in runs.items():
         start = next((event for event in events if is_running(event.to_state)), None)
         job = jobs.get((cluster, job_id))
@@ -178,11 +167,7 @@ def _allocations(store: Store, criteria: AllocationFilter) -> Iterator[BatchJob]
             continue
         if job.summary.origin or job.summary.allocation:  # a part of an allocation
             continue
-        ends = [
-            event
-            for event in events
-            if is_running(event.from_state) and not is_running(event.to_state)
-        ]
+        ends = [e for e in events if is_running(e.from_state) and not is_running(e.to_state)]
         yield _allocation(job, attempt, start, ends[-1] if ends else None)
 
 
@@ -192,13 +177,9 @@ def _imported_allocations(
     """of_jobs: the allocations that the jobs ran in that have the tags and ids."""
     for allocation in store._store.allocations():
         details = allocation.details
-        if criteria.job_ids and allocation.id not in of_jobs:
-            continue
-        if (
-            criteria.tags
-            and allocation.id not in of_jobs
-            and not _has_tags(details.get("filter_tags"), criteria.tags)
-        ):
+        tags = details.get("filter_tags")
+        has_tags = not criteria.tags or _has_tags(tags, criteria.tags)
+        if allocation.id not in of_jobs and (criteria.job_ids or not has_tags):
             continue
         yield BatchJob(
             id=allocation.id,
@@ -213,7 +194,7 @@ def _imported_allocations(
             project=str(details.get("project") or ""),
             queue=str(details.get("queue") or ""),
             cluster="",
-            tags=tags if isinstance(tags := details.get("filter_tags"), dict) else {},
+            tags=tags if isinstance(tags, dict) else {},
         )
 
 
@@ -242,14 +223,8 @@ def _allocation(job: "Job", attempt: int, start: StateEvent, end: StateEvent | N
     )
 
 
-def _several(values: "str | int | Sequence[str | int]") -> list[str]:
-    return [str(values)] if isinstance(values, str | int) else [str(value) for value in values]
-
-
 def _states(text: str) -> Sequence[str]:
     """Balsam's `running` and `finished` of a batch job, and all that jobs have."""
-    from logshipper_observe.base.words import STATES
-
     name = state_of(text)
     if name == "FINISHED":
         return [state for state in STATES if state not in RUNNING_STATES]

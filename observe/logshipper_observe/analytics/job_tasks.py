@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from logshipper_observe.api.job_api import Job
 
 _WAITING = (QUEUED, REQUEUED)
+_STATES = ("from", "to", "source_to")  # of an event
 _SCHEDULED = "SCHEDULED"  # QCG-PilotJob's state of tasks with their cores
 
 
@@ -37,10 +38,7 @@ def tasks_of(reader: "History") -> Iterator[Task]:
     scheduler reports launch and end, to the second. Imported tasks have their jobs' names, and
     their system's reports.
     """
-    if reader.summary.origin:
-        yield from _imported_tasks(reader)
-    else:
-        yield from _captured_tasks(reader)
+    return _imported_tasks(reader) if reader.summary.origin else _captured_tasks(reader)
 
 
 def tasks_until(reader: "History", until: float) -> Iterator[Task]:
@@ -110,14 +108,8 @@ def _captured_tasks(reader: "History") -> Iterator[Task]:
 def _imported_tasks(reader: "History") -> Iterator[Task]:
     job = reader.summary
     changes = [
-        _Change(
-            job_event.time_ns,
-            str(event.get("from")),
-            str(event.get("to")),
-            str(event.get("source_to")),
-        )
+        _Change(job_event.time_ns, *(str(job_event.event.get(name)) for name in _STATES))
         for job_event in reader.events(names=(STATE_CHANGED,))
-        if (event := job_event.event)
     ]
     if not job.children:
         yield from _runs(job.name, changes, reader.details(), job.host)
@@ -145,17 +137,14 @@ def _runs(name: str, changes: Iterable[_Change], details: "Json", host: str) -> 
     ran = False
     for change in changes:
         time = change.time_ns / NS
+        ran_before, runs = change.before in RUNNING_STATES, change.after in RUNNING_STATES
         if queued is None and change.after in _WAITING and change.source != _SCHEDULED:
             queued = time
         if change.source == _SCHEDULED:
             scheduled = time
-        elif change.after in RUNNING_STATES and change.before not in RUNNING_STATES:
+        elif runs and not ran_before:
             start, ran = time, True
-        elif (
-            change.before in RUNNING_STATES
-            and change.after not in RUNNING_STATES
-            and start is not None
-        ):
+        elif ran_before and not runs and start is not None:
             yield Task(name, start, time, cores, scheduled, start, run_secs=secs, queued=queued)
             start = scheduled = None  # the next run's are others
             queued = time if change.after in _WAITING else None

@@ -39,17 +39,15 @@ class Task:
     @property
     def run_time(self) -> float | None:
         """None for a running task, or if its clock went back."""
-        secs = self.run_secs
-        if secs is None and self.start is not None and self.end is not None:
-            secs = self.end - self.start
-        return secs if secs is not None and 0 <= secs < math.inf else None
+        if self.run_secs is not None:
+            return _duration(0, self.run_secs)
+        return _duration(self.start, self.end)
 
     @property
     def wait(self) -> float | None:
         """Time until the task got its cores, or was reported as running."""
         until = self.launched if self.scheduled is None else self.scheduled
-        secs = None if until is None or self.queued is None else until - self.queued
-        return secs if secs is not None and 0 <= secs < math.inf else None
+        return _duration(self.queued, until)
 
     @property
     def has_cores(self) -> bool:
@@ -114,14 +112,17 @@ def statistics_of(numbers: Iterable[float]) -> Statistics | None:
 
 def run_times(tasks: Iterable[Task]) -> Report[str, float]:
     """X the tasks' names, Y the seconds that each ran; only of tasks that are over."""
-    times = [(task.name, secs) for task in tasks if (secs := task.run_time) is not None]
-    return Report([name for name, _ in times], [secs for _, secs in times])
+    return _by_name((task.name, task.run_time) for task in tasks)
 
 
 def queue_waits(tasks: Iterable[Task]) -> Report[str, float]:
     """Return the wait of each task in its scheduler's queue: X the names, Y the known seconds."""
-    waits = [(task.name, secs) for task in tasks if (secs := task.wait) is not None]
-    return Report([name for name, _ in waits], [secs for _, secs in waits])
+    return _by_name((task.name, task.wait) for task in tasks)
+
+
+def _by_name(values: Iterable[tuple[str, float | None]]) -> Report[str, float]:
+    known = [(name, secs) for name, secs in values if secs is not None]
+    return Report([name for name, _ in known], [secs for _, secs in known])
 
 
 def launch_overheads(tasks: Iterable[Task]) -> Overheads:
@@ -129,14 +130,14 @@ def launch_overheads(tasks: Iterable[Task]) -> Overheads:
     for task in tasks:
         if task.scheduled is not None and task.launched is not None:
             launches.append(task.launched - task.scheduled)
-        if task.launched is None or task.finished is None or not _ran(task):
+        times = _launch_times(task)
+        if times is None:
             continue
-        assert task.start is not None  # noqa: S101  it ran
-        assert task.end is not None  # noqa: S101
-        starts.append(task.start - task.launched)
-        finishes.append(task.finished - task.end)
-        if task.end > task.start:
-            shares.append((starts[-1] + finishes[-1]) / (task.end - task.start))
+        start, end, launched, finished = times
+        starts.append(start - launched)
+        finishes.append(finished - end)
+        if end > start:
+            shares.append((starts[-1] + finishes[-1]) / (end - start))
     return Overheads(
         tasks=len(starts),
         launch=statistics_of(launches),
@@ -148,16 +149,21 @@ def launch_overheads(tasks: Iterable[Task]) -> Overheads:
 
 def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
     """X the tasks' names, Y the seconds that launching and ending each cost."""
-    overheads = [
-        (task.name, task.start - task.launched + task.finished - task.end)
-        for task in tasks
-        if task.start is not None
-        and task.end is not None
-        and task.launched is not None
-        and task.finished is not None
-        if _ran(task)
-    ]
-    return Report([name for name, _ in overheads], [secs for _, secs in overheads])
+    names, overheads = [], []
+    for task in tasks:
+        if times := _launch_times(task):
+            start, end, launched, finished = times
+            names.append(task.name)
+            overheads.append(start - launched + finished - end)
+    return Report(names, overheads)
+
+
+def _launch_times(task: Task) -> tuple[float, float, float, float] | None:
+    """Start, end, launch and the report of the end; None if not all of them are known."""
+    start, end, launched, finished = task.start, task.end, task.launched, task.finished
+    if start is None or end is None or launched is None or finished is None or not _ran(task):
+        return None
+    return start, end, launched, finished
 
 
 # ---- over time, by node and core
@@ -191,9 +197,8 @@ def gantt_report(spans: Iterable[Span]) -> Report[tuple[float, float], str]:
     """Convert `gantt` or `gaps`: X start and end, Y the core: `for x, y in zip(*report):
     plt.plot(x, (y, y))`."""
     bars = list(spans)
-    return Report(
-        [(span.start, span.end) for span in bars], [core_name(span.place) for span in bars]
-    )
+    times = [(span.start, span.end) for span in bars]
+    return Report(times, [core_name(span.place) for span in bars])
 
 
 def busy_share(
@@ -228,22 +233,16 @@ def efficiency(tasks: Iterable[Task]) -> Report[str, float]:
     begin, end = _bounds(cores)
     starts = {place: [start for start, _, _ in spans] for place, spans in cores.items()}
 
-    def free_at(task: Task) -> float:
-        """Return the time when the last of its cores became free."""
-        assert task.start is not None  # noqa: S101  of whole tasks only
-        ends = []
-        for place in task.places:
-            at = bisect_left(starts[place], task.start)
-            if at:
-                ends.append(cores[place][at - 1][1])
-        return max(ends, default=begin)
-
     idle: dict[Core, float] = defaultdict(float)
     for task in ran:
-        assert task.start is not None  # noqa: S101
-        wait = max(task.start - free_at(task), 0.0)
-        for place in task.places:
-            idle[place] += wait
+        assert task.start is not None  # noqa: S101  of whole tasks only
+        before = {place: bisect_left(starts[place], task.start) for place in task.places}
+        # the time when the last of its cores became free
+        free_at = max(
+            (cores[place][at - 1][1] for place, at in before.items() if at), default=begin
+        )
+        for place in before:
+            idle[place] += max(task.start - free_at, 0.0)
     whole = end - begin
     shares = [1 - idle[place] / whole if whole > 0 else 0.0 for place in cores]
     return Report([core_name(place) for place in cores], shares)
@@ -276,9 +275,15 @@ def left_out_note(tasks: Sequence[Task]) -> list[str]:
     return [f"{plural(number, 'run')} left out: it isn't known where or when"] if number else []
 
 
+def _duration(start: float | None, end: float | None) -> float | None:
+    """None if a time is unknown, or the clock went back."""
+    secs = math.inf if start is None or end is None else end - start
+    return secs if 0 <= secs < math.inf else None
+
+
 def _ran(task: Task) -> bool:
     """Return whether start and end are known numbers in order: a clock may have gone back."""
-    return task.start is not None and task.end is not None and 0 <= task.end - task.start < math.inf
+    return _duration(task.start, task.end) is not None
 
 
 def _is_whole(task: Task) -> bool:
@@ -304,9 +309,8 @@ def _order(place: Core) -> tuple[str, int, str]:
 
 def _bounds(cores: Mapping[Core, Sequence[tuple[float, float, str]]]) -> tuple[float, float]:
     spans = [span for spans in cores.values() for span in spans]
-    return min((start for start, _, _ in spans), default=0.0), max(
-        (end for _, end, _ in spans), default=0.0
-    )
+    begin = min((start for start, _, _ in spans), default=0.0)
+    return begin, max((end for _, end, _ in spans), default=0.0)
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

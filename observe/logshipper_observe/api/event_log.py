@@ -63,10 +63,8 @@ class EventFilter:
     @property
     def selection(self) -> EventSelection:
         """Return the selection for each job."""
-        begin_ns, end_ns = self.after_ns or 0, 0 if self.before_ns is None else self.before_ns + 1
-        return EventSelection(
-            self.asks_other_events, self.newest_first, self.kinds, begin_ns, end_ns
-        )
+        bounds_ns = self.after_ns or 0, 0 if self.before_ns is None else self.before_ns + 1
+        return EventSelection(self.asks_other_events, self.newest_first, self.kinds, *bounds_ns)
 
     def has(self, event: StateEvent) -> bool:
         return (
@@ -122,16 +120,16 @@ class EventQuery(LazyAnswers[StateEvent]):
         and data accumulate.
         """
         criteria = self._criteria
-        kinds = _texts(kind) or criteria.kinds
+        kinds = texts_of(kind) or criteria.kinds
         has_other_kinds = any(name != STATE_CHANGED for name in kinds)
         return EventQuery(
             self._open_store,
             replace(
                 criteria,
-                ids=_texts(id) or criteria.ids,
-                job_ids=_texts(job_id) or criteria.job_ids,
-                scheduler_ids=_texts(scheduler_id) or criteria.scheduler_ids,
-                batch_job_ids=_texts(batch_job_id) or criteria.batch_job_ids,
+                ids=texts_of(id) or criteria.ids,
+                job_ids=texts_of(job_id) or criteria.job_ids,
+                scheduler_ids=texts_of(scheduler_id) or criteria.scheduler_ids,
+                batch_job_ids=texts_of(batch_job_id) or criteria.batch_job_ids,
                 kinds=kinds,
                 tags={**criteria.tags, **(tags or {})},
                 data={**criteria.data, **(data or {})},
@@ -151,15 +149,14 @@ class EventQuery(LazyAnswers[StateEvent]):
         """`timestamp`: oldest first; `-timestamp`: newest first, as without it."""
         if field not in ("timestamp", "-timestamp"):
             raise ValueError(f"events are ordered by `timestamp` or `-timestamp`, not by {field!r}")
-        return EventQuery(
-            self._open_store, replace(self._criteria, newest_first=field.startswith("-"))
-        )
+        criteria = replace(self._criteria, newest_first=field.startswith("-"))
+        return EventQuery(self._open_store, criteria)
 
     def get(self, **conditions: Any) -> StateEvent:  # Any: as filter has them
         """Return the only event that meets all conditions. Raises LookupError for none, or several."""
         events = self.filter(**conditions)[:2]
         if len(events) != 1:
-            raise LookupError(f"{'more than one event fits' if events else 'no event fits'}")
+            raise LookupError("more than one event fits" if events else "no event fits")
         return events[0]
 
     def _read(self) -> Iterator[StateEvent]:
@@ -205,9 +202,8 @@ def _events(store: Store, criteria: EventFilter) -> Iterator[StateEvent]:
     for number, job in enumerate(store.jobs(tags=tags)):
         # of an imported job, also in its own system
         names = job.job_id, job.job_id.removeprefix(f"{job.summary.origin}-")
-        if criteria.job_ids and not any(name in criteria.job_ids for name in names):
-            continue
-        if not ran_in(job.summary):
+        is_chosen = not criteria.job_ids or any(name in criteria.job_ids for name in names)
+        if not is_chosen or not ran_in(job.summary):
             continue
         earliest_ns, latest_ns = bounds(job.summary, other_events=criteria.asks_other_events)
         if (criteria.after_ns or 0) > latest_ns or (
@@ -269,30 +265,18 @@ def _ran_in(store: Store, criteria: EventFilter) -> Callable[[JobSummary], bool]
     """Return a test for jobs that are, or ran in, a requested allocation."""
     if not criteria.scheduler_ids and not criteria.batch_job_ids:
         return lambda job: True
-    allocations = store._store.allocations()
-    by_scheduler = {
-        allocation.id
-        for allocation in allocations
-        if allocation.scheduler_id in criteria.scheduler_ids
-    }
-    names_by_id = {
-        allocation.id: (allocation.id, allocation.id.rpartition("-")[2])
-        for allocation in allocations
-    }  # balsam-batch-5: 5
-    by_batch = {
-        allocation_id
-        for allocation_id, names in names_by_id.items()
-        if any(name in criteria.batch_job_ids for name in names)
-    }
-
-    def is_selected(job: JobSummary) -> bool:
-        conditions = ((criteria.scheduler_ids, by_scheduler), (criteria.batch_job_ids, by_batch))
-        return all(
-            not ids or job.job_id in ids or job.allocation in allocation_ids
-            for ids, allocation_ids in conditions
-        )
-
-    return is_selected
+    by_scheduler, by_batch = set(), set()
+    for allocation in store._store.allocations():
+        if allocation.scheduler_id in criteria.scheduler_ids:
+            by_scheduler.add(allocation.id)
+        number = allocation.id.rpartition("-")[2]  # balsam-batch-5: 5
+        if allocation.id in criteria.batch_job_ids or number in criteria.batch_job_ids:
+            by_batch.add(allocation.id)
+    conditions = ((criteria.scheduler_ids, by_scheduler), (criteria.batch_job_ids, by_batch))
+    return lambda job: all(
+        not ids or job.job_id in ids or job.allocation in allocation_ids
+        for ids, allocation_ids in conditions
+    )
 
 
 def _contains(value: object, part: object) -> bool:
@@ -304,11 +288,11 @@ def _contains(value: object, part: object) -> bool:
     return value == part and isinstance(value, bool) is isinstance(part, bool)
 
 
-def _texts(values: "str | int | Sequence[str | int]") -> list[str]:
+def texts_of(values: "str | int | Sequence[str | int]") -> list[str]:
+    """Return one or several values as texts."""
     return [str(values)] if isinstance(values, str | int) else [str(value) for value in values]
 
 
 def _ns(moment: datetime) -> int:
     at = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    whole = int(at.replace(microsecond=0).timestamp())
-    return whole * NS + at.microsecond * 1000
+    return int(at.replace(microsecond=0).timestamp()) * NS + at.microsecond * 1000

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from logshipper.spool.segment import Kind, Stream
+from logshipper.spool.segment import Kind
 from logshipper_ingest.model.job import Capture, JobSummary
 from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.x_axis import KeyStats, XChoice
@@ -21,8 +21,8 @@ from logshipper_observe.api.tables import (
 )
 from logshipper_observe.base.notebook import html_table
 from logshipper_observe.base.words import NS, RUNNING_STATES, duration
-from logshipper_observe.model.documents import STREAM_NAMES
-from logshipper_observe.model.overlay import MarkChange, Marks, Overlay, parse_change
+from logshipper_observe.model.documents import STREAM_NAMES, STREAMS, event_details
+from logshipper_observe.model.overlay import Marks, Overlay, parse_change
 from logshipper_observe.query.asked import pick_keys
 
 if TYPE_CHECKING:
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Capture", "Event", "Job", "JobSummary", "KeyStats", "Line", "Record", "XChoice"]
 StreamName: TypeAlias = Literal["stdout", "stderr", "both"]
-_STREAMS = {
-    "stdout": (Stream.STDOUT,),
-    "stderr": (Stream.STDERR,),
-    "both": (Stream.STDOUT, Stream.STDERR),
-}
 _KINDS = {Kind.LOG: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command", Kind.NOTE: "note"}
 
 
@@ -189,12 +184,11 @@ class Job:
         """Log lines in order of time, read by the page. attempt: None for all; tail: only the last
         ones."""
         with self._reader() as reader:
-            for line in reader.lines(streams=_STREAMS[stream], attempt=attempt, tail=tail):
+            for line in reader.lines(streams=STREAMS[stream], attempt=attempt, tail=tail):
                 kind = _KINDS[line.kind]
                 name = STREAM_NAMES[line.stream]
-                yield Line(
-                    line.time_ns, name, kind, line.text, line.attempt, line.capture, line.attrs
-                )
+                place = line.attempt, line.capture
+                yield Line(line.time_ns, name, kind, line.text, *place, line.attrs)
 
     def records(
         self, *, attempt: int | None = None, newest_first: bool = False
@@ -203,33 +197,16 @@ class Job:
         with self._reader() as reader:
             tasks = {capture.capture: capture.task for capture in reader.captures}
             for record in reader.records(attempt=attempt, newest_first=newest_first):
-                task = tasks.get(record.capture, 0)
-                yield Record(
-                    record.time_ns,
-                    record.n,
-                    record.attempt,
-                    task,
-                    record.capture,
-                    record.line,
-                    record.origin,
-                )
+                place = record.attempt, tasks.get(record.capture, 0), record.capture
+                yield Record(record.time_ns, record.n, *place, record.line, record.origin)
 
     def events(self, *, attempt: int | None = None) -> Iterator[Event]:
         """Events in order of time: mode changes, lost lines, hints, how Slurm ended the job."""
         with self._reader() as reader:
             for job_event in reader.events(attempt=attempt):
-                details = {
-                    name: value
-                    for name, value in job_event.event.items()
-                    if name not in ("type", "event", "message")
-                }
-                name, message = (
-                    str(job_event.event.get("event", "")),
-                    str(job_event.event.get("message", "")),
-                )
-                yield Event(
-                    job_event.time_ns, name, message, job_event.attempt, job_event.capture, details
-                )
+                name, message = (str(job_event.event.get(key, "")) for key in ("event", "message"))
+                place = job_event.attempt, job_event.capture
+                yield Event(job_event.time_ns, name, message, *place, event_details(job_event))
 
     def metrics(self, *keys: str, attempt: int | None = None, by: str | None = None) -> Columns:
         """Return the numbers of the metadata as columns: a dict of lists of one length, a row per
@@ -248,10 +225,8 @@ class Job:
         with self._reader() as reader:
             names = _numeric(reader)
             if keys:
-                names = {
-                    path: names[path]
-                    for path in pick_keys([*([by] if by else []), *keys], list(names))
-                }
+                paths = pick_keys([*([by] if by else []), *keys], list(names))
+                names = {path: names[path] for path in paths}
             rows = self._numbers(reader, attempt, names)
             if by is not None:
                 (by_path,) = pick_keys([by], list(names))
@@ -262,10 +237,9 @@ class Job:
         """Return `metrics` for each set of keys that records have, without any None."""
         with self._reader() as reader:
             names = _numeric(reader)
-            sets = sets_of(self._numbers(reader, attempt, names))
             return [
                 columns_of(rows, {path: names[path] for path in paths})
-                for paths, rows in sets.items()
+                for paths, rows in sets_of(self._numbers(reader, attempt, names)).items()
             ]
 
     def rollup(self, *, attempt: int | None = None) -> Rollups:
@@ -279,9 +253,8 @@ class Job:
     ) -> Iterator[Numbers]:
         tasks = {capture.capture: capture.task for capture in reader.captures}
         for record in reader.records(attempt=attempt):
-            values = {
-                path: number for path, number in numbers_of(record.line).items() if path in names
-            }
+            numbers = numbers_of(record.line)
+            values = {path: number for path, number in numbers.items() if path in names}
             if values:
                 yield Numbers(record.time_ns, record.attempt, tasks.get(record.capture, 0), values)
 
@@ -314,13 +287,8 @@ class Job:
         self._store.ingest(job_id=self.job_id)
         with self._reader() as reader:
             summary = reader.summary
-        return Job(
-            self._store,
-            summary,
-            self._overlay,
-            self._overlay.of(summary.key),
-            check=self._check,
-        )
+        marks = self._overlay.of(summary.key)
+        return Job(self._store, summary, self._overlay, marks, check=self._check)
 
     # ---- tags, notes, stars
 
@@ -330,8 +298,7 @@ class Job:
         Only you see them. Raises ConfigError for invalid changes.
         """
         self._check()
-        parsed: list[MarkChange] = [parse_change(change) for change in changes]
-        self._marks = self._overlay.tag(self.summary.key, parsed)
+        self._marks = self._overlay.tag(self.summary.key, list(map(parse_change, changes)))
         return self._marks.tags
 
     def annotate(self, text: str) -> None:

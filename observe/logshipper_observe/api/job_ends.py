@@ -1,7 +1,7 @@
 """Waiting until jobs have ended."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from logshipper.errors import QueryError, UnknownJob
@@ -13,8 +13,35 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import JobStore
 
 PATIENCE_SECS = 600.0  # for a server that does not answer
-_RETRY_SECS = 5.0
+RETRY_SECS = 5.0
 _GOES_ON = "REQUEUED"  # this run is over, another one follows
+
+
+class Silence:
+    """A server that does not answer. tell: gets the sentence that reports it."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._began: float | None = None
+
+    @property
+    def is_now(self) -> bool:
+        return self._began is not None
+
+    def bear(self, error: QueryError) -> None:
+        """Raise the error where waiting is of no use, or has been so for long."""
+        if error.status not in (0, 429) and error.status < 500:
+            raise error
+        if self._began is None:
+            self._began = time.monotonic()
+            self._tell(f"{error}; trying again for {PATIENCE_SECS / 60:.0f} minutes")
+        elif time.monotonic() - self._began > PATIENCE_SECS:
+            raise error
+
+    def end(self) -> bool:
+        """End it; return whether there was one."""
+        was_silent, self._began = self.is_now, None
+        return was_silent
 
 
 class Waiting:
@@ -30,7 +57,7 @@ class Waiting:
         self.pending = list(ids)
         self._store = store
         self._deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
-        self._silent_since: float | None = None
+        self._silence = Silence(say)
 
     def ended(self) -> "Iterator[JobSummary]":
         """Yield each job at its end, in the order of observation, until the time is up."""
@@ -50,17 +77,14 @@ class Waiting:
     def _look(self, job_id: str) -> "JobSummary | None":
         """Return the ended job; None while it runs, or without an answer."""
         try:
-            job = self._terminal(job_id)
-            if job is not None:
-                job = self._terminal(job_id)
+            job = self._terminal(job_id) and self._terminal(job_id)
         except UnknownJob:
-            raise UnknownJob(
-                job_id, f"job {safe(job_id)} was removed while it was waited for"
-            ) from None
+            words = f"job {safe(job_id)} was removed while it was waited for"
+            raise UnknownJob(job_id, words) from None
         except QueryError as error:
-            self._bear(error)
+            self._silence.bear(error)
             return None
-        self._silent_since = None
+        self._silence.end()
         return job
 
     def _terminal(self, job_id: str) -> "JobSummary | None":
@@ -68,21 +92,10 @@ class Waiting:
         with self._store.open(job_id) as reader:
             return reader.summary if reader.is_over and reader.summary.state != _GOES_ON else None
 
-    def _bear(self, error: QueryError) -> None:
-        """Raises the error where waiting is of no use, or has been so for long."""
-        if error.status not in (0, 429) and error.status < 500:
-            raise error
-        now = time.monotonic()
-        if self._silent_since is None:
-            self._silent_since = now
-            say(f"{error}; trying again for {PATIENCE_SECS / 60:.0f} minutes")
-        elif now - self._silent_since > PATIENCE_SECS:
-            raise error
-
     def _pause(self, secs: float) -> bool:
         """Wait; return False when the time is up, after a final look at its very end."""
-        if self._silent_since is not None:
-            secs = max(secs, _RETRY_SECS)
+        if self._silence.is_now:
+            secs = max(secs, RETRY_SECS)
         if self._deadline is not None:
             rest_secs = self._deadline - time.monotonic()
             if rest_secs <= 0:

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import LogshipperError, StoreError, UnknownJob
 from logshipper.spool.captures import store_root
@@ -22,10 +22,12 @@ from logshipper_observe.query.selectors import resolve_each
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import History, JobStore, Reader
+    from logshipper_observe.api.job_ends import Waiting
     from logshipper_observe.model.job_info import JobInfo
     from logshipper_observe.query.info_lookup import Found
 
 INGEST_SECS = 60.0
+T = TypeVar("T")
 
 
 class TimedOut(LogshipperError):
@@ -81,9 +83,7 @@ class Store:
     ) -> None:
         self.problems = [] if problems is None else problems
         self._store = _default_store(self.problems) if store is None else store
-        self._overlay = (
-            overlay_of(self._store, self.problems.append) if overlay is None else overlay
-        )
+        self._overlay = overlay or overlay_of(self._store, self.problems.append)
         self._closed = False
 
     @classmethod
@@ -145,9 +145,8 @@ class Store:
         conditions = [parse_condition(text) for text in _several(filter)]
         conditions += [tag_condition(text) for text in _several(tags)]
         states = [state_of(text) for text in _several(state)]
-        query = JobQuery(
-            selectors, states, name, conditions, field_of(sort) if sort else None, reverse
-        )
+        key = field_of(sort) if sort else None
+        query = JobQuery(selectors, states, name, conditions, key, reverse)
         return Jobs(lambda: self._listing(query), self._jobs_of, limit)
 
     def job(self, name: str) -> Job:
@@ -193,22 +192,17 @@ class Store:
             yield Job(self._store, row.job, self._overlay, row.marks, check=self._check)
 
     def _in_order(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], Reader]":
-        open_reader = self._store.in_order(jobs)
+        return self._checked(self._store.in_order(jobs))
 
-        def reader(job: JobSummary) -> "Reader":
+    def _histories(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], History]":
+        return self._checked(self._store.histories(jobs))
+
+    def _checked(self, open_reader: "Callable[[JobSummary], T]") -> "Callable[[JobSummary], T]":
+        def reader(job: JobSummary) -> "T":
             self._check()
             return open_reader(job)
 
         return reader
-
-    def _histories(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], History]":
-        open_history = self._store.histories(jobs)
-
-        def history(job: JobSummary) -> "History":
-            self._check()
-            return open_history(job)
-
-        return history
 
     def _ingest(self) -> None:
         self._check()
@@ -262,10 +256,6 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-if TYPE_CHECKING:
-    from logshipper_observe.api.job_ends import Waiting
 
 
 def _local_store(path: str | None) -> "JobStore":

@@ -97,11 +97,7 @@ def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
 
 
 def _column(numbers: list[Number | None]) -> Column:
-    whole = [
-        number
-        for number in numbers
-        if number is None or (isinstance(number, int) and -_INT64 <= number < _INT64)
-    ]
+    whole = [n for n in numbers if n is None or (isinstance(n, int) and -_INT64 <= n < _INT64)]
     if len(whole) == len(numbers):
         return whole
     return [None if number is None else _as_float(number) for number in numbers]

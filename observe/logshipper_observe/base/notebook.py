@@ -1,6 +1,6 @@
 """Tables for notebooks: HTML of bounded size, in which a job's text is never markup."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from logshipper.safe_text import safe
@@ -34,20 +34,18 @@ def columns_table(columns: Mapping[str, Sequence[object]]) -> str:
     rows = range(length)
     half = MAX_ROWS // 2
     numbers = [*rows] if length <= MAX_ROWS else [*rows[: half - 1], None, *rows[-half:]]
-    table = html_table(
-        list(columns),
-        (
-            [MORE if number is None else column[number] for column in columns.values()]
-            for number in numbers
-        ),
+    cells = (
+        [MORE if number is None else column[number] for column in columns.values()]
+        for number in numbers
     )
+    table = html_table(list(columns), cells)
     return f"{table}<p>{length:,} rows, {len(columns):,} columns</p>"
 
 
 def _row(cells: Sequence[object], tag: str) -> str:
-    texts: Iterator[str] = (escape(_shorten(_text(cell))) for cell in cells[:MAX_COLUMNS])
-    more = [MORE] if len(cells) > MAX_COLUMNS else []
-    return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in (*texts, *more))}</tr>"
+    texts = [escape(_shorten(_text(cell))) for cell in cells[:MAX_COLUMNS]]
+    texts += [MORE] if len(cells) > MAX_COLUMNS else []
+    return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
 
 
 def _text(cell: object) -> str:

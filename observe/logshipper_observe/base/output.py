@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.safe_text import safe, safe_json, safe_lines
+from logshipper_observe.base.words import STATE_STYLES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +43,11 @@ class Styled(NamedTuple):
 
 
 Cell = str | Styled
+
+
+def state_cell(state: str, text: str = "") -> Styled:
+    """Return a state, or a text about it, in the state's style."""
+    return Styled(text or state, STATE_STYLES.get(state, ""))
 
 
 class Raw(str):
@@ -92,6 +98,14 @@ class Output:
             return
         self.console.print(_rich_text(pieces))
 
+    def note(self, text: str, style: str = "dim") -> None:
+        """Print one line in a style of rich's."""
+        self.line(Styled(text, style))
+
+    def job_line(self, name: str, job_id: str) -> None:
+        """Print the job above its answer."""
+        self.line(Styled(name, "bold"), "  ", Styled(job_id, "bold cyan"))
+
     def heading(self, title: str, note: str = "") -> None:
         """A blank line and a heading."""
         self.line()
@@ -124,17 +138,11 @@ class Output:
             self.plain_table(columns, rows, plain_widths(columns, rows))
 
     def plain_table(
-        self,
-        columns: Sequence[Column],
-        rows: Iterable[Sequence[Cell]],
-        widths: Sequence[int],
-        *,
-        header: bool = True,
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], widths: Sequence[int]
     ) -> None:
         """Writes row by row, two blanks between columns; an empty cell is `-`, so that columns can
         be counted."""
-        if header:
-            sys.stdout.write(_plain_row([column.title for column in columns], columns, widths))
+        sys.stdout.write(_plain_row([column.title for column in columns], columns, widths))
         for row in rows:
             sys.stdout.write(_plain_row(row, columns, widths))
 
@@ -179,10 +187,7 @@ def _rich_text(pieces: Iterable[Cell]) -> "Text":
 
     text = Text()
     for piece in pieces:
-        if isinstance(piece, Styled):
-            text.append(safe(piece.text), piece.style)
-        else:
-            text.append(safe(piece))
+        text.append(_plain(piece), piece.style if isinstance(piece, Styled) else None)
     return text
 
 
@@ -206,12 +211,8 @@ def line_width(pieces: Iterable[Cell]) -> int:
 
 def natural_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> list[int]:
     """Columns' widths where nothing is cut or folded."""
-    widths = [cells_wide(column.title) for column in columns]
-    for row in rows:
-        widths = [
-            max(width, cells_wide(_plain(cell))) for width, cell in zip(widths, row, strict=True)
-        ]
-    return widths
+    texts: list[Sequence[Cell]] = [[column.title for column in columns], *rows]
+    return [max(cells_wide(_plain(cell)) for cell in cells) for cells in zip(*texts, strict=True)]
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
@@ -226,7 +227,6 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
 
 
 def _table_width(widths: Sequence[int]) -> int:
-    """Return a table's width."""
     return sum(widths) + 2 * (len(widths) - 1)
 
 
@@ -234,14 +234,10 @@ def _fit_widths(columns: Sequence[Column], widths: list[int], room: int) -> list
     """The widths, with the widest flexible columns narrowed until all fit."""
     excess = _table_width(widths) - room
     while excess > 0:
-        flexible = [
-            at
-            for at, column in enumerate(columns)
-            if column.flexible and widths[at] > _FLEXIBLE_MIN
-        ]
-        if not flexible:
+        flexible = [at for at, column in enumerate(columns) if column.flexible]
+        widest = max(flexible, key=widths.__getitem__, default=0)
+        if not flexible or widths[widest] <= _FLEXIBLE_MIN:
             break
-        widest = max(flexible, key=widths.__getitem__)
         widths[widest] -= 1
         excess -= 1
     return widths
@@ -282,14 +278,13 @@ def to_json(value: object, indent: str | None = None, level: int = 0) -> str:
     if isinstance(value, Mapping):
         colon = ":" if indent is None else ": "
         items = [
-            _json_text(str(key)) + colon + to_json(item, indent, level + 1)
+            f"{_json_text(str(key))}{colon}{to_json(item, indent, level + 1)}"
             for key, item in value.items()
         ]
         return _enclosed("{", items, "}", indent, level)
     if isinstance(value, list | tuple):
-        return _enclosed(
-            "[", [to_json(item, indent, level + 1) for item in value], "]", indent, level
-        )
+        items = [to_json(item, indent, level + 1) for item in value]
+        return _enclosed("[", items, "]", indent, level)
     if isinstance(value, float) and not math.isfinite(value):
         return "null"
     return _json_text(value)

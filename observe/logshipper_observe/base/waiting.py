@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,11 +24,9 @@ class _Wait(NamedTuple):
 
 
 class Watch:
-    """tell: gets the sentence, once per wait, in the watch's own thread."""
+    """Names the server on stderr, once per wait, in a thread of its own."""
 
-    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
-        self._after_secs = AFTER_SECS
-        self._tell = tell or _tell
+    def __init__(self) -> None:
         self._wait: _Wait | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -36,34 +34,26 @@ class Watch:
     def close(self) -> None:
         self._closed.set()
 
-    def begin(self, server: str) -> None:
+    @contextmanager
+    def waiting_for(self, server: str) -> Iterator[None]:
         self._wait = _Wait(server, time.monotonic())
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, daemon=True, name="waiting")
             self._thread.start()
-
-    def end(self) -> None:
-        self._wait = None
-
-    @contextmanager
-    def waiting_for(self, server: str) -> Iterator[None]:
-        self.begin(server)
         try:
             yield
         finally:
-            self.end()
+            self._wait = None
 
     def _look(self) -> None:
         last_wait: _Wait | None = None
-        while not self._closed.wait(min(_LOOK_SECS, self._after_secs)):
+        while not self._closed.wait(min(_LOOK_SECS, AFTER_SECS)):
             wait = self._wait
-            if (
-                wait is not None
-                and wait is not last_wait
-                and time.monotonic() - wait.since >= self._after_secs
-            ):
+            if wait is None or wait is last_wait:
+                continue
+            if time.monotonic() - wait.since >= AFTER_SECS:
                 last_wait = wait
-                self._tell(f"waiting for {wait.server}")
+                _tell(f"waiting for {wait.server}")
 
 
 class WatchedEntries:
@@ -87,11 +77,8 @@ class WatchedEntries:
             self._client.entries(logql, begin_ns, end_ns, direction=direction, page=page)
         )
         while True:
-            self._watch.begin(self.name)
-            try:
+            with self._watch.waiting_for(self.name):
                 entry = next(entries, None)
-            finally:
-                self._watch.end()
             if entry is None:
                 return
             yield entry

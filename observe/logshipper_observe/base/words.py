@@ -5,6 +5,7 @@ import json
 import math
 import re
 import signal as signals
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -32,21 +33,15 @@ STATE_ALIASES = {  # of Balsam, QCG-PilotJob and XT
     "TERMINATED": "CANCELLED", "OMITTED": "CANCELLED",
 }  # fmt: skip
 STATE_STYLES = {
-    "QUEUED": "dim",
     "RUNNING": "cyan",
     "UNRESPONSIVE": "magenta",
     "COMPLETED": "green",
-    "FAILED": "red",
-    "CANCELLED": "yellow",
-    "KILLED": "red",
-    "TIMEOUT": "red",
-    "OUT_OF_MEMORY": "red",
-    "NODE_FAIL": "red",
-    "PREEMPTED": "yellow",
-    "REQUEUED": "yellow",
-    "BOOT_FAIL": "red",
-    "DEADLINE": "red",
-    "UNKNOWN": "dim",
+    **dict.fromkeys(("QUEUED", "UNKNOWN"), "dim"),
+    **dict.fromkeys(("CANCELLED", "PREEMPTED", "REQUEUED"), "yellow"),
+    **dict.fromkeys(
+        ("FAILED", "KILLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"),
+        "red",
+    ),
 }
 
 FAILED_STATES = tuple(state for state, style in STATE_STYLES.items() if style == "red")
@@ -80,6 +75,11 @@ def is_further_part(part: str) -> bool:
 
 def count(number: int) -> str:
     return f"{number:,}"
+
+
+def listed(names: Sequence[object], limit: int = 8) -> str:
+    """Return the first names, joined by commas, and `...` for further ones."""
+    return ", ".join([*map(str, names[:limit]), *(["..."] if len(names) > limit else [])])
 
 
 def size(octets: int) -> str:

@@ -20,35 +20,35 @@ class CommandRow(NamedTuple):
 
 
 COMMANDS = {
-    "ls": CommandRow("ls", "list jobs: filtered, sorted, with columns of one's own"),
-    "show": CommandRow("show", "show all data about a job"),
+    "ls": CommandRow("reading.ls", "list jobs: filtered, sorted, with columns of one's own"),
+    "show": CommandRow("reading.show", "show all data about a job"),
     "info": CommandRow(
-        "info", "tell jobs' nodes, cores, folder, run time, history, and their tasks"
+        "reading.info", "tell jobs' nodes, cores, folder, run time, history, and their tasks"
     ),
-    "status": CommandRow("status", "print jobs' states, a line each"),
-    "logs": CommandRow("logs", "print a job's output"),
-    "monitor": CommandRow("monitor", "watch a job: its state and its log as it grows"),
-    "metadata": CommandRow("metadata", "print a job's metadata: table, JSON lines or CSV"),
+    "status": CommandRow("reading.status", "print jobs' states, a line each"),
+    "logs": CommandRow("reading.logs", "print a job's output"),
+    "monitor": CommandRow("reading.monitor", "watch a job: its state and its log as it grows"),
+    "metadata": CommandRow("reading.metadata", "print a job's metadata: table, JSON lines or CSV"),
     "export": CommandRow(
-        "export", "write jobs' metadata and logs to files: CSV, TSV, JSONL, Parquet"
+        "reading.export", "write jobs' metadata and logs to files: CSV, TSV, JSONL, Parquet"
     ),
-    "plot": CommandRow("plot", "draw jobs' metadata, in the terminal, as PNG or SVG"),
-    "open": CommandRow("open", "open a job's page in the browser"),
-    "serve": CommandRow("serve", "serve a page of your jobs"),
+    "plot": CommandRow("analysis.plot", "draw jobs' metadata, in the terminal, as PNG or SVG"),
+    "open": CommandRow("pages.open", "open a job's page in the browser"),
+    "serve": CommandRow("pages.serve", "serve a page of your jobs"),
     "events": CommandRow(
-        "events", "list jobs' events: states, modes, late heartbeats, losses, their own"
+        "reading.events", "list jobs' events: states, modes, late heartbeats, losses, their own"
     ),
-    "allocations": CommandRow("allocations", "list the nodes that jobs have and had"),
+    "allocations": CommandRow("analysis.allocations", "list the nodes that jobs have and had"),
     "analyze": CommandRow(
-        "analyze", "throughput, utilization, nodes, overheads and gantt of many jobs"
+        "analysis.analyze", "throughput, utilization, nodes, overheads and gantt of many jobs"
     ),
-    "wait": CommandRow("wait", "wait until jobs have ended"),
-    "diff": CommandRow("diff", "compare two jobs' configuration"),
-    "tag": CommandRow("tag", "tag a job, or show its tags"),
-    "annotate": CommandRow("annotate", "write a note on a job, or star it"),
-    "url": CommandRow("url", "print the address of a job's page in Grafana"),
-    "import": CommandRow("importing", "ingest jobs of QCG-PilotJob, Balsam or XT"),
-    "rm": CommandRow("rm", "remove jobs"),
-    "render": CommandRow("render", "render raw output as a terminal would show it"),
-    "completion": CommandRow("completion", "print the shell's completion script"),
+    "wait": CommandRow("reading.wait", "wait until jobs have ended"),
+    "diff": CommandRow("reading.diff", "compare two jobs' configuration"),
+    "tag": CommandRow("upkeep.tag", "tag a job, or show its tags"),
+    "annotate": CommandRow("upkeep.annotate", "write a note on a job, or star it"),
+    "url": CommandRow("pages.url", "print the address of a job's page in Grafana"),
+    "import": CommandRow("upkeep.importing", "ingest jobs of QCG-PilotJob, Balsam or XT"),
+    "rm": CommandRow("upkeep.rm", "remove jobs"),
+    "render": CommandRow("reading.render", "render raw output as a terminal would show it"),
+    "completion": CommandRow("upkeep.completion", "print the shell's completion script"),
 }  # in the order of `logshipper --help`

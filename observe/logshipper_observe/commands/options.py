@@ -1,15 +1,23 @@
 """Options that reading commands share, and the kinds of values that options have."""
 
 import argparse
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
+from logshipper.errors import LogshipperError
 from logshipper_ingest.console.time_span import time_span
-from logshipper_observe.base.words import STATE_ALIASES, STATES, state_of
+from logshipper_observe.base.new_file import check_ending
+from logshipper_observe.base.words import NS, STATE_ALIASES, STATES, state_of
 from logshipper_observe.commands import completers
+from logshipper_observe.query.conditions import time_ns
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
 MAX_WAIT_SECS = 3650 * 86_400
 JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 LAST = "last"
+ONLY_HELP = "only of these"
 LAST_HELP = f"{JOB_HELP} (default: last)"
 JOBS_HELP = (
     "ids, names (the newest job of a name), beginnings of ids, ranges (a3-a9), wildcards "
@@ -69,29 +77,120 @@ def add_loki(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_job(parser: argparse.ArgumentParser) -> None:
-    completed(parser.add_argument("job", metavar="JOB", help=JOB_HELP), completers.jobs)
+def add_completed(
+    parser: argparse._ActionsContainer, completer: object, *names: str, **options: Any
+) -> None:  # Any: as add_argument has them
+    """Add an argument that a shell completes."""
+    action = parser.add_argument(*names, **options)
+    action.completer = completer  # type: ignore[attr-defined]  # argcomplete's protocol
 
 
-def add_job_or_last(parser: argparse.ArgumentParser) -> None:
-    """Add a job argument for commands that change nothing; the newest job by default."""
-    completed(
-        parser.add_argument("job", metavar="JOB", nargs="?", default=LAST, help=LAST_HELP),
-        completers.jobs,
+def add_flag(parser: argparse._ActionsContainer, *names: str, help: str) -> None:
+    parser.add_argument(*names, action="store_true", help=help)
+
+
+def add_number(
+    parser: argparse._ActionsContainer, *names: str, help: str, default: int | None = None
+) -> None:
+    parser.add_argument(*names, type=whole_number, default=default, metavar="N", help=help)
+
+
+def add_list(parser: argparse._ActionsContainer, name: str, *, metavar: str, help: str) -> None:
+    """Add an option that may be repeated."""
+    parser.add_argument(name, action="append", metavar=metavar, help=help)
+
+
+def add_job(parser: argparse.ArgumentParser, help_text: str = JOB_HELP, **options: Any) -> None:
+    """Add an argument for one job. options: as add_argument has them."""
+    add_completed(parser, completers.jobs, "job", metavar="JOB", help=help_text, **options)
+
+
+def add_jobs(parser: argparse.ArgumentParser, help_text: str = "") -> None:
+    """Add an argument for jobs. help_text: of commands with a meaning without any job."""
+    options: dict[str, Any] = {"nargs": "*", "default": []} if help_text else {"nargs": "+"}
+    text = help_text or JOB_HELP
+    add_completed(parser, completers.jobs, "jobs", metavar="JOB", help=text, **options)
+
+
+def add_states(parser: argparse.ArgumentParser, help_text: str) -> None:
+    options = {"type": state_names, "metavar": "STATE", "help": help_text}
+    add_completed(parser, completers.states, "--state", **options)
+
+
+def add_tag(
+    parser: argparse.ArgumentParser, help_text: str = "only jobs with it; again for more"
+) -> None:
+    add_list(parser, "--tag", metavar="TAG|KEY=VALUE", help=help_text)
+
+
+def tags_of(args: argparse.Namespace) -> dict[str, str]:
+    """Return the tags of --tag; "" for any value."""
+    return dict(text.partition("=")[::2] for text in args.tag or ())
+
+
+def add_between(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30"
     )
+    parser.add_argument("--before", metavar="TIME", help="not after this time")
 
 
-def add_jobs_or_last(parser: argparse.ArgumentParser) -> None:
-    """Add such an argument for commands that answer on several jobs under headings."""
-    completed(
-        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help=JOBS_HELP),
-        completers.jobs,
+def between_of(args: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
+    """Return the times of --after and --before. Raises UsageError."""
+    after, before = (
+        None if text is None else datetime.fromtimestamp(time_ns(option, text) / NS, UTC)
+        for option, text in (("--after", args.after), ("--before", args.before))
     )
+    return after, before
 
 
-def completed(action: argparse.Action, completer: object) -> None:
-    """argcomplete looks for this attribute."""
-    action.completer = completer  # type: ignore[attr-defined]  # its own protocol
+def add_picture(form: argparse._ActionsContainer) -> None:
+    form.add_argument(
+        "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
+    )
+    form.add_argument("--svg", metavar="FILE", help="the same as SVG")
+
+
+def picture_of(args: argparse.Namespace) -> tuple[str, str]:
+    """Return the path and the format of a picture. Raises LogshipperError for a terminal."""
+    path, form = (args.png, "png") if args.png else (args.svg, "svg")
+    if path == "-" and sys.stdout.isatty():
+        raise LogshipperError(f"--{form}: a terminal cannot show a picture; give a file's name")
+    return path, form
+
+
+def check_files(args: argparse.Namespace, *forms: str) -> None:
+    """Raise UsageError for a file of another format than its option's, such as `--png FILE`."""
+    for form in forms:
+        if path := getattr(args, form):
+            check_ending(f"--{form}", path, form)
+
+
+def add_attempt(parser: argparse.ArgumentParser) -> None:
+    add_number(parser, "--attempt", help="of a restarted job: only this attempt")
+
+
+def add_lines(parser: argparse.ArgumentParser, tail_help: str) -> None:
+    """Add options for the lines of a log."""
+    parser.add_argument(
+        "--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas"
+    )
+    parser.add_argument(
+        "--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both"
+    )
+    add_number(parser, "-n", "--tail", help=tail_help)
+
+
+def change_words(parser: argparse.ArgumentParser, change: Callable[[list[str]], list[str]]) -> None:
+    """Let change replace the words of a command before the parser sees them."""
+    parse = parser.parse_known_args
+
+    def changed(
+        args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        return parse(change(list(args or ())), namespace)
+
+    parser.parse_known_args = changed  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
 
 
 def add_json(
@@ -116,11 +215,16 @@ def whole_number(text: str) -> int:
     return int(text[:18])
 
 
-def within(text: str, least: int, greatest: int) -> int:
-    number = whole_number(text)
-    if not least <= number <= greatest:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {greatest}")
-    return number
+def within(least: int, greatest: int) -> Callable[[str], int]:
+    """Return a kind of whole numbers."""
+
+    def parse(text: str) -> int:
+        number = whole_number(text)
+        if not least <= number <= greatest:
+            raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {greatest}")
+        return number
+
+    return parse
 
 
 def seconds_number(text: str) -> float:

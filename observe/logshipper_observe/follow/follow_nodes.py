@@ -51,11 +51,9 @@ class Nodes:
         first, self._hosts = not self._states, {}
         for capture in captures:
             attempt_hosts = hosts[capture.attempt]
-            peers = [
-                peer for peer in places[capture.attempt, capture.step] if peer.host == capture.host
-            ]
+            peer_hosts = [peer.host for peer in places[capture.attempt, capture.step]]
             parts = [f"node{attempt_hosts.index(capture.host)}"] if len(attempt_hosts) > 1 else []
-            parts += [f"task {capture.task}"] if len(peers) > 1 else []
+            parts += [f"task {capture.task}"] if peer_hosts.count(capture.host) > 1 else []
             label_before = self._labels.get(capture.capture, "")
             label = self._labels[capture.capture] = " ".join(parts)
             if label:
@@ -98,7 +96,7 @@ def _begin_message(capture: "Capture", label: str) -> str:
 
 def _change_message(capture: "Capture", label: str) -> str:
     outcome = "" if capture.state == _RUNNING else exit_words(capture.exit_code, capture.signal)
-    return f"{label}: {capture.state}{', ' + outcome if outcome else ''}"
+    return f"{label}: {', '.join(filter(None, (capture.state, outcome)))}"
 
 
 class NodeView:
@@ -141,9 +139,8 @@ class NodeView:
         self._title = self._nodes.title(self.node)
         messages = [f"switching to {self._title or 'all nodes'}"]
         if self._dropped_count:
-            messages.append(
-                f"not kept, too many were held: {plural(self._dropped_count, 'line')}; `logshipper logs` has them"
-            )
+            lines = plural(self._dropped_count, "line")
+            messages.append(f"not kept, too many were held: {lines}; `logshipper logs` has them")
             self._dropped_count = 0
         return messages, self._let_go()
 

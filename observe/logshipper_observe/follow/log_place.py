@@ -43,8 +43,10 @@ class LogPlace:
         if not self._printed:
             return ""
         newest = max(self._printed.values())
-        parts = [f"{capture}{_LETTERS[stream]}{newest - time_ns:x}"
-                 for (capture, stream), time_ns in sorted(self._printed.items())]  # fmt: skip
+        parts = (
+            f"{capture}{_LETTERS[stream]}{newest - time_ns:x}"
+            for (capture, stream), time_ns in sorted(self._printed.items())
+        )
         return "-".join([f"{newest:x}", *parts])
 
     @property

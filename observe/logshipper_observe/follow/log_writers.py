@@ -94,23 +94,18 @@ class TextWriter(Writer):
         stamp = f"{whose}: " if whose else ""
         stamp += f"{local(line.time_ns, millis=True)} " if self._times else ""
         stamp = safe(stamp)
-        self._put(
-            (f"\x1b[{_DIM}m{stamp}{_RESET}" if stamp and self._out.colour else stamp)
-            + self._styled_text(line)
-        )
+        if stamp and self._out.colour:
+            stamp = f"\x1b[{_DIM}m{stamp}{_RESET}"
+        self._put(stamp + self._styled_text(line))
         self._open = source
 
     def _styled_text(self, line: "LogLine") -> str:
         if not self._out.colour:
             text = uncoloured(line.text)
             return safe(text) if self._out.terminal else text
-        code = (
-            _DIM
-            if line.kind in (Kind.COMMAND, Kind.NOTE)
-            else _RED
-            if line.stream is Stream.STDERR
-            else ""
-        )
+        code = _RED if line.stream is Stream.STDERR else ""
+        if line.kind in (Kind.COMMAND, Kind.NOTE):
+            code = _DIM
         if self._pattern is None:
             return safe_coloured(line.text, code)
         style = f"\x1b[{code}m" if code else ""
@@ -136,9 +131,8 @@ class TextWriter(Writer):
     def show_status(self, status: dict[Stream, tuple[int, str]]) -> None:
         terminal = Output()  # asked again: it may have been resized
         texts = [text for _, (_, text) in sorted(status.items()) if text]
-        bars = [safe(bar) for text in texts for bar in text.split("\n")][
-            -max(terminal.rows - 1, 1) :
-        ]
+        bars = [safe(bar) for text in texts for bar in text.split("\n")]
+        bars = bars[-max(terminal.rows - 1, 1) :]
         if not self._out.ansi or bars == self._status:
             return
         self._clear_status()

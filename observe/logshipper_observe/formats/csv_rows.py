@@ -54,12 +54,10 @@ class CsvRows:
 def own_titles(titles: Sequence[str], column_titles: Sequence[str]) -> list[str]:
     """Return the titles of logshipper's own columns (column_titles), with underscores before them
     until they differ from all keys (titles)."""
-    free_titles = []
-    for title in column_titles:
-        unused = title
-        while unused in titles:
-            unused = "_" + unused
-        free_titles.append(unused)
+    free_titles = list(column_titles)
+    for at in range(len(free_titles)):
+        while free_titles[at] in titles:
+            free_titles[at] = f"_{free_titles[at]}"
     return free_titles
 
 
@@ -90,10 +88,10 @@ def records_as_csv(
     titles = titles_of(paths)
     yield rows.row([*own_titles(titles, ("_time", "_attempt")), *titles]) + "\n"
     for record in records():
-        values = (
-            flat(record.line)
-            if columns is None
-            else {path: at_path(record.line, path) for path in paths}
-        )
-        cells = [cell(value) if (value := values.get(path)) is not None else "" for path in paths]
+        if columns is None:
+            of_record = flat(record.line)
+            values = [of_record.get(path) for path in paths]
+        else:
+            values = [at_path(record.line, path) for path in paths]
+        cells = ["" if value is None else cell(value) for value in values]
         yield rows.row([utc(record.time_ns), str(record.attempt), *cells]) + "\n"

@@ -9,15 +9,14 @@ a few blocks, for any length of a job.
 import json
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from logshipper.errors import LogshipperError
-from logshipper_ingest.model.metadata_keys import names_of
 from logshipper_observe.base.words import uncoloured
-from logshipper_observe.formats.csv_rows import own_titles
+from logshipper_observe.formats.csv_rows import own_titles, titles_of
 from logshipper_observe.formats.export_rows import (
     BLOCK_ROWS,
     LINE_TITLES,
@@ -25,6 +24,7 @@ from logshipper_observe.formats.export_rows import (
     SOURCE_TITLES,
     ExportedCapture,
     Progress,
+    RowWriter,
     Sources,
     line_blocks,
 )
@@ -57,18 +57,12 @@ if TYPE_CHECKING:
 GROUP_ROWS = 4 * BLOCK_ROWS
 _AT_WORK = 2  # blocks being parsed while the next one is read
 _DECIMAL_DIGITS = 76  # of the widest decimals
-_OWN_TYPES = (
-    pa.string(),
-    pa.timestamp("ns", "UTC"),
-    pa.int32(),
-    pa.string(),
-    pa.int32(),
-    pa.string(),
-)
+_TIME = pa.timestamp("ns", "UTC")
+_OWN_TYPES = (pa.string(), _TIME, pa.int32(), pa.string(), pa.int32(), pa.string())
 _LINE_TYPES = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.string())
 
 
-class ParquetWriter:
+class ParquetWriter(RowWriter):
     """One Parquet file, of metadata or of lines."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -87,9 +81,8 @@ class ParquetWriter:
             self._spill.add(block.times, numbers, future.result())
             progress(len(block.times))
 
-        with ThreadPoolExecutor(
-            _AT_WORK
-        ) as pool:  # Arrow and SQLite let go of the interpreter's lock
+        # Arrow and SQLite let go of the interpreter's lock
+        with ThreadPoolExecutor(_AT_WORK) as pool:
             for block in reader.record_blocks(BLOCK_ROWS):
                 if len(at_work) >= _AT_WORK:
                     keep()
@@ -120,15 +113,16 @@ class ParquetWriter:
         self, sources: Sources, captures: Sequence[int], attempts: Mapping[int, int]
     ) -> list[int]:
         """The numbers of the rows' sources."""
-        numbers = {capture: self._sources.setdefault(sources.of(capture, attempts[capture]), len(self._sources))
-                   for capture in set(captures)}  # fmt: skip
+        numbers = {}
+        for capture in set(captures):
+            source = sources.of(capture, attempts[capture])
+            numbers[capture] = self._sources.setdefault(source, len(self._sources))
         return [numbers[capture] for capture in captures]
 
     def finish(self) -> None:
         kinds = self._kinds()
         if self._titles is None:
-            names = names_of(kinds)
-            titles = [names[path] for path in kinds]
+            titles = titles_of(kinds)
             source_titles = own_titles(titles, [f"_{title}" for title in SOURCE_TITLES])
         else:
             titles, source_titles = list(self._titles), list(SOURCE_TITLES)
@@ -165,18 +159,12 @@ class ParquetWriter:
         return kinds | self._spill.decimals(unsure) if unsure else kinds
 
     def _source_columns(self, times: Array, numbers: Array) -> list[Array]:
-        sources = list(self._sources)
-        columns = [
-            pa.array(values, kind).take(numbers)
-            for values, kind in (
-                ([source.job_id for source in sources], pa.string()),
-                ([source.attempt for source in sources], pa.int32()),
-                ([source.step for source in sources], pa.string()),
-                ([source.task for source in sources], pa.int32()),
-                ([source.host for source in sources], pa.string()),
-            )
+        return [
+            times.cast(kind)
+            if title == "time"
+            else pa.array([getattr(source, title) for source in self._sources], kind).take(numbers)
+            for title, kind in zip(SOURCE_TITLES, _OWN_TYPES, strict=True)
         ]
-        return [columns[0], times.cast(_OWN_TYPES[1]), *columns[1:]]
 
 
 def _kind(types: set[Any], largest: int) -> Any | None:  # Any: Arrow's types
@@ -194,10 +182,9 @@ def _cast(array: Array | None, kind: Any, rows: int) -> Array:
     if array.type == kind:
         return array
     if pa.types.is_decimal(kind) or array.type == pa.float64():
-        texts = [None if value is None else _text(value) for value in array.to_pylist()]
-        return pa.array(
-            [text and Decimal(text) for text in texts] if pa.types.is_decimal(kind) else texts, kind
-        )
+        as_kind: Callable[[str], object] = Decimal if pa.types.is_decimal(kind) else str
+        values = array.to_pylist()
+        return pa.array([None if v is None else as_kind(_text(v)) for v in values], kind)
     return array.cast(kind)
 
 
@@ -234,17 +221,14 @@ class _Spill:
         source_columns = [pa.array(times, pa.int64()), pa.array(numbers, pa.int32())]
         names = [str(number) for number in range(len(source_columns) + len(columns))]
         batch = pa.record_batch([*source_columns, *columns.values()], names=names)
-        if (
-            self._writer is None
-            or self._paths != list(columns)
-            or self._writer_schema != batch.schema
-        ):
-            self._begin(list(columns), batch.schema)
+        paths = list(columns)
+        if self._writer is None or (self._paths, self._schema) != (paths, batch.schema):
+            self._begin(paths, batch.schema)
         self._writer.write_batch(batch)
 
     def _begin(self, paths: "list[Path]", schema: Any) -> None:  # Any: Arrow's
         self._end()
-        self._paths, self._writer_schema = paths, schema
+        self._paths, self._schema = paths, schema
         self._streams.append((self._file.tell(), paths))
         self._writer = pa.ipc.new_stream(self._file, schema)
 
@@ -260,43 +244,27 @@ class _Spill:
             self._file.seek(begin)
             with pa.ipc.open_stream(self._file) as stream:
                 for batch in stream:
-                    yield (
-                        batch.column(0),
-                        batch.column(1),
-                        dict(zip(paths, batch.columns[2:], strict=True)),
-                    )
+                    times, numbers, *columns = batch.columns
+                    yield times, numbers, dict(zip(paths, columns, strict=True))
 
     def decimals(self, paths: "Sequence[Path]") -> "dict[Path, Any]":
         """Return for each column the decimal type that holds all its values, or text."""
-        whole, fraction = dict.fromkeys(paths, 1), dict.fromkeys(paths, 0)
-        is_decimal = dict.fromkeys(paths, True)
+        sizes: dict[Path, tuple[int, int] | None] = dict.fromkeys(paths, (1, 0))
         for _, _, columns in self.blocks():
-            for path in paths:
-                if path not in columns or not is_decimal[path]:
-                    continue
-                for value in pc.drop_null(columns[path]).to_pylist():
-                    size = _digits(_text(value))
-                    is_decimal[path] = is_decimal[path] and size is not None
-                    if size is None:
+            for path in columns.keys() & sizes.keys():
+                for value in pc.drop_null(columns[path]).to_pylist() if sizes[path] else ():
+                    known, size = sizes[path], _digits(_text(value))
+                    if known is None or size is None:
+                        sizes[path] = None
                         break
-                    whole[path], fraction[path] = (
-                        max(whole[path], size[0]),
-                        max(fraction[path], size[1]),
-                    )
-        return {
-            path: _decimal(whole[path], fraction[path]) if is_decimal[path] else pa.string()
-            for path in paths
-        }
+                    sizes[path] = max(known[0], size[0]), max(known[1], size[1])
+        return {path: _decimal(*size) if size else pa.string() for path, size in sizes.items()}
 
 
 def _digits(text: str) -> tuple[int, int] | None:
     """Digits before and behind the point; None of a number that no decimal holds."""
     _, digits, exponent = Decimal(text).as_tuple()
-    if (
-        not isinstance(exponent, int)
-        or abs(exponent) > _DECIMAL_DIGITS
-        or len(digits) > _DECIMAL_DIGITS
-    ):
+    if not isinstance(exponent, int) or max(abs(exponent), len(digits)) > _DECIMAL_DIGITS:
         return None
     return max(len(digits) + exponent, 1), max(-exponent, 0)
 

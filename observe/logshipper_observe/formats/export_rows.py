@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine, MetadataRecord
@@ -53,14 +53,16 @@ class Sources:
         )
 
 
-class RowWriter(Protocol):
+class RowWriter:
     """Writes rows of one or several jobs into one file."""
 
     def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
         """Write a job's metadata records. Raises LogshipperError if the format cannot hold them."""
+        raise NotImplementedError
 
     def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
         """Writes lines of a job."""
+        raise NotImplementedError
 
     def finish(self) -> None:
         """Write the rows that waited for the last one."""

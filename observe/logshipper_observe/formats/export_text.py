@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, BinaryIO
 import orjson
 
 from logshipper.errors import LogshipperError
-from logshipper_ingest.model.metadata_keys import names_of
 from logshipper_observe.base.words import uncoloured, utc
-from logshipper_observe.formats.csv_rows import CsvRows, own_titles
+from logshipper_observe.formats.csv_rows import CsvRows, own_titles, titles_of
 from logshipper_observe.formats.export_rows import (
     LINE_TITLES,
     MAX_COLUMNS,
     SOURCE_TITLES,
     ExportedCapture,
     Progress,
+    RowWriter,
     Sources,
     line_blocks,
     record_blocks,
@@ -33,7 +33,7 @@ _ROW_END = b"\xff\n"  # invalid UTF-8, so it occurs in no cell
 _COPY_BYTES = 1 << 20
 
 
-class JsonlWriter:
+class JsonlWriter(RowWriter):
     """Writes one document per row: those of `logs --json` and `metadata --json`, with job and
     capture."""
 
@@ -44,38 +44,26 @@ class JsonlWriter:
         for block in record_blocks(reader.records(), _ROWS):
             documents = []
             for record in block:
-                head = {
-                    **record_document(record),
-                    **_source_document(sources.of(record.capture, record.attempt)),
-                }
-                documents.append(
-                    f"{orjson.dumps(head).decode()[:-1]},{record_fields(record.line)}}}\n"
-                )
+                source = sources.of(record.capture, record.attempt)
+                head = orjson.dumps(record_document(record) | _source_document(source)).decode()
+                documents.append(f"{head[:-1]},{record_fields(record.line)}}}\n")
             self._file.write("".join(documents).encode("utf-8", "backslashreplace"))
             progress(len(block))
 
     def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
         for block in line_blocks(lines, _ROWS):
             for line in block:
-                document = {
-                    **line_document(line),
-                    **_source_document(sources.of(line.capture, line.attempt)),
-                }
+                source = sources.of(line.capture, line.attempt)
+                document = line_document(line) | _source_document(source)
                 self._file.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
             progress(len(block))
-
-    def finish(self) -> None:
-        """Nothing had to wait."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def _source_document(source: ExportedCapture) -> dict[str, object]:
     return {"job_id": source.job_id, "step": source.step, "task": source.task, "host": source.host}
 
 
-class CsvWriter:
+class CsvWriter(RowWriter):
     """Writes CSV, or TSV with a tab as delimiter.
 
     A record may bring a new key, and so a new column. Rows of records wait in an unnamed file until
@@ -88,9 +76,8 @@ class CsvWriter:
         self._rows = CsvRows(delimiter, raw=raw)
         self._paths: dict[Path, int] = {}
         self._spill: BinaryIO | None = None
-        self._wider_from: list[
-            tuple[int, int]
-        ] = []  # rows from which on the number of columns grows
+        # rows from which on the number of columns grows
+        self._wider_from: list[tuple[int, int]] = []
         self._count = 0  # of records
         self._has_header = False  # with lines
 
@@ -104,14 +91,8 @@ class CsvWriter:
                 row = [""] * len(self._paths)
                 for path, value in values.items():
                     row[self._paths[path]] = cell(value)
-                rows.append(
-                    self._rows.row(
-                        [
-                            *_own_cells(sources.of(record.capture, record.attempt), record.time_ns),
-                            *row,
-                        ]
-                    )
-                )
+                source = sources.of(record.capture, record.attempt)
+                rows.append(self._rows.row([*_own_cells(source, record.time_ns), *row]))
             end = _ROW_END.decode("utf-8", "surrogateescape")
             spill.write((end.join(rows) + end).encode("utf-8", "surrogateescape"))
             progress(len(block))
@@ -139,11 +120,8 @@ class CsvWriter:
                 text = uncoloured(line.text)
                 extra = [str(line.attrs.get(name, "")) for name in ("repeat", "part")]
                 cells = [str(document["stream"]), str(document["kind"]), text, *extra]
-                rows.append(
-                    self._rows.row(
-                        [*_own_cells(sources.of(line.capture, line.attempt), line.time_ns), *cells]
-                    )
-                )
+                own_cells = _own_cells(sources.of(line.capture, line.attempt), line.time_ns)
+                rows.append(self._rows.row([*own_cells, *cells]))
             self._put("\n".join(rows))
             progress(len(block))
 
@@ -153,11 +131,9 @@ class CsvWriter:
     def finish(self) -> None:
         if self._spill is None:
             return
-        names = names_of(self._paths)
-        titles = [names[path] for path in self._paths]
-        self._put(
-            self._rows.row([*own_titles(titles, [f"_{title}" for title in SOURCE_TITLES]), *titles])
-        )
+        titles = titles_of(self._paths)
+        source_titles = own_titles(titles, [f"_{title}" for title in SOURCE_TITLES])
+        self._put(self._rows.row([*source_titles, *titles]))
         self._spill.seek(0)
         starts = iter([*self._wider_from[1:], (self._count, 0)])
         columns = self._wider_from[0][1] if self._wider_from else 0
@@ -179,12 +155,6 @@ class CsvWriter:
             self._spill.close()
 
 
-def _own_cells(source: ExportedCapture, time_ns: int) -> list[str]:
-    return [
-        source.job_id,
-        utc(time_ns),
-        str(source.attempt),
-        source.step,
-        str(source.task),
-        source.host,
-    ]
+def _own_cells(source: ExportedCapture, time_ns: int) -> tuple[str, ...]:
+    attempt, task = str(source.attempt), str(source.task)
+    return source.job_id, utc(time_ns), attempt, source.step, task, source.host

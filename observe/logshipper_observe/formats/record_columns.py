@@ -6,7 +6,7 @@ and its rest must be one plain value. Lines without this proof are parsed singly
 (logshipper_observe/model/records.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -77,11 +77,8 @@ class ColumnMaker:
             if len(members) >= _MIN_ALIKE and len(parts) < _MAX_SHAPES:
                 shape = _shape_of(group_lines[0])
             if shape is not None:
-                columns = _of_shape(
-                    ("\n".join(group_lines) + "\n").encode("utf-8", "surrogatepass"),
-                    len(group_lines),
-                    shape,
-                )
+                text = "".join(f"{line}\n" for line in group_lines)
+                columns = _of_shape(text.encode("utf-8", "surrogatepass"), len(members), shape)
             if columns is None:
                 rest += members
                 continue
@@ -123,9 +120,8 @@ def _of_shape(block: bytes, rows: int, shape: _Shape) -> Columns | None:
         return None
     arrays = {}
     last = len(columns) - 1
-    for at, (path, piece, column) in enumerate(
-        zip(shape.paths, shape.pieces, columns, strict=True)
-    ):
+    parts = zip(shape.paths, shape.pieces, columns, strict=True)
+    for at, (path, piece, column) in enumerate(parts):
         if not pc.all(pc.starts_with(column, piece)).as_py():
             return None
         end = _NO_END
@@ -241,18 +237,18 @@ def _column(texts: Sequence[str | None]) -> Array:
     """An array of JSON texts; values of several kinds are text."""
     values = [None if text == "null" else text for text in texts]
     non_null = [text for text in values if text is not None]
-    if all(text[0] == '"' for text in non_null):
-        return pa.array([None if text is None else cell(text) for text in values], pa.string())
-    if all(text in ("true", "false") for text in non_null):
-        return pa.array([None if text is None else text == "true" for text in values], pa.bool_())
-    if all(text in GAPS or is_number(text) for text in non_null):
-        array = pa.array(values, pa.string())
-        for kind in (pa.int64(), pa.float64()):
-            numbers = _as_kind(array, kind)
-            if numbers is not None:
-                return numbers
-        return array.cast(NUMBER_TEXT)
-    return pa.array([None if text is None else cell(text) for text in values], pa.string())
+
+    def array(convert: Callable[[str], object], kind: Any) -> Array:
+        return pa.array([None if text is None else convert(text) for text in values], kind)
+
+    if all(text in ("true", "false") for text in non_null) and non_null:
+        return array(lambda text: text == "true", pa.bool_())
+    if non_null and all(text in GAPS or is_number(text) for text in non_null):
+        plain = array(str, pa.string())
+        numbers = (_as_kind(plain, kind) for kind in (pa.int64(), pa.float64()))
+        exact = next((column for column in numbers if column is not None), None)
+        return plain.cast(NUMBER_TEXT) if exact is None else exact
+    return array(cell, pa.string())
 
 
 def _merge(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:
@@ -265,22 +261,21 @@ def _merge(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:
     )
     arrays = {}
     for path in paths:
-        kinds = {
-            columns[path].type
+        # of each part None without values
+        values = [
+            array
+            if (array := columns.get(path)) is not None and array.null_count < len(array)
+            else None
             for _, columns in parts
-            if path in columns and columns[path].null_count < len(columns[path])
-        }
+        ]
+        present = [array for array in values if array is not None]
+        kinds = {array.type for array in present}
         kind = common_type(kinds)
-        if kind is None or (
-            len(kinds) > 1
-            and not _fit_doubles(columns[path] for _, columns in parts if path in columns)
-        ):
+        if kind is None or (len(kinds) > 1 and max(map(largest_integer, present)) > EXACT_INTEGER):
             return None
         pieces = [
-            columns[path].cast(kind)
-            if path in columns and columns[path].null_count < len(columns[path])
-            else pa.nulls(len(members), kind)
-            for members, columns in parts
+            pa.nulls(len(members), kind) if array is None else array.cast(kind)
+            for (members, _), array in zip(parts, values, strict=True)
         ]
         arrays[path] = pa.concat_arrays(pieces).take(order)
     return arrays
@@ -293,10 +288,6 @@ def common_type(kinds: Iterable[Any]) -> Any | None:
     if len(types) < 2:
         return types.pop() if types else pa.string()
     return pa.float64() if types == {pa.int64(), pa.float64()} else None
-
-
-def _fit_doubles(arrays: Iterable[Array]) -> bool:
-    return all(largest_integer(array) <= EXACT_INTEGER for array in arrays)
 
 
 def largest_integer(array: Array) -> int:

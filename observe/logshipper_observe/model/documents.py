@@ -9,7 +9,10 @@ from logshipper_observe.base.words import NS, uncoloured, utc
 from logshipper_observe.model.records import valid_json
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.job import Capture, JobSummary, LogLine, MetadataRecord
+    from collections.abc import Iterable
+
+    from logshipper.errors import UnknownJob
+    from logshipper_ingest.model.job import Capture, JobEvent, JobSummary, LogLine, MetadataRecord
     from logshipper_ingest.model.stores import Reader
     from logshipper_ingest.model.x_axis import KeyStats
     from logshipper_observe.model.overlay import Marks
@@ -18,6 +21,11 @@ Document: TypeAlias = dict[str, Any]  # Any: JSON
 
 LOGS_SCHEMA = "logshipper.logs/1"
 METADATA_SCHEMA = "logshipper.metadata/1"
+STREAMS = {
+    "stdout": (Stream.STDOUT,),
+    "stderr": (Stream.STDERR,),
+    "both": (Stream.STDOUT, Stream.STDERR),
+}
 STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.NONE: ""}
 
 
@@ -25,6 +33,17 @@ def moment(name: str, time_ns: int | None) -> Document:
     """Return a time as two fields: `NAME` in ISO 8601 UTC, `NAME_ns` as an integer; null without a
     time."""
     return {name: None if time_ns is None else utc(time_ns), f"{name}_ns": time_ns}
+
+
+def unknown_documents(errors: "Iterable[UnknownJob]") -> list[Document]:
+    """Return the field `unknown` of documents: the names of no job, each with the reason."""
+    return [{"name": error.name, "reason": str(error)} for error in errors]
+
+
+def event_details(job_event: "JobEvent") -> Document:
+    """Return an event's fields besides its name and message."""
+    known = ("type", "event", "message")
+    return {name: value for name, value in job_event.event.items() if name not in known}
 
 
 def duration_secs(job: "JobSummary | Capture", now_ns: int) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from logshipper.errors import LogshipperError
 from logshipper_ingest.model.metadata_keys import names_of
+from logshipper_observe.base.words import listed
 
 
 class UnknownKey(LogshipperError):
@@ -16,7 +17,7 @@ class UnknownKey(LogshipperError):
         if suggestions:
             hint = f"did you mean {' or '.join(suggestions)}?"
         elif keys:
-            hint = "it has " + ", ".join(keys[:12]) + (", ..." if len(keys) > 12 else "")
+            hint = f"it has {listed(keys, 12)}"
         else:
             hint = "it has printed no metadata"
         super().__init__(f"this job has no key {key!r}; {hint}")
@@ -26,10 +27,8 @@ def unknown_key(key: str, keys: Iterable[str]) -> UnknownKey:
     """Return the error for an unknown key, with similar ones of `keys`."""
     names = sorted(set(keys))
     lower = {name.lower(): name for name in names}
-    suggestions = [
-        lower[name] for name in difflib.get_close_matches(key.lower(), list(lower), n=3, cutoff=0.6)
-    ]
-    return UnknownKey(key, suggestions, names)
+    similar = difflib.get_close_matches(key.lower(), lower)
+    return UnknownKey(key, [lower[name] for name in similar], names)
 
 
 def pick_keys(names: Sequence[str], key_paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -47,7 +46,8 @@ def split_names(texts: Iterable[str], keys: Container[str]) -> list[str]:
     """Keys that are joined by commas, unless a key has that very name."""
     names: list[str] = []
     for text in texts:
-        names += (
-            [text] if text in keys else [name.strip() for name in text.split(",") if name.strip()]
-        )
+        if text in keys:
+            names.append(text)
+        else:
+            names += filter(None, map(str.strip, text.split(",")))
     return names

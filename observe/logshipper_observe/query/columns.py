@@ -60,14 +60,12 @@ def _column(word: str) -> ColumnSpec:
     elif not equals and not _is_format(spec):
         head, spec = name, ""  # a key with a colon in it
     elif not _is_format(spec):
-        raise UsageError(
-            "--columns", [f"{spec!r} isn't a format of numbers; it looks like .5f or ,d"]
-        )
+        words = f"{spec!r} isn't a format of numbers; it looks like .5f or ,d"
+        raise UsageError("--columns", [words])
     field = field_of(name if equals else head)
     if equals and is_wildcard(field):
-        raise UsageError(
-            "--columns", [f"{name!r} stands for several columns: they can't share a title"]
-        )
+        words = f"{name!r} stands for several columns: they can't share a title"
+        raise UsageError("--columns", [words])
     return ColumnSpec(field, head or field.name, spec)
 
 
@@ -84,17 +82,15 @@ def expand(columns: Sequence[ColumnSpec], rows: Sequence[JobRow]) -> list[Column
     """
     if not any(is_wildcard(column.field) for column in columns):
         return list(columns)
-    changes: dict[str, bool] = {}
-    numbers = set()
+    keys, changing, numbers = set(), set(), set()
     for row in rows:
         for key, values in row.keys.items():
-            changes[key] = changes.get(key, False) or values.min != values.max
+            keys.add(key)
+            if values.min != values.max:
+                changing.add(key)
             if values.min:
                 numbers.add(key)
-    keys_by_alias = {
-        METRICS: {key for key in numbers if changes[key]},
-        HPARAMS: {key for key in changes if not changes[key]},
-    }
+    keys_by_alias = {METRICS: numbers & changing, HPARAMS: keys - changing}
     names = {column.field.name for column in columns}
     expansion = []
     for column in columns:
@@ -102,10 +98,9 @@ def expand(columns: Sequence[ColumnSpec], rows: Sequence[JobRow]) -> list[Column
             expansion.append(column)
             continue
         prefix = next((alias for alias in keys_by_alias if column.field.name.startswith(alias)), "")
-        matches = re.compile(
-            fnmatch.translate(without_alias(column.field.name).replace("[", "[[]"))
-        ).match
-        for key in sorted(keys_by_alias.get(prefix, changes)):
+        pattern = without_alias(column.field.name).replace("[", "[[]")
+        matches = re.compile(fnmatch.translate(pattern)).match
+        for key in sorted(keys_by_alias.get(prefix, keys)):
             field = field_of(key)
             if field.kind is not PropertyKind.KEY:  # a key with the name of a property is
                 field = field_of(METADATA + key)

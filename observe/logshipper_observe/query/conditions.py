@@ -9,6 +9,7 @@ import argparse
 import operator
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,20 +35,11 @@ _CONDITION = re.compile(
 _CONSTANTS: dict[str, Value] = {"$none": None, "$true": True, "$false": False, "$empty": ""}
 _Order: TypeAlias = Callable[[Any, Any], bool]  # Any: two numbers, or two texts
 _ORDERS: dict[str, _Order] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 _FLAGS = {
-    "true": True,
-    "false": False,
-    "$true": True,
-    "$false": False,
-    "yes": True,
-    "no": False,
-    "1": True,
-    "0": False,
+    **dict.fromkeys(("true", "$true", "yes", "1"), True),
+    **dict.fromkeys(("false", "$false", "no", "0"), False),
 }
 
 
@@ -66,9 +58,8 @@ def parse_condition(text: str) -> Condition:
     """Raises UsageError, which names the condition."""
     match = _CONDITION.fullmatch(text)
     if match is None:
-        raise UsageError(
-            repr(text), [f"isn't a condition: a name, one of {' '.join(OPERATORS)}, and a value"]
-        )
+        words = f"isn't a condition: a name, one of {' '.join(OPERATORS)}, and a value"
+        raise UsageError(repr(text), [words])
     field, sign, value = field_of(match["name"]), match["operator"], match["value"]
     return Condition(text, field, _matcher(text, field.kind, sign, value))
 
@@ -90,10 +81,8 @@ def _matcher(text: str, kind: PropertyKind, sign: str, value: str) -> Callable[[
         return _regex(text, value)
     if value[:1] in ("<", ">", "="):
         hint = {"=<": "; `<=` is", "=>": "; `>=` is"}.get(sign + value[0], "")
-        raise UsageError(
-            repr(text),
-            [f"`{sign}{value[0]}` is no operator{hint}; a text that begins so is quoted"],
-        )
+        words = f"`{sign}{value[0]}` is no operator{hint}; a text that begins so is quoted"
+        raise UsageError(repr(text), [words])
     order = _ORDERS.get(sign)
     if order is not None and not value:
         raise UsageError(repr(text), [f"nothing stands behind `{sign}`: give a number or a text"])
@@ -126,26 +115,20 @@ def _operand(text: str, kind: PropertyKind, value: str) -> Value:
         if value.lower() not in _FLAGS:
             raise UsageError(repr(text), ["is compared with $true or $false"])
         return _FLAGS[value.lower()]
+    number = number_of(f"0{value}" if value[:1] == "." else value)
     if kind in (PropertyKind.NUMBER, PropertyKind.SPAN):
-        number = number_of(value) if value[:1] != "." else number_of(f"0{value}")
         if number is None and kind is PropertyKind.SPAN:
-            try:
+            with suppress(argparse.ArgumentTypeError):
                 return time_span(value)
-            except argparse.ArgumentTypeError:
-                pass
         if number is None:
-            looks = (
-                "a number, or a time such as 90s, 12h, 30d"
-                if kind is PropertyKind.SPAN
-                else "a number"
-            )
+            is_span = kind is PropertyKind.SPAN
+            looks = "a number, or a time such as 90s, 12h, 30d" if is_span else "a number"
             raise UsageError(repr(text), [f"{value!r} isn't {looks}"])
         return number
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]
     if kind is PropertyKind.TEXT:
         return value
-    number = number_of(f"0{value}" if value[:1] == "." else value)
     return value if number is None else number
 
 
@@ -200,4 +183,4 @@ def _is_number(value: Value) -> bool:
 
 
 def _text(value: Value) -> str:
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

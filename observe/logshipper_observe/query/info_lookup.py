@@ -109,11 +109,9 @@ class _Lookup:
         group = self._group(name)
         if group is None:
             return info
-        return (
-            replace(info, children=group.children, iterations=group.iterations)
-            if info.name == name
-            else group
-        )
+        if info.name != name:
+            return group
+        return replace(info, children=group.children, iterations=group.iterations)
 
     def _child(self, name: str) -> JobInfo | None:
         """One task or iteration of a job, by NAME:i."""
@@ -137,15 +135,13 @@ class _Lookup:
             for job in reversed(jobs)
             if job.parent and (job.parent in parents or _is_called(job.parent, name))
         ]
-        members += [
-            (at if job.iteration is None else job.iteration, job) for at, job in enumerate(parts)
-        ]
+        for at, job in enumerate(parts):
+            members.append((at if job.iteration is None else job.iteration, job))
         if not members:
             return None
         if not self._children:
-            return replace(
-                group_of(name, [(at, brief(job, self._now_ns)) for at, job in members]), children=()
-            )
+            group = group_of(name, [(at, brief(job, self._now_ns)) for at, job in members])
+            return replace(group, children=())
         group = group_of(name, [(at, self.of_id(job.job_id)) for at, job in members[:MAX_CHILDREN]])
         return replace(group, iterations=totals([job.state for _, job in members]))
 

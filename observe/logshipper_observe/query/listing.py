@@ -67,16 +67,16 @@ class Listing:
             return
         rows = list(matches)
         sort = self._query.sort
-        if sort is not None:
-            # missing values stay last, and equal ones newest first, also in reverse: Python's sort
-            # is stable
-            values = {id(row): sort.get(row) for row in rows}
-            absent = [row for row in rows if values[id(row)] in (MISSING, None)]
-            present = [row for row in rows if values[id(row)] not in (MISSING, None)]
-            present.sort(key=lambda row: sort_key(values[id(row)]), reverse=self._query.reverse)
-            yield from (*present, *absent)
+        if sort is None:
+            yield from reversed(rows)
             return
-        yield from reversed(rows)
+        # missing values stay last, and equal ones newest first, also in reverse: Python's sort is
+        # stable
+        values = {id(row): sort.get(row) for row in rows}
+        absent = [row for row in rows if values[id(row)] in (MISSING, None)]
+        present = [row for row in rows if values[id(row)] not in (MISSING, None)]
+        present.sort(key=lambda row: sort_key(values[id(row)]), reverse=self._query.reverse)
+        yield from (*present, *absent)
 
     def states(self) -> Counter[str] | None:
         """Count the matching jobs by state, if this needs no job's metadata; else None."""
@@ -91,14 +91,10 @@ class Listing:
         return JobRow(job, marks, self._now_ns, self._store.key_values)
 
     def _matching(self) -> Iterator[JobRow]:
-        query = self._query
-        cheap = [condition for condition in query.conditions if condition.field.cheap]
-        costly = [condition for condition in query.conditions if not condition.field.cheap]
+        conditions = sorted(self._query.conditions, key=lambda condition: not condition.field.cheap)
         for job in self._selected_jobs():
             row = self.row(job)
-            if all(condition.holds(row) for condition in cheap) and all(
-                condition.holds(row) for condition in costly
-            ):
+            if all(condition.holds(row) for condition in conditions):
                 yield row
 
     def _selected_jobs(self) -> "Iterator[JobSummary]":

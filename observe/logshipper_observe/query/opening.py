@@ -34,19 +34,16 @@ LOKI_OPTIONS = ("site", "loki_url", "prometheus_url", "since", "cluster")
 
 
 Ask: TypeAlias = Callable[[Callable[[], str]], str]
-
-
-def _at_once(question: Callable[[], str]) -> str:
-    return question()
+Part: TypeAlias = "Callable[[JobSummary, int], None] | None"
 
 
 def is_from_loki(args: argparse.Namespace) -> bool:
     """Return whether --from names Loki, or the site file does for users without --from and store."""
-    if getattr(args, "source", None) is None:
-        if getattr(args, "default_source", None) is None:
-            args.default_source = _default_source(args)
-        return bool(args.default_source == LOKI)
-    return bool(args.source == LOKI)
+    if getattr(args, "source", None) is not None:
+        return bool(args.source == LOKI)
+    if getattr(args, "default_source", None) is None:
+        args.default_source = _default_source(args)
+    return bool(args.default_source == LOKI)
 
 
 def _default_source(args: argparse.Namespace) -> str:
@@ -76,11 +73,9 @@ def where_else(args: argparse.Namespace) -> str:
 
     if _is_socket(socket_path()):
         return "runs on this node go to its agent: --from loki reads them"
-    return (
-        "jobs on nodes with an agent are in Loki: --from loki reads them"
-        if is_known(os.environ)
-        else ""
-    )
+    if not is_known(os.environ):
+        return ""
+    return "jobs on nodes with an agent are in Loki: --from loki reads them"
 
 
 def say_where_else(args: argparse.Namespace) -> None:
@@ -112,10 +107,7 @@ def open_local(args: argparse.Namespace) -> Iterator["LocalStore | None"]:
     """Open the store of --store, or of the environment; None without one."""
     _check_options(args)
     store = open_folder(store_folder(args))
-    if store is None:
-        yield None
-        return
-    with closing(store):
+    with nullcontext() if store is None else closing(store):
         yield store
 
 
@@ -134,9 +126,8 @@ def _check_options(args: argparse.Namespace) -> None:
     """Raise UsageError for options that do not fit the local store."""
     loki_options = [name for name in LOKI_OPTIONS if getattr(args, name, None) is not None]
     if loki_options:
-        raise UsageError(
-            "--" + loki_options[0].replace("_", "-"), ["is for Loki only: give --from loki as well"]
-        )
+        option = f"--{loki_options[0].replace('_', '-')}"
+        raise UsageError(option, ["is for Loki only: give --from loki as well"])
 
 
 def site_of(args: argparse.Namespace) -> "Site":
@@ -217,11 +208,9 @@ def overlay_of(store: "JobStore", tell: Callable[[str], None] = say) -> "Overlay
     from logshipper_ingest.store.local_store import LocalStore
     from logshipper_observe.model.overlay import Overlay
 
-    return (
-        Overlay.of_local(store, tell=tell)
-        if isinstance(store, LocalStore)
-        else Overlay.of_loki(tell=tell)
-    )
+    if isinstance(store, LocalStore):
+        return Overlay.of_local(store, tell=tell)
+    return Overlay.of_loki(tell=tell)
 
 
 def open_folder(root: str) -> "LocalStore | None":
@@ -262,19 +251,32 @@ def begin_with(args: argparse.Namespace) -> str:
 
 def no_jobs_yet(args: argparse.Namespace, name: str) -> UnknownJob:
     """Return the error for a job of a local store that does not exist yet."""
-    words = (
-        f"no job {name!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`"
-    )
-    elsewhere = where_else(args)
-    return UnknownJob(name, f"{words}; {elsewhere}" if elsewhere else words)
+    words = f"no job {name!r}: {store_folder(args)} has no jobs yet"
+    parts = (words, f"begin with `{begin_with(args)}`", where_else(args))
+    return UnknownJob(name, "; ".join(filter(None, parts)))
+
+
+@contextmanager
+def _open_for(args: argparse.Namespace, names: list[str]) -> Iterator["JobStore"]:
+    """Open the store, with the spool of these jobs ingested.
+
+    Prints on stderr ingestion faults and, for `last`, the place of newer jobs. Raises UnknownJob
+    without a store.
+    """
+    with open_store(args) as store:
+        if store is None:
+            raise no_jobs_yet(args, names[0])
+        if not is_from_loki(args):  # a known id needs no list from Loki
+            for problem in ingest_for(store, names):
+                say(problem)
+            if "last" in names:
+                say_where_else(args)
+        yield store
 
 
 @contextmanager
 def open_job(
-    args: argparse.Namespace,
-    ask: Ask = _at_once,
-    *,
-    part: Callable[["JobSummary", int], None] | None = None,
+    args: argparse.Namespace, ask: Ask = lambda question: question(), *, part: Part = None
 ) -> Iterator[tuple["JobStore", str]]:
     """Open the store, and find the job of `args.job`, with its spool ingested.
 
@@ -282,23 +284,13 @@ def open_job(
     name. Prints on stderr ingestion faults and, for `last`, the place of newer jobs. Raises
     UnknownJob.
     """
-    with open_store(args) as store:
-        if store is None:
-            raise no_jobs_yet(args, args.job)
-        if not is_from_loki(args):  # a known id needs no list from Loki
-            for problem in ingest_for(store, [args.job]):
-                say(problem)
-            if args.job == "last":
-                say_where_else(args)
+    with _open_for(args, [args.job]) as store:
         yield store, ask(lambda: resolve_one(store, args.job, args, part))
 
 
 @contextmanager
 def known_jobs(
-    args: argparse.Namespace,
-    names: list[str],
-    *,
-    part: Callable[["JobSummary", int], None] | None = None,
+    args: argparse.Namespace, names: list[str], *, part: Part = None
 ) -> Iterator[tuple["JobStore", list[str], list[UnknownJob]]]:
     """Open the store, and find the jobs of names, ranges and wildcards, each once, with an error
     for each unknown one.
@@ -306,14 +298,7 @@ def known_jobs(
     Ingests their spool. part: as in `open_job`, for a single name. Prints ingestion faults on
     stderr. Raises UnknownJob without a store.
     """
-    with open_store(args) as store:
-        if store is None:
-            raise no_jobs_yet(args, names[0])
-        if not is_from_loki(args):
-            for problem in ingest_for(store, names):
-                say(problem)
-            if "last" in names:
-                say_where_else(args)
+    with _open_for(args, names) as store:
         ids, unknown = resolve_several(store, names, args)
         parent = parent_of(names[0], store.jobs()) if unknown and len(names) == 1 else None
         if part is not None and parent is not None:
@@ -332,15 +317,13 @@ def chosen_jobs(
     Prints unknown names on stderr.
     """
     with open_store(args) as store:
+        ids: list[str] = []
         if store is None:
-            errors = [no_jobs_yet(args, name) for name in args.jobs]
-            for error in errors:
-                say(safe(str(error)))
-            yield None, [], errors
-            return
-        for problem in ingest(store):
-            say(problem)
-        ids, unknown = resolve_several(store, args.jobs, args)
+            unknown = [no_jobs_yet(args, name) for name in args.jobs]
+        else:
+            for problem in ingest(store):
+                say(problem)
+            ids, unknown = resolve_several(store, args.jobs, args)
         for error in unknown:
             say(safe(str(error)))
         yield store, ids, unknown
@@ -368,12 +351,7 @@ def resolve(store: "JobStore", name: str, args: argparse.Namespace) -> str:
         raise UnknownJob(name, unknown_words(error, elsewhere), error.suggestions) from None
 
 
-def resolve_one(
-    store: "JobStore",
-    name: str,
-    args: argparse.Namespace,
-    part: Callable[["JobSummary", int], None] | None = None,
-) -> str:
+def resolve_one(store: "JobStore", name: str, args: argparse.Namespace, part: Part = None) -> str:
     """Resolve like `resolve`, for commands on one job: the error mentions names of several jobs.
 
     part: see `open_job`.
@@ -412,5 +390,5 @@ def resolve_several(
 def check_attempt(attempts: set[int], attempt: int | None) -> None:
     """Raise StoreError for an unknown attempt of a job."""
     if attempt is not None and attempt not in attempts:
-        has = ", ".join(str(number) for number in sorted(attempts))
-        raise StoreError("--attempt", f"the job has no attempt {attempt}; it has {has or 'none'}")
+        has = ", ".join(map(str, sorted(attempts))) or "none"
+        raise StoreError("--attempt", f"the job has no attempt {attempt}; it has {has}")

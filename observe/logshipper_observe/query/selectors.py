@@ -40,13 +40,8 @@ def pick(
         except UnknownJob as error:
             unknown.append(error)
             continue
-        job_by_key.update(
-            {
-                (job.cluster, job.job_id): job
-                for job in matches
-                if (job.cluster, job.job_id) not in job_by_key
-            }
-        )
+        for job in matches:
+            job_by_key.setdefault((job.cluster, job.job_id), job)
     return JobPicks(list(job_by_key.values()), unknown)
 
 
@@ -162,10 +157,8 @@ def _pattern(name: str) -> Callable[[str], bool] | None:
 
     def within(text: str) -> bool:
         match = _NUMBERED.fullmatch(text)
-        return (
-            match is not None
-            and match["prefix"] == prefix
-            and first <= int(match["number"]) <= last
-        )
+        if match is None or match["prefix"] != prefix:
+            return False
+        return first <= int(match["number"]) <= last
 
     return within

@@ -300,7 +300,8 @@ def test_nobody_is_told_of_a_wait_that_is_over_or_where_nobody_looks(
     monkeypatch.setattr(
         "logshipper_observe.base.waiting.time", SimpleNamespace(monotonic=lambda: now[0])
     )
-    watch = Watch(notices.append)
+    monkeypatch.setattr("logshipper_observe.base.waiting._tell", notices.append)
+    watch = Watch()
     for _ in range(3):
         with watch.waiting_for("a quick server"):
             now[0] += 0.04

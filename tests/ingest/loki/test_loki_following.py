@@ -208,7 +208,7 @@ def test_follow_prints_late_lines_and_ends_with_the_job(
         else:
             time.sleep(0.05)
 
-    monkeypatch.setattr("logshipper_observe.commands.log_reading._pause", pause)
+    monkeypatch.setattr("logshipper_observe.commands.reading.log_reading._pause", pause)
     code, out, err = ask("logs", JOB, "--follow")
     assert (code, out.split()) == (0, ["first", "second", "late", "third"])
     assert err.splitlines() == [
@@ -243,7 +243,8 @@ def test_an_outage_in_the_opening_is_waited_out(
 
     monkeypatch.setattr(fake, "entries", entries)
     monkeypatch.setattr(
-        "logshipper_observe.commands.log_reading._pause", lambda poll, secs: paused.append(secs)
+        "logshipper_observe.commands.reading.log_reading._pause",
+        lambda poll, secs: paused.append(secs),
     )
     code, out, err = ask("logs", JOB, "--follow", *tail)
     assert (code, out.split()) == (0, ["1", "2", "3"] if tail else ["0", "1", "2", "3"])

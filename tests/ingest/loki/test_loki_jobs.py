@@ -294,7 +294,7 @@ def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
 
 def observe_everything(reader: Any) -> None:  # Any: a reader, of which everything is asked
     from logshipper_observe.base.output import to_json
-    from logshipper_observe.commands.show import _document
+    from logshipper_observe.commands.reading.show import _document
     from logshipper_observe.model.documents import capture_document, job_document
     from logshipper_observe.model.overlay import NO_MARKS
 

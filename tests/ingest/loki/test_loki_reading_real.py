@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import logshipper_observe.commands.log_reading
+import logshipper_observe.commands.reading.log_reading
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import LokiClient
@@ -186,12 +186,12 @@ def test_follow_prints_what_comes_and_ends_with_the_job(
     event(began_ns + 8 * NS, event="heartbeat", mode="enabled", lines=1)
     line(began_ns + 7 * NS, "first")
     steps = iter([lambda: line(began_ns + 9 * NS, "second"), finish])
-    pause = logshipper_observe.commands.log_reading._pause
+    pause = logshipper_observe.commands.reading.log_reading._pause
 
     def go_on(poll: "select.poll", secs: float) -> None:
         next(steps, lambda: pause(poll, secs))()
 
-    monkeypatch.setattr(logshipper_observe.commands.log_reading, "_pause", go_on)
+    monkeypatch.setattr(logshipper_observe.commands.reading.log_reading, "_pause", go_on)
     out = ask("logs", job, "--follow", "--from", "loki", "--loki-url", loki.url)
     assert out.split() == ["first", "second", "late", "third"]
 

@@ -21,7 +21,7 @@ from logshipper.start.cli import main
 from logshipper_ingest.loki.lines import begins_alike, clean
 from logshipper_ingest.shipping.entries import split
 from logshipper_observe.base.words import safe_coloured
-from tests.observe.commands.test_reading_terminal import screen
+from tests.observe.commands.reading.test_reading_terminal import screen
 from tests.tools.captures.captured_runs import Home
 from tests.tools.stores.reading_store import SpooledCapture
 from tests.tools.stress.model_settings import examples

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.logged import LoggedLines
 from logshipper.spool.segment import Kind, Stream
-from tests.observe.commands.test_reading_terminal import start
+from tests.observe.commands.reading.test_reading_terminal import start
 from tests.tools.captures.captured_runs import Home, wait_until
 from tests.tools.stress.model_settings import examples
 from tests.tools.waiting import scaled

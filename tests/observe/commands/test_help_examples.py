@@ -18,7 +18,7 @@ import pexpect
 import pytest
 
 from logshipper.start.cli import main
-from logshipper_observe.commands.completion import SHELLS
+from logshipper_observe.commands.upkeep.completion import SHELLS
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captures.captured_runs import TIMEOUT_SECS, wait_until
 from tests.tools.captures.segment_factory import SECOND_NS as NS

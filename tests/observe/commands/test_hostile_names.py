@@ -16,7 +16,7 @@ from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.marks_file import FILE
 from logshipper_observe.model.overlay import MarkChange, Overlay
-from tests.observe.commands.test_reading_terminal import SGR
+from tests.observe.commands.reading.test_reading_terminal import SGR
 from tests.tools.captures.forked_commands import on_a_terminal
 from tests.tools.sources import SOURCES
 from tests.tools.stores.reading_store import SpooledCapture

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import logshipper
-import logshipper_observe.commands.open
-import logshipper_observe.commands.url
+import logshipper_observe.commands.pages.open
+import logshipper_observe.commands.pages.url
 from logshipper.start.cli import main
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_observe.commands.cli import COMMANDS
@@ -89,14 +89,14 @@ def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     for at in range(3):
         Pushing(fake, job_id=f"k{at}", name=f"sim:{at}", began_ns=began_ns + at * NS).close(NS)
     monkeypatch.setattr(
-        logshipper_observe.commands.url, "_open_store", lambda *_, **__: LokiStore(fake)
+        logshipper_observe.commands.pages.url, "_open_store", lambda *_, **__: LokiStore(fake)
     )
     site = tmp_path / "site.toml"
     site.write_text(
         '[loki]\nurl = "http://loki.invalid"\n[grafana]\nurl = "https://grafana.invalid"'
     )
     monkeypatch.setattr(
-        logshipper_observe.commands.open, "serve",
+        logshipper_observe.commands.pages.open, "serve",
         lambda *_, view, **__: print(f"serves {view}") or 0,
     )  # fmt: skip
     monkeypatch.setenv("LOGSHIPPER_STORE", str(store))

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import logshipper_observe.commands.log_reading
+import logshipper_observe.commands.reading.log_reading
 import logshipper_observe.follow.follow_nodes
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
@@ -30,8 +30,8 @@ from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.commands.options import seconds_number
 from logshipper_observe.follow.follow_nodes import Nodes, NodeView
 from logshipper_observe.follow.log_place import LogPlace
-from tests.observe.commands.test_reading import DEADLINE_SECS, command
-from tests.observe.commands.test_reading_terminal import start
+from tests.observe.commands.reading.test_reading import DEADLINE_SECS, command
+from tests.observe.commands.reading.test_reading_terminal import start
 from tests.servers.running import LokiServer
 from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.sources import SOURCES
@@ -433,7 +433,7 @@ def test_nodes_and_places_in_a_real_loki(
     def interrupt(poll: "select.poll", secs: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(logshipper_observe.commands.log_reading, "_pause", interrupt)
+    monkeypatch.setattr(logshipper_observe.commands.reading.log_reading, "_pause", interrupt)
     words = ["logs", job, "--follow", "--from", "loki", "--loki-url", loki.url]
     assert main(words) == 130
     out, err = capsys.readouterr()

@@ -12,7 +12,7 @@ from logshipper.safe_text import safe, safe_json, safe_lines, without_controls
 from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.base import output, words
 from logshipper_observe.base.output import Output
-from logshipper_observe.commands.show import _Page
+from logshipper_observe.commands.reading.show import _Page
 from logshipper_observe.graphs.ticks import axis_range, labels, ticks, time_unit
 from logshipper_observe.model.overlay import NO_MARKS
 from logshipper_observe.query.asked import UnknownKey, pick_keys

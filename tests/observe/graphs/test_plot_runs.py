@@ -20,7 +20,7 @@ import logshipper
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.model.x_axis import XChoice
-from logshipper_observe.commands.plot import layout
+from logshipper_observe.commands.analysis.plot import layout
 from logshipper_observe.graphs import graph_png
 from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
 from logshipper_observe.graphs.points import Points

@@ -1,0 +1,1 @@
+"""Commands that compute over jobs: graphs, analytics, allocations."""

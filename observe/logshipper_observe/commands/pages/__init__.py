@@ -1,0 +1,1 @@
+"""Commands that lead to pages: the local page, Grafana's."""

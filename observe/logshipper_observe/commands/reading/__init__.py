@@ -1,0 +1,1 @@
+"""Commands that print jobs: lists, logs, metadata, events, files."""

@@ -1,0 +1,225 @@
+"""`logshipper export JOB...`: metadata and logs of jobs as files: CSV, TSV, JSONL or Parquet."""
+
+import argparse
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from logshipper.errors import LogshipperError, UsageError
+from logshipper.safe_text import safe
+from logshipper_ingest.console.progress_bar import Bar
+from logshipper_ingest.console.text_table import plural
+from logshipper_observe.base.new_file import check_new, ending_of, new_file
+from logshipper_observe.base.output import Output, print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import count
+from logshipper_observe.commands.options import (
+    add_flag,
+    add_jobs,
+    add_json,
+    add_raw_cells,
+    add_source,
+    describe,
+)
+from logshipper_observe.formats.export_rows import LOGS, METADATA, RowWriter, Sources
+from logshipper_observe.formats.export_text import CsvWriter, JsonlWriter
+from logshipper_observe.model.documents import STREAMS
+from logshipper_observe.query.opening import known_jobs
+
+if TYPE_CHECKING:
+    from logshipper_ingest.model.stores import JobStore, Reader
+
+SCHEMA = "logshipper.export/1"
+CSV, TSV, JSONL, PARQUET = "csv", "tsv", "jsonl", "parquet"
+FORMATS = (CSV, TSV, JSONL, PARQUET)
+KINDS = (METADATA, LOGS)
+_NOUNS = {METADATA: "record", LOGS: "line"}
+_EXIT_FAILED = 1
+
+
+@dataclass(slots=True)
+class _Target:
+    """A file to write. kind: METADATA or LOGS; job_ids: of its rows; rows, size: as written."""
+
+    path: str
+    kind: str
+    job_ids: tuple[str, ...]
+    rows: int = 0
+    size: int = 0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Writes metadata and logs of one or several jobs: into one file, or with a folder as\n"
+        "--output into a folder per job. Numbers keep every digit. A file appears when it is\n"
+        "whole. A job that isn't there is reported, and the others are exported.",
+        "examples:\n"
+        "  logshipper export last\n"
+        "  logshipper export train.py k3f9x2 --output runs.parquet\n"
+        "  logshipper export 4711 4712 --from loki --what all --format tsv --output results/\n"
+        "  logshipper export last --what logs --output train.log.csv --force",
+    )
+    add_jobs(parser)
+    parser.add_argument(
+        "--what",
+        choices=(*KINDS, "all"),
+        help="the records, the lines, or both (default: metadata into a file, all into a folder)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="default: what FILE ends in, csv where it has no ending. Parquet needs pip install pyarrow",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="./",
+        metavar="FILE|FOLDER/",
+        help="default: ./, that is JOB/metadata.csv and so on",
+    )
+    add_raw_cells(parser)
+    add_flag(parser, "--force", help="replace existing files")
+    add_json(parser)
+    add_source(parser)
+
+
+def call(args: argparse.Namespace) -> int:
+    form = _format(args)
+    open_writer = _writers(form, raw=args.raw_cells)
+    into_folder = _is_folder(args.output)
+    kinds = _kinds(args, into_folder)
+    with known_jobs(args, args.jobs) as (store, job_ids, unknown):
+        problems = [str(error) for error in unknown]
+        for problem in problems:
+            say(problem)
+        files = []
+        for target in _targets(args, form, kinds, job_ids, into_folder):
+            try:
+                _write(store, target, open_writer, force=args.force)
+            except LogshipperError as error:
+                problems.append(str(error))
+                say(safe(str(error)))
+                continue
+            files.append(target)
+            if not args.json:
+                _tell(target)
+    if args.json:
+        print_json(_document(form, files, problems))
+    return _EXIT_FAILED if problems else 0
+
+
+def _format(args: argparse.Namespace) -> str:
+    """Return the format by --format, or the file's ending, or CSV. Raises UsageError for an unknown
+    ending."""
+    if args.format is not None:
+        return str(args.format)
+    ending = ending_of(args.output)
+    if not ending or os.path.isdir(args.output):
+        return CSV
+    if ending not in FORMATS:
+        endings = ", ".join(f".{form}" for form in FORMATS)
+        raise UsageError(
+            "--output", [f"{args.output} ends in none of {endings}: --format says what it is"]
+        )
+    return ending
+
+
+def _writers(form: str, *, raw: bool) -> Callable[[BinaryIO], RowWriter]:
+    if form == PARQUET:
+        # late: it needs pyarrow, which is optional
+        from logshipper_observe.formats.export_parquet import ParquetWriter
+
+        return ParquetWriter
+    if form == JSONL:
+        return JsonlWriter
+    return lambda file: CsvWriter(file, "\t" if form == TSV else ",", raw=raw)
+
+
+def _is_folder(output: str) -> bool:
+    return output.endswith(("/", "/.", "/..")) or output in (".", "..") or os.path.isdir(output)
+
+
+def _kinds(args: argparse.Namespace, into_folder: bool) -> tuple[str, ...]:
+    if args.output == "-":
+        raise LogshipperError(
+            "--output: export writes files; `logshipper metadata --format csv` and `logshipper logs` print to a pipe"
+        )
+    if into_folder:
+        return KINDS if args.what in (None, "all") else (args.what,)
+    if args.what == "all":
+        raise LogshipperError(
+            f"--output: a file holds metadata or logs; {args.output}/ is a folder for both, --what chooses one"
+        )
+    return (args.what or METADATA,)
+
+
+def _targets(
+    args: argparse.Namespace,
+    form: str,
+    kinds: tuple[str, ...],
+    job_ids: list[str],
+    into_folder: bool,
+) -> list[_Target]:
+    if not into_folder:
+        return [_Target(args.output, kinds[0], tuple(job_ids))] if job_ids else []
+    return [
+        _Target(os.path.join(args.output, job_id, f"{kind}.{form}"), kind, (job_id,))
+        for job_id in job_ids
+        for kind in kinds
+    ]
+
+
+def _write(
+    store: "JobStore", target: _Target, open_writer: Callable[[BinaryIO], RowWriter], *, force: bool
+) -> None:
+    check_new(target.path, force=force)  # before the first question to a server
+    with new_file(target.path, force=force) as file:
+        with closing(open_writer(file)) as writer:
+            for job_id in target.job_ids:
+                with store.open(job_id) as reader:
+                    target.rows += _write_job(reader, target.kind, writer)
+            writer.finish()
+        target.size = file.tell()
+
+
+def _write_job(reader: "Reader", kind: str, writer: RowWriter) -> int:
+    summary = reader.summary
+    bar = Bar(f"{kind.capitalize()} of {safe(summary.name)}", count, f" {_NOUNS[kind]}s")
+    rows, total = 0, summary.records if kind == METADATA else summary.lines
+
+    def progress(more: int) -> None:
+        nonlocal rows
+        rows += more
+        bar(rows, max(total, rows))
+
+    try:
+        if kind == METADATA:
+            writer.records(Sources(reader), reader, progress)
+        else:
+            writer.lines(Sources(reader), reader.lines(streams=STREAMS["both"]), progress)
+    finally:
+        bar.clear()
+    return rows
+
+
+def _tell(file: _Target) -> None:
+    of = f" of {len(file.job_ids)} jobs" if len(file.job_ids) > 1 else ""
+    Output().line(f"Wrote {file.path}: {plural(file.rows, _NOUNS[file.kind])}{of}")
+
+
+def _document(form: str, files: list[_Target], problems: list[str]) -> dict[str, object]:
+    documents = [
+        {
+            "path": file.path,
+            "what": file.kind,
+            "format": form,
+            "job_ids": list(file.job_ids),
+            "rows": file.rows,
+            "bytes": file.size,
+        }
+        for file in files
+    ]
+    return {"schema": SCHEMA, "files": documents, "problems": problems}

@@ -1,0 +1,1 @@
+"""Commands that change a store: tags, notes, removal, imports; shell completion."""

@@ -1,0 +1,185 @@
+"""`logshipper import`: jobs of other systems into the local store."""
+
+import argparse
+import time
+import zoneinfo
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from datetime import UTC, tzinfo
+from functools import partial
+
+from logshipper.errors import ConfigError, UsageError
+from logshipper.safe_text import safe
+from logshipper_ingest.console.progress_bar import Bar
+from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.imports.faults import Faults
+from logshipper_ingest.imports.taking import ImportSource, Taking
+from logshipper_ingest.model.capture_id import JobKey
+from logshipper_ingest.store.due_marks import DueMarks
+from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.base.output import print_json
+from logshipper_observe.base.running import say
+from logshipper_observe.base.words import size
+from logshipper_observe.commands.options import add_flag, add_json, add_store, describe
+from logshipper_observe.model.overlay import (
+    MAX_NOTE_CHARS,
+    MAX_TAGS,
+    Marks,
+    Overlay,
+    parse_change,
+)
+from logshipper_observe.query.opening import ingest, overlay_of, store_folder
+
+SCHEMA = "logshipper.import/1"
+EXIT_LEFT_OUT = 1
+POLL_SECS = 1.0
+
+SYSTEMS = ("qcg", "balsam", "xt")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Takes what another system wrote of its jobs into the local store: jobs with their\n"
+        "states, times, nodes, tags, metadata and logs. Importing again adds what is new.\n"
+        "What can't be read is reported, with file and line, and all else is imported.\n"
+        "\n"
+        "  qcg     a manager's folder .qcgpjm-service-NAME, a folder of them, or its files\n"
+        "          jobs.report, track.states and track.reqs\n"
+        "  balsam  a site's folder data/ (job.out), and exports of events, jobs and batch\n"
+        "          jobs as JSON, JSON lines or CSV\n"
+        "  xt      runs' folders and logs: run.log, all_runs.jsonl",
+        "examples:\n"
+        "  logshipper import qcg .                     all runs in this folder\n"
+        "  logshipper import qcg .qcgpjm-service-n1.8303 --follow     while it runs\n"
+        "  logshipper import balsam site/data events.json jobs.jsonl batchjobs.csv\n"
+        "  logshipper import xt runs/\n"
+        "  logshipper import qcg copy/ --as sweep1     a copy of a run, as sweep1",
+        "exit codes: 0 done, 1 something couldn't be read (stderr says what; all else is imported),\n"
+        "2 wrong usage, 130 Ctrl-C",
+    )
+    parser.add_argument(
+        "system", metavar="SYSTEM", choices=SYSTEMS, help=f"one of {', '.join(SYSTEMS)}"
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="folders and files")
+    add_flag(
+        parser,
+        "-f",
+        "--follow",
+        help="go on while they grow, until the jobs' system has ended, or Ctrl-C",
+    )
+    parser.add_argument(
+        "--as", dest="run_name", metavar="NAME", default="", help="what the run, site or workspace is called; the same "
+        "name again: the same one, wherever its files are (default: the folder)"
+    )  # fmt: skip
+    parser.add_argument(
+        "--timezone", metavar="ZONE", help="of times without one, such as Europe/Berlin (default: this machine's; "
+        "balsam: UTC)"
+    )  # fmt: skip
+    add_flag(parser, "--removed", help="also jobs that were removed with `logshipper rm`")
+    add_json(parser)
+    add_store(parser)
+
+
+def call(args: argparse.Namespace) -> int:
+    faults = Faults(lambda sentence: say(safe(sentence)))
+    bar = Bar("Importing", size)
+    source = _source(args, faults)
+    with closing(LocalStore(store_folder(args), create=True)) as store:
+        for problem in ingest(store):  # first, so that no import takes a captured job's id
+            say(safe(problem))
+        marks = _Marking(overlay_of(store), faults)
+        taking = Taking(store, source, faults, again=args.removed, mark=marks.mark, progress=bar)
+        try:
+            if args.follow:
+                _follow(taking, source)
+            else:
+                taking.run()
+        finally:
+            bar.clear()
+            _tell(args, taking, faults)
+    return EXIT_LEFT_OUT if faults.left_out else 0
+
+
+def _source(args: argparse.Namespace, faults: Faults) -> ImportSource:
+    zone = _zone(args.timezone)
+    if args.system == "qcg":
+        from logshipper_ingest.imports.qcg import QcgSource
+
+        return QcgSource(args.paths, faults, zone=zone, name=args.run_name)
+    if args.system == "balsam":
+        from logshipper_ingest.imports.balsam import BalsamSource
+
+        return BalsamSource(args.paths, faults, zone=zone or UTC, name=args.run_name)
+    from logshipper_ingest.imports.xt import XtSource
+
+    return XtSource(args.paths, faults, zone=zone, name=args.run_name)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+        raise UsageError(
+            "--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]
+        ) from None
+
+
+def _follow(taking: Taking, source: ImportSource) -> None:
+    while True:
+        is_over = source.is_over()  # checked first: earlier text is read afterwards
+        start = time.monotonic()
+        taking.run(last=is_over)
+        if is_over:
+            return
+        # at most half of a CPU: each pass reads a long console again
+        time.sleep(max(POLL_SECS, time.monotonic() - start))
+
+
+def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
+    counts = taking.counts
+    if args.json:
+        fault_fields = {"left_out": faults.left_out, "remarks": faults.remarks}
+        print_json(
+            {"schema": SCHEMA, "store": store_folder(args), **asdict(counts), **fault_fields}
+        )
+        return
+    jobs = f"{plural(counts.new, 'new job')}, {counts.known:,} known"
+    more = [plural(counts.allocations, "allocation")] if counts.allocations else []
+    entries = f"{plural(counts.entries, 'entry')}: " if counts.entries else ""
+    print(", ".join([entries + jobs, *more]))
+    if counts.removed:
+        say(
+            f"{plural(counts.removed, 'job')} left out, removed from the store before: --removed takes them again"
+        )
+    if faults.left_out:
+        say(f"{faults.left_out:,} left out that couldn't be read, see above")
+
+
+class _Marking:
+    """Brings tags and notes of imported jobs to the reader's own, and reports invalid tags."""
+
+    def __init__(self, overlay: Overlay, faults: Faults) -> None:
+        self._overlay = overlay
+        self._faults = faults
+
+    def mark(self, jobs: Sequence[DueMarks]) -> None:
+        changes = [(JobKey(job.job_id), partial(self._marked, job)) for job in jobs]
+        self._overlay.change_all(changes)
+
+    def _marked(self, job: DueMarks, marks: Marks) -> Marks:
+        tags = dict(marks.tags)
+        for name, value in job.tags.items():
+            try:
+                tag_change = parse_change(f"+{name}={value}")
+                if tag_change.name not in tags and len(tags) >= MAX_TAGS:
+                    raise ConfigError("tags", [f"a job has at most {MAX_TAGS}"])
+            except ConfigError as error:
+                self._faults.remark(job.job_id, 0, f"the tag {name!r} is left out: {error}")
+            else:
+                tags[tag_change.name] = tag_change.value or ""
+        note = marks.note if job.note is None else job.note[:MAX_NOTE_CHARS]
+        return replace(marks, tags=tags, note=note)
