@@ -17,7 +17,7 @@ from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob
-from logshipper_ingest.store.catalogue import CatalogueRow
+from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.job_db import JobWriter
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.store.new_databases import MAX_WAITING, NewDatabases
@@ -94,7 +94,7 @@ def _captured(store: LocalStore, numbers: list[int], now_ns: int) -> None:
                 _write_run(job, number, run)
             rows.append(_catalogue_row(job_id, job))
     new.publish()
-    store._catalogue.put_all(rows)
+    store._catalogue.current.put_all(rows)
 
 
 def _catalogue_row(job_id: str, job: JobWriter) -> CatalogueRow:
@@ -173,7 +173,7 @@ def _long_job(store: LocalStore, lines: int, now_ns: int) -> None:
                 rows = Rows()
         account.state, account.exit_code, account.ended_ns = "COMPLETED", 0, now_ns
         job.write(row._replace(done=True), rows)
-        store._catalogue.put(*_catalogue_row(LONG, job))
+        store._catalogue.current.put(_catalogue_row(LONG, job))
 
 
 def _line(number: int) -> str:

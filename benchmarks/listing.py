@@ -17,6 +17,7 @@ from pathlib import Path
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.sqlite_file import transaction
+from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.local_store import LocalStore
 
 NS = 10**9
@@ -46,14 +47,17 @@ CALLS = (
 def fill(root: str, jobs: int) -> None:
     """A store's catalogue and its cache of last values, as ingesting leaves them."""
     now_ns = time.time_ns()
-    with closing(LocalStore(root, create=True)) as store, transaction(store._catalogue._connection):
+    with (
+        closing(LocalStore(root, create=True)) as store,
+        transaction(store._catalogue.current._connection),
+    ):
         for number in range(jobs):
             started_ns = now_ns - (jobs - number) * 60 * NS
             job = JobSummary(
                 f"j{number}", f"train-{number % 10}.py", "ada", "node1", STATES[number % 10], number % 10 // 7, 0, 1,
                 started_ns, started_ns + number % 7200 * NS, started_ns, "enabled", 1000, 50, 0, 100_000, 50_000,
             )  # fmt: skip
-            store._catalogue.put(job)
+            store._catalogue.current.put(CatalogueRow(job))
             loss = (number * 7919 % jobs) / jobs
             last = {"epoch": "50", "loss": f"{loss:.7f}", "opt.lr": "0.1"}
             values = {key: KeyValues(text, 50, text, text) for key, text in last.items()}

@@ -44,8 +44,8 @@ CUT = {
     "ingest/logshipper_ingest/influxdb/influxdb_sink.py:_CONFLICT": 1000,  # MAX_EXCERPT_CHARS
     "ingest/logshipper_ingest/servers/call_failures.py:re.search('HTTP request.* to (an )?HTTPS', words, re.I)": 1000,
     "ingest/logshipper_ingest/loki/lines.py:_NUMBER": 500,  # 2 * _HEAD_CHARS
-    "ingest/logshipper_ingest/store/private_files.py:_IN_JOBS": 255,  # names of files
-    "ingest/logshipper_ingest/store/private_files.py:_IN_SPOOL": 255,
+    "ingest/logshipper_ingest/store/store_folder.py:_IN_JOBS": 255,  # names of files
+    "ingest/logshipper_ingest/store/store_folder.py:_IN_SPOOL": 255,
 }
 _MOST_SECS = 0.5  # of a text that is cut
 _FOUND = {entry.place: entry for entry in all_expressions()}

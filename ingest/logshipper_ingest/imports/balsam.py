@@ -16,7 +16,7 @@ from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
 from logshipper_ingest.imports.entries import ImportEntry, read_any
 from logshipper_ingest.imports.faults import Faults, display_text
-from logshipper_ingest.imports.source_file import SourceFile, Unreadable
+from logshipper_ingest.imports.source_file import SourceFile, Unreadable, is_plain_file
 from logshipper_ingest.imports.staging import StagedEntry, Staging
 from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
@@ -67,7 +67,6 @@ class BalsamSource:
         self._zone = zone
         self._name = name
         self._folders = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
-        self._exports: dict[str, SourceFile] = {}
         self._sizes: dict[str, tuple[int, int]] = {}  # bytes read, and time of the last change
         self._allocations: dict[str, Allocation] = {}
         self._now: SourceFile | None = None
@@ -167,14 +166,10 @@ class BalsamSource:
             staging.add(f"{_LAUNCHER}\n{os.path.basename(path)}", "log", path, 0, {})
             return
         folder = os.path.dirname(os.path.realpath(path))
-        above = next(
-            (root for root in self._folders if os.path.commonpath([root, folder]) == root), ""
-        )
-        workdir = (
-            os.path.relpath(folder, above)
-            if above and folder != above
-            else os.path.basename(folder)
-        )
+        above = (root for root in self._folders if os.path.commonpath([root, folder]) == root)
+        workdir = os.path.relpath(folder, next(above, folder))
+        if workdir == ".":
+            workdir = os.path.basename(folder)
         staging.add(f"{_FOLDER}\n{_after_data(workdir)}", "log", path, 0, {})
 
     # ---- jobs
@@ -185,9 +180,8 @@ class BalsamSource:
             kind, _, name = place.partition("\n")
             site = f"{self._name}-" if self._name else ""
             if kind == _JOB:
-                job = ImportedJob(
-                    f"{ORIGIN}:{self._name}#{name}", [job_id_of(ORIGIN, [site + name])], "", ORIGIN
-                )
+                job_ids = [job_id_of(ORIGIN, [site + name])]
+                job = ImportedJob(f"{ORIGIN}:{self._name}#{name}", job_ids, "", ORIGIN)
                 job.is_small = True
                 for staged in staging.entries(place, 0):
                     try:
@@ -196,18 +190,12 @@ class BalsamSource:
                         self._faults.leave_out(staged.path, staged.line, str(error))
                 yield job
                 continue
-            logs = [
-                staged for staged in staging.entries(place, 0) if staged.kind in ("log", "owner")
-            ]
+            logs = list(staging.entries(place, 0))
             if any(staged.kind == "owner" for staged in logs):
                 continue  # the job that ran there takes them
             name = text_of(name, max_chars=MAX_NAME_CHARS)
-            job = ImportedJob(
-                f"{ORIGIN}:{self._name}@{kind}/{name}",
-                [job_id_of(ORIGIN, [site + name])],
-                name,
-                ORIGIN,
-            )
+            job_ids = [job_id_of(ORIGIN, [site + name])]
+            job = ImportedJob(f"{ORIGIN}:{self._name}@{kind}/{name}", job_ids, name, ORIGIN)
             if kind == _LAUNCHER:
                 log_name = _LAUNCHER_LOG.fullmatch(name)
                 job.details["mode"] = log_name[1] if log_name else ""
@@ -231,35 +219,23 @@ class BalsamSource:
         job.packing = whole_of(value.get("node_packing_count")) or 1
         ranks = whole_of(value.get("ranks_per_node")) or 1
         threads = whole_of(value.get("threads_per_rank")) or 1
-        job.cores = (
-            job.nodes * ranks * max(1, threads // (whole_of(value.get("threads_per_core")) or 1))
-        )
+        threads_per_core = whole_of(value.get("threads_per_core")) or 1
+        job.cores = job.nodes * ranks * max(1, threads // threads_per_core)
         if value.get("return_code") not in (None, ""):
             job.exit_code, job.signal = exit_of(value["return_code"])
         batch = whole_of(value.get("batch_job_id"))
         job.allocation = job.allocation if batch is None else self._allocation_id(batch)
-        job.tags |= {
-            text_of(name): text_of(tag) for name, tag in object_of(value.get("tags")).items()
-        }
-        job.details |= {
-            name: value[name] for name in _DETAILS if value.get(name) not in (None, "", [], {})
-        }
-        job.details |= masked_json(
-            {name: job.details[name] for name in _COMMAND if name in job.details}
-        )
+        tags = object_of(value.get("tags"))
+        job.tags |= {text_of(name): text_of(tag) for name, tag in tags.items()}
+        job.details |= _nonempty(value, _DETAILS)
+        job.details |= masked_json(_nonempty(job.details, _COMMAND))
         job.details["work_dir"] = job.name
         if value.get("last_update") and value.get("state"):
             state = _state_of(value["state"])
-            job.changes.append(
-                ImportedChange(
-                    time_of(value["last_update"], "last_update", self._zone), state, inexact=True
-                )
-            )
-        logs = (
-            [entry for entry in staging.entries(f"{_FOLDER}\n{workdir}", 0) if entry.kind == "log"]
-            if workdir
-            else []
-        )
+            time_ns = time_of(value["last_update"], "last_update", self._zone)
+            job.changes.append(ImportedChange(time_ns, state, inexact=True))
+        staged_there = list(staging.entries(f"{_FOLDER}\n{workdir}", 0)) if workdir else []
+        logs = [entry for entry in staged_there if entry.kind == "log"]
         if logs:
             self._take_log(job, logs[-1].path)
             job.is_small = False
@@ -275,10 +251,8 @@ class BalsamSource:
         job.changes.append(ImportedChange(time_ns, after, before, data=data or None, id=event_id))
         weight = data.get("num_nodes")  # nodes, as a share of one where jobs are packed
         if not job.nodes and isinstance(weight, int | float) and _LEAST_SHARE <= weight < 1 << 32:
-            job.nodes, job.packing = (
-                max(1, round(weight)),
-                max(1, round(1 / weight)) if weight < 1 else 1,
-            )
+            job.nodes = max(1, round(weight))
+            job.packing = max(1, round(1 / weight)) if weight < 1 else 1
         if "returncode" in data:
             job.exit_code, job.signal = exit_of(data["returncode"])
 
@@ -315,11 +289,7 @@ class BalsamSource:
             nodes=whole_of(value.get("num_nodes")) or 1,
             started_ns=started,
             ended_ns=ended,
-            details={
-                name: value[name]
-                for name in _OF_ALLOCATION
-                if value.get(name) not in (None, "", [], {})
-            },
+            details=_nonempty(value, _OF_ALLOCATION),
         )
 
     def _allocation_id(self, number: int) -> str:
@@ -335,37 +305,33 @@ class BalsamSource:
                 for folder, folders, names in os.walk(path):
                     folders.sort()
                     for name in sorted(names):
-                        kind = (
-                            _FOLDER
-                            if name == JOB_OUT
-                            else _LAUNCHER
-                            if _LAUNCHER_LOG.fullmatch(name)
-                            else ""
-                        )
                         file_path = os.path.join(folder, name)
-                        if kind and (os.path.islink(file_path) or not os.path.isfile(file_path)):
-                            self._faults.leave_out_file(file_path, "is a link, or no file")
-                        elif kind:
-                            yield kind, file_path
-            elif _is_log(path):
-                yield _FOLDER if os.path.basename(path) == JOB_OUT else _LAUNCHER, path
+                        if _log_kind(name) and is_plain_file(file_path, self._faults):
+                            yield _log_kind(name), file_path
+            elif _log_kind(path):
+                yield _log_kind(path), path
 
     def _find_exports(self) -> Iterator[tuple[str, str]]:
         for path in self._paths:
             if os.path.isdir(path):
-                inner = sorted(name for name in os.listdir(path) if name.endswith(EXPORT_ENDINGS))
-                yield from (
-                    ("export", file_path)
-                    for name in inner
-                    if os.path.isfile(file_path := os.path.join(path, name))
-                )
-            elif not _is_log(path):
+                names = sorted(name for name in os.listdir(path) if name.endswith(EXPORT_ENDINGS))
+                paths = filter(os.path.isfile, (os.path.join(path, name) for name in names))
+                yield from (("export", file_path) for file_path in paths)
+            elif not _log_kind(path):
                 yield "export", path
 
 
-def _is_log(path: str) -> bool:
+def _nonempty(value: Json, names: Sequence[str]) -> Json:
+    """Return these fields, where they have content."""
+    return {name: value[name] for name in names if value.get(name) not in (None, "", [], {})}
+
+
+def _log_kind(path: str) -> str:
+    """Return the kind of a log; "" for other files."""
     name = os.path.basename(path)
-    return name == JOB_OUT or _LAUNCHER_LOG.fullmatch(name) is not None
+    if name == JOB_OUT:
+        return _FOLDER
+    return _LAUNCHER if _LAUNCHER_LOG.fullmatch(name) else ""
 
 
 def _workdir(value: Json) -> str:

@@ -47,10 +47,11 @@ def read_any(file: SourceFile, faults: Faults) -> Iterator[ImportEntry]:
     line."""
     head = file.head().lstrip()
     is_page = head[:1] == b"[" or _PAGE_HEAD.match(head[:1000].decode("latin-1")) is not None
-    begin = head.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]  # any of these may be broken
-    if not is_page and any(
-        _object(line) is not None for line in begin if line.lstrip()[:1] == b"{"
-    ):
+    # any of these may be broken
+    begin = [
+        line for line in head.split(b"\n", _LOOKED_AT)[:_LOOKED_AT] if line.lstrip()[:1] == b"{"
+    ]
+    if not is_page and any(_object(line) is not None for line in begin):
         for line in file.lines(last=True):
             yield from _entry(file.path, line, _object(line.text), faults)
     elif head[:1] in (b"{", b"["):
@@ -67,11 +68,10 @@ def _entry(
     elif line.ended:
         faults.leave_out(path, line.number, "isn't a JSON object")
     else:
-        faults.remark(
-            path,
-            line.number,
-            "is incomplete: still growing, or truncated; the import takes it once it is complete",
+        words = (
+            "is incomplete: still growing, or truncated; the import takes it once it is complete"
         )
+        faults.remark(path, line.number, words)
 
 
 def _decoded(text: bytes) -> str:
@@ -151,9 +151,7 @@ def _rows(path: str, lines: Iterator[SourceLine], faults: Faults) -> Iterator[Im
         if len(row) != len(header):
             faults.leave_out(path, number, f"has {len(row)} fields, the header {len(header)}")
             continue
-        yield ImportEntry(
-            number, {name: _field(text) for name, text in zip(header, row, strict=True)}
-        )
+        yield ImportEntry(number, dict(zip(header, map(_field, row), strict=True)))
 
 
 def _field(text: str) -> object:

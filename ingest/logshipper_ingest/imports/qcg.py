@@ -9,14 +9,15 @@ state.
 import os
 import pwd
 import re
-from collections.abc import Iterator, Sequence
-from datetime import tzinfo
+from collections.abc import Iterator
+from functools import cache
 
 from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
-from logshipper_ingest.imports.entries import read_lines
-from logshipper_ingest.imports.faults import Faults, display_text
-from logshipper_ingest.imports.source_file import SourceFile, SourceFiles
+from logshipper_ingest.imports.entries import ImportEntry
+from logshipper_ingest.imports.faults import display_text
+from logshipper_ingest.imports.line_source import LineSource
+from logshipper_ingest.imports.source_file import SourceFile, is_plain_file
 from logshipper_ingest.imports.staging import StagedEntry, Staging
 from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
@@ -37,7 +38,7 @@ from logshipper_ingest.model.imported import (
     PositionLookup,
 )
 from logshipper_ingest.model.imported_states import is_known
-from logshipper_ingest.model.job import Allocation, Json
+from logshipper_ingest.model.job import Json
 
 ORIGIN = "qcg"
 # in this order: later files are more exact
@@ -45,68 +46,39 @@ FILES = ("track.reqs", "track.states", "jobs.report")
 FINAL = "final_status.json"  # written when the manager ends
 _FOLDER = re.compile(r"\.qcgpjm-service-.+")
 _JOB, _CHILD = 0, 1  # parts of a job's entries
-_DETAILS = ("pid", "pname")
+# fields of `runtime`, by the names of details
+_DETAILS = {"pid": "pid", "pname": "pname", "work_dir": "wd", "allocation": "allocation"}
 
 
-class QcgSource:
+class QcgSource(LineSource):
     """Files of managers.
 
-    paths: their folders, parents of these, or files; zone: of their times, None for this machine's;
-    name: replaces the folder in the jobs' identity, so that a copy is the same run. Raises
-    LogshipperError.
+    paths: their folders, parents of these, or files; name: replaces the folder in the jobs'
+    identity, so that a copy is the same run. Raises LogshipperError.
     """
 
-    def __init__(
-        self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = ""
-    ) -> None:
-        self._faults = faults
-        self._zone = zone
-        self._name = name
-        self._runs: dict[str, str] = {}  # by file: its folder, under any name
-        self._files = SourceFiles(lambda: _find(paths, faults), faults)
-
-    def size(self) -> int:
-        return self._files.size()
-
-    def done(self) -> int:
-        return self._files.done()
-
-    def allocations(self) -> list[Allocation]:
-        return []  # its files have none
+    NOTHING = (
+        f"no run of QCG-PilotJob: there is none of {', '.join(FILES)} in it, nor a folder"
+        " .qcgpjm-service-…"
+    )
 
     def is_over(self) -> bool:
         """Return whether all managers have ended."""
-        return all(os.path.exists(os.path.join(self._run_of(file), FINAL)) for file in self._files)
+        return all(os.path.exists(os.path.join(_run_of(file.path), FINAL)) for file in self._files)
 
-    def _run_of(self, file: SourceFile) -> str:
-        return self._runs.setdefault(file.path, os.path.dirname(os.path.realpath(file.path)))
-
-    def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
-        """Read the entries since the last call; yields now and then."""
-        self._files.look()
-        for file in self._files:
-            run = self._run_of(file)
-            for number, entry in enumerate(read_lines(file, self._faults, last=last)):
-                try:
-                    self._stage(staging, run, file, entry.line, entry.value)
-                except BadValue as error:
-                    self._faults.leave_out(file.path, entry.line, str(error))
-                if not number % 1000:
-                    yield
-
-    def _stage(self, staging: Staging, run: str, file: SourceFile, line: int, value: Json) -> None:
+    def _stage(self, staging: Staging, file: SourceFile, entry: ImportEntry) -> None:
+        value = entry.value
         kind = _kind_of(value)
-        name = text_of(
-            value.get("task" if kind == "states" else "name"), "the job's name", MAX_NAME_CHARS
-        )
+        name_field = "task" if kind == "states" else "name"
+        name = text_of(value.get(name_field), "the job's name", MAX_NAME_CHARS)
         if kind == "states":
             value["seen_ns"] = file.changed_ns
         value["owner"] = file.owner
         is_child = ":" in name and "execution" not in value
         job = name.rpartition(":")[0] if is_child else name
-        staging.add(
-            f"{run}\n{job}", kind, file.path, line, value, part=_CHILD if is_child else _JOB
-        )
+        part = _CHILD if is_child else _JOB
+        place = f"{_run_of(file.path)}\n{job}"
+        staging.add(place, kind, file.path, entry.line, value, part=part)
 
     def jobs(self, staging: Staging, position_of: PositionLookup) -> Iterator[ImportedJob]:
         """All that was staged, job by job."""
@@ -133,15 +105,13 @@ class QcgSource:
         nodes = whole_of(object_of(resources.get("numNodes")).get("exact"))
         cores = whole_of(object_of(resources.get("numCores")).get("exact"))
         job.nodes, job.cores = nodes or job.nodes or 1, (nodes or 1) * (cores or 1)
-        job.details |= {
-            name: value[name] for name in ("resources", "dependencies") if name in value
-        }
+        kept = ("resources", "dependencies")
+        job.details |= {name: value[name] for name in kept if name in value}
         if "execution" in value:
             job.details["execution"] = masked_json(value["execution"])
         if staged.kind == "reqs":
-            job.children_total = (
-                _iterations(object_of(value.get("iteration"))) or job.children_total
-            )
+            total = _iterations(object_of(value.get("iteration")))
+            job.children_total = total or job.children_total
             return
         job.changes += self._history(value)
         runtime = object_of(value.get("runtime"))
@@ -166,13 +136,11 @@ class QcgSource:
         iteration = whole_of(name.rpartition(":")[2])
         state = _state_of(value)
         if staged.kind == "states":
-            return ImportedChild(
-                name, iteration, state, [ImportedChange(int(value["seen_ns"]), state, inexact=True)]
-            )
+            change = ImportedChange(int(value["seen_ns"]), state, inexact=True)
+            return ImportedChild(name, iteration, state, [change])
         runtime = object_of(value.get("runtime"))
         cores_by_node = parse_allocation(str(runtime.get("allocation") or ""))
         code, signal = exit_of(runtime.get("exit_code"))
-        cores = sum(map(len, cores_by_node.values()))
         return ImportedChild(
             name,
             iteration,
@@ -180,22 +148,35 @@ class QcgSource:
             self._history(value),
             code,
             signal,
-            len(cores_by_node),
-            cores,
-            _details(value, runtime),
+            nodes=len(cores_by_node),
+            cores=sum(map(len, cores_by_node.values())),
+            details=_details(value, runtime),
         )
 
     def _history(self, value: Json) -> list[ImportedChange]:
-        changes = [
-            ImportedChange(
-                time_of(change.get("date"), "a date of the history", self._zone), _state_of(change)
-            )
-            for change in map(object_of, list_of(value.get("history")))
-        ]
+        changes = []
+        for change in map(object_of, list_of(value.get("history"))):
+            time_ns = time_of(change.get("date"), "a date of the history", self._zone)
+            changes.append(ImportedChange(time_ns, _state_of(change)))
         state = _state_of(value)
         if not changes or changes[-1].to != state:
             raise BadValue(f"its history does not end with its state {state}")
         return changes
+
+    def _files_in(self, folder: str) -> list[str]:
+        files = self._run_files(folder)
+        if files:
+            return files
+        try:
+            names = sorted(filter(_FOLDER.fullmatch, os.listdir(folder)))
+        except OSError as error:
+            raise LogshipperError(f"{display_text(folder)}: {error.strerror}") from None
+        inner = filter(os.path.isdir, (os.path.join(folder, name) for name in names))
+        return [file for run in inner for file in self._run_files(run)]
+
+    def _run_files(self, folder: str) -> list[str]:
+        paths = filter(os.path.lexists, (os.path.join(folder, name) for name in FILES))
+        return [path for path in paths if is_plain_file(path, self._faults)]
 
 
 def parse_allocation(text: str) -> dict[str, list[str]]:
@@ -235,17 +216,17 @@ def _iterations(iteration: Json) -> int:
 
 
 def _details(value: Json, runtime: Json) -> Json:
-    details = {
-        name: text_of(runtime[name]) for name in _DETAILS if isinstance(runtime.get(name), str)
+    details: Json = {
+        name: text_of(runtime[key])
+        for name, key in _DETAILS.items()
+        if isinstance(runtime.get(key), str)
     }
-    for name, key in (("work_dir", "wd"), ("allocation", "allocation")):
-        if isinstance(runtime.get(key), str):
-            details[name] = text_of(runtime[key])
     secs = secs_of(runtime.get("rtime"))
-    more: Json = {} if secs is None else {"run_secs": secs}
+    if secs is not None:
+        details["run_secs"] = secs
     if value.get("messages"):
-        more["messages"] = text_of(str(value["messages"]))
-    return {**details, **more}
+        details["messages"] = text_of(str(value["messages"]))
+    return details
 
 
 def _user_name(uid: object) -> str:
@@ -255,46 +236,7 @@ def _user_name(uid: object) -> str:
         return str(uid)
 
 
-# ---- files
-
-
-def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
-    """Files, and whether they are arguments. Raises LogshipperError."""
-    sources: list[tuple[str, bool]] = []
-    for path in paths:
-        if not os.path.isdir(path):
-            sources.append((path, True))
-            continue
-        files = _files_in(path, faults)
-        if not files:
-            try:
-                inner = sorted(
-                    entry.path for entry in os.scandir(path) if _FOLDER.fullmatch(entry.name)
-                )
-            except OSError as error:
-                raise LogshipperError(f"{display_text(path)}: {error.strerror}") from None
-            files = [
-                file
-                for folder in inner
-                if os.path.isdir(folder)
-                for file in _files_in(folder, faults)
-            ]
-        if not files:
-            names = ", ".join(FILES)
-            raise LogshipperError(
-                f"{display_text(path)}: no run of QCG-PilotJob: there is none of {names} in it, nor"
-                " a folder .qcgpjm-service-…"
-            )
-        sources += files
-    return sources
-
-
-def _files_in(folder: str, faults: Faults) -> list[tuple[str, bool]]:
-    files = []
-    for name in FILES:
-        path = os.path.join(folder, name)
-        if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
-            faults.leave_out_file(path, "is a link, or no file")
-        elif os.path.isfile(path):
-            files.append((path, False))
-    return files
+@cache
+def _run_of(path: str) -> str:
+    """Return the folder of a file, under any name."""
+    return os.path.dirname(os.path.realpath(path))

@@ -54,9 +54,8 @@ class SourceFile:
     def __init__(self, path: str, faults: Faults, *, follow_link: bool = True) -> None:
         self.path = path
         self._faults = faults
-        self._flags = (
-            os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)
-        )
+        self._flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        self._flags |= 0 if follow_link else os.O_NOFOLLOW
         self._fd = -1
         self._start()
         with self._reading():
@@ -81,10 +80,8 @@ class SourceFile:
         except (OSError, ValueError) as error:
             self.close()
             is_link = self._flags & os.O_NOFOLLOW and os.path.islink(self.path)
-            raise Unreadable(
-                self.path,
-                "is a link, which the import does not follow" if is_link else os_words(error),
-            ) from None
+            words = "is a link, which the import does not follow" if is_link else os_words(error)
+            raise Unreadable(self.path, words) from None
         if not stat.S_ISREG(status.st_mode):
             self.close()
             raise Unreadable(self.path, "isn't a file")
@@ -92,10 +89,8 @@ class SourceFile:
     def _look(self, status: os.stat_result) -> None:
         """Start again if the file has changed; compares text, as systems reuse inodes."""
         is_shorter = status.st_size < self.offset
-        if (
-            is_shorter
-            or os.pread(self._fd, len(self._tail), self.offset - len(self._tail)) != self._tail
-        ):
+        tail_offset = self.offset - len(self._tail)
+        if is_shorter or os.pread(self._fd, len(self._tail), tail_offset) != self._tail:
             words = "became shorter" if is_shorter else "is another file"
             self._faults.remark(self.path, 0, f"{words}: it is read again")
             self._start()
@@ -172,10 +167,7 @@ class SourceFile:
 
     def _begin(self, data: bytes) -> bytes:
         """Remove a mark of the encoding, and remember the encoding."""
-        name = next((name for mark, name in _BOMS if data.startswith(mark)), "")
-        mark = next(
-            (mark for mark, encoding in _BOMS if encoding == name and data.startswith(mark)), b""
-        )
+        mark, name = next((bom for bom in _BOMS if data.startswith(bom[0])), (b"", ""))
         if not name and len(data) > 1 and 0 in data[:2]:
             name = "utf-16-le" if data[1] == 0 else "utf-16-be"
         if name.startswith("utf-16"):
@@ -206,6 +198,26 @@ class SourceFile:
         return text
 
 
+def is_plain_file(path: str, faults: Faults) -> bool:
+    """Return whether it is a file and no link; all else is a fault."""
+    if os.path.islink(path) or not os.path.isfile(path):
+        faults.leave_out_file(path, "is a link, or no file")
+        return False
+    return True
+
+
+def open_source(path: str, faults: Faults, *, is_argument: bool) -> SourceFile | None:
+    """Open a file. An unreadable one is a fault; an argument raises Unreadable, and may be a
+    link."""
+    try:
+        return SourceFile(path, faults, follow_link=is_argument)
+    except Unreadable as error:
+        if is_argument:
+            raise
+        faults.leave_out_file(path, error.words)
+        return None
+
+
 class SourceFiles:
     """Growing sets of growing files.
 
@@ -229,12 +241,9 @@ class SourceFiles:
             return  # they are away: reading them says so
         for path, is_argument in sources:
             if path not in self._files:
-                try:
-                    self._files[path] = SourceFile(path, self._faults, follow_link=is_argument)
-                except Unreadable as error:
-                    if is_argument:
-                        raise
-                    self._faults.leave_out_file(path, error.words)
+                file = open_source(path, self._faults, is_argument=is_argument)
+                if file is not None:
+                    self._files[path] = file
 
     def __iter__(self) -> Iterator[SourceFile]:
         return iter(self._files.values())

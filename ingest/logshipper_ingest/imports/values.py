@@ -11,6 +11,7 @@ from logshipper_ingest.model.job import Json
 MAX_NAME_CHARS = 255
 MAX_TEXT_CHARS = 4096
 MAX_TIME_NS = 1 << 62
+MAX_WHOLE = 1 << 40
 _NS = 1_000_000_000
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -41,11 +42,11 @@ def list_of(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def whole_of(value: object, maximum: int = 1 << 40) -> int | None:
-    """A whole number from 0 to maximum, also as text; None for all else."""
+def whole_of(value: object) -> int | None:
+    """A whole number from 0 to MAX_WHOLE, also as text; None for all else."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,15}", value):
         value = int(value)
-    return value if type(value) is int and 0 <= value <= maximum else None
+    return value if type(value) is int and 0 <= value <= MAX_WHOLE else None
 
 
 def time_of(value: object, description: str, zone: tzinfo | None) -> int:

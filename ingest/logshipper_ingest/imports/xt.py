@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
-from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
-from logshipper_ingest.imports.entries import ImportEntry, read_lines
-from logshipper_ingest.imports.faults import Faults, display_text
-from logshipper_ingest.imports.source_file import SourceFile, SourceFiles, Unreadable
+from logshipper_ingest.imports.entries import ImportEntry
+from logshipper_ingest.imports.faults import Faults
+from logshipper_ingest.imports.line_source import LineSource
+from logshipper_ingest.imports.source_file import SourceFile, is_plain_file, open_source
 from logshipper_ingest.imports.staging import StagedEntry, Staging
 from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
@@ -39,7 +39,7 @@ from logshipper_ingest.model.imported import (
     PositionLookup,
 )
 from logshipper_ingest.model.imported_states import is_known, is_over, state_of
-from logshipper_ingest.model.job import Allocation, Json
+from logshipper_ingest.model.job import Json
 
 ORIGIN = "xt"
 RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
@@ -50,59 +50,29 @@ MAX_PIECE = 10_000  # records and events of a run that are ingested at once
 STEP_NAME = "__step_name__"  # XT adds it to metrics: the name of the step
 _CREATED = ("exper_name", "job_id", "node_index", "box_name", "path", "script", "compute", "service_type", "sku",
             "search_type", "search_style", "app_name", "run_guid", "xt_build", "run_index")  # fmt: skip
-_TAGS = {
-    "experiment": "exper_name",
-    "job": "job_id",
-    "node_index": "node_index",
-}  # lists filter by these
+# lists filter by these
+_TAGS = {"experiment": "exper_name", "job": "job_id", "node_index": "node_index"}
 _CHILD = re.compile(r"(.+)\.([0-9]{1,9})")
 _STATE_EVENTS = ("created", "queued", "started", "restarted", "cancelled")
 
 
-class XtSource:
-    """Runs.
+class XtSource(LineSource):
+    """Runs. name: the workspace, if the records do not name it."""
 
-    paths: folders to search, or files; zone: of times without one, None for this machine's; name:
-    the workspace, if the records do not name it. Raises LogshipperError.
-    """
+    NOTHING = f"no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in it"
 
     def __init__(
         self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = ""
     ) -> None:
-        self._faults = faults
-        self._zone = zone
-        self._name = name
+        super().__init__(paths, faults, zone=zone, name=name)
         self._runs: dict[str, str] = {}  # by file: the owner of its records, once known
         self._consoles: dict[str, int] = {}  # sizes that were imported
         self._over: dict[str, bool] = {}
-        self._files = SourceFiles(lambda: _find(paths, faults), faults)
-
-    def size(self) -> int:
-        return self._files.size()
-
-    def done(self) -> int:
-        return self._files.done()
-
-    def allocations(self) -> list[Allocation]:
-        return []  # its files have none
 
     def is_over(self) -> bool:
         return bool(self._over) and all(self._over.values())
 
     # ---- reading
-
-    def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
-        """Read the entries since the last call; yields now and then."""
-        self._files.look()
-        for file in self._files:
-            for number, entry in enumerate(read_lines(file, self._faults, last=last)):
-                try:
-                    self._stage(staging, file, entry)
-                except BadValue as error:
-                    self._faults.leave_out(file.path, entry.line, str(error))
-                if not number % 1000:
-                    yield
-            self._stage_console(staging, file.path)
 
     def _stage(self, staging: Staging, file: SourceFile, entry: ImportEntry) -> None:
         value = entry.value
@@ -110,9 +80,8 @@ class XtSource:
         if isinstance(records, list):
             run = text_of(value.get("run_name", value.get("_id")), "the run's name", MAX_NAME_CHARS)
             workspace = text_of(value.get("ws"), max_chars=MAX_NAME_CHARS)
-            place = self._place(
-                f"{workspace}/{run}" if workspace else run, object_of(records[0]) if records else {}
-            )
+            name = f"{workspace}/{run}" if workspace else run
+            place = self._place(name, object_of(records[0]) if records else {})
             marks = {"tags": value.get("tags"), "note": value.get("note")}
             if any(marks.values()):
                 staging.add(place, "marks", file.path, 0, marks)
@@ -136,7 +105,9 @@ class XtSource:
         workspace = self._name or (names[0] if isinstance(names[0], str) else workspace)
         return "\n".join(text_of(part, max_chars=MAX_NAME_CHARS) for part in (workspace, run))
 
-    def _stage_console(self, staging: Staging, path: str) -> None:
+    def _stage_more(self, staging: Staging, file: SourceFile) -> None:
+        """Stage the console beside a run.log."""
+        path = file.path
         if path not in self._runs:
             return
         for name in CONSOLES:
@@ -198,12 +169,9 @@ class XtSource:
         job.note = text_of(note) if isinstance(note, str) else job.note
 
     def _take_console(self, job: ImportedJob, path: str) -> None:
-        try:
-            file = SourceFile(path, self._faults, follow_link=False)
-        except Unreadable as error:
-            self._faults.leave_out_file(path, error.words)
-            return
-        job.log, job.log_ns, job.log_ended = file.pieces(), file.changed_ns, False
+        file = open_source(path, self._faults, is_argument=False)
+        if file is not None:
+            job.log, job.log_ns, job.log_ended = file.pieces(), file.changed_ns, False
 
     def _take(self, job: ImportedJob, value: Json, *, is_repeat: bool) -> None:
         """Apply an entry.
@@ -220,22 +188,23 @@ class XtSource:
         if state:
             if not is_known(ORIGIN, state):
                 raise BadValue(f"{state!r} is no status of XT 1.0")
-            job.changes.append(
-                ImportedChange(
-                    time_ns, state, data=None if name in ("created", "ended") else data or None
-                )
-            )
+            state_data = None if name in ("created", "ended") else data or None
+            job.changes.append(ImportedChange(time_ns, state, data=state_data))
         elif name in ("metrics", "hparams"):
             metrics = {key: metric for key, metric in data.items() if key != STEP_NAME}
             if metrics and not is_repeat:
                 job.records.append(ImportedRecord(time_ns, json.dumps(metrics).encode()))
         elif not is_repeat:
-            job.events.append(
-                ImportedEvent(
-                    time_ns,
-                    {"event": f"xt_{name}" if name in RESERVED_EVENTS else name, "data": data},
-                )
-            )
+            name = f"xt_{name}" if name in RESERVED_EVENTS else name
+            job.events.append(ImportedEvent(time_ns, {"event": name, "data": data}))
+
+    def _files_in(self, folder: str) -> list[str]:
+        files: list[str] = []
+        for path, folders, names in os.walk(folder):
+            folders.sort()
+            inner = [os.path.join(path, name) for name in sorted({RUN_LOG, ALL_RUNS} & set(names))]
+            files += [file for file in inner if is_plain_file(file, self._faults)]
+        return files[:MAX_FILES]
 
     def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
         if name == "created":
@@ -250,9 +219,8 @@ class XtSource:
         elif name == "hparams":
             job.details["hparams"] = {**job.details.get("hparams", {}), **data}
         elif name == "cmd":
-            job.details["command"] = [str(word) for word in list_of(data.get("cmd"))] or data.get(
-                "cmd"
-            )
+            command = data.get("cmd")
+            job.details["command"] = list(map(str, list_of(command))) or command
         elif name == "ended":
             job.exit_code, job.signal = exit_of(data.get("exit_code"))
             job.details["metrics_rollup"] = object_of(data.get("metrics_rollup"))
@@ -266,9 +234,8 @@ def _job_of(place: str) -> ImportedJob:
     """Return a run's job with its place only."""
     workspace, _, run = place.partition("\n")
     above = [workspace] if workspace else []
-    job = ImportedJob(
-        f"{ORIGIN}:{workspace}/{run}", [job_id_of(ORIGIN, [*above, run])], run, ORIGIN
-    )
+    job_ids = [job_id_of(ORIGIN, [*above, run])]
+    job = ImportedJob(f"{ORIGIN}:{workspace}/{run}", job_ids, run, ORIGIN)
     child = _CHILD.fullmatch(run)
     if child is not None:
         job.parent = job_id_of(ORIGIN, [*above, child[1]])
@@ -289,28 +256,3 @@ def _take_tags(job: ImportedJob, tags: Json) -> None:
         text_of(name): text_of(str(value)) if value is not None else ""
         for name, value in tags.items()
     }
-
-
-def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
-    """Files, and whether they are arguments. Raises LogshipperError."""
-    sources: list[tuple[str, bool]] = []
-    for path in paths:
-        if not os.path.isdir(path):
-            sources.append((path, True))
-            continue
-        inner: list[tuple[str, bool]] = []
-        for folder, folders, names in os.walk(path):
-            folders.sort()
-            for name in sorted({RUN_LOG, ALL_RUNS} & set(names)):
-                file_path = os.path.join(folder, name)
-                if os.path.islink(file_path) or not os.path.isfile(file_path):
-                    faults.leave_out_file(file_path, "is a link, or no file")
-                elif len(inner) < MAX_FILES:
-                    inner.append((file_path, False))
-        if not inner:
-            raise LogshipperError(
-                f"{display_text(path)}: no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in"
-                " it"
-            )
-        sources += inner
-    return sources

@@ -27,16 +27,17 @@ from logshipper_ingest.model.job import (
     JobEvent,
     JobEventFilter,
     JobSummary,
+    LineQuery,
     LogLine,
     MetadataRecord,
     Position,
     RecordBlock,
+    RecordQuery,
     heartbeat_lost,
     job_shard,
 )
-from logshipper_ingest.model.keyed_reader import KeyedReader
 from logshipper_ingest.model.metadata_keys import parse_record
-from logshipper_ingest.model.stores import ALL_KINDS, Progress
+from logshipper_ingest.model.stores import Progress, Reader
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.servers.logql import selector, with_metadata
 
@@ -111,7 +112,7 @@ class _Query(NamedTuple):
     copies: bool = False  # includes records whose lines the log repeats
 
 
-class LokiJobReader(KeyedReader):
+class LokiJobReader(Reader):
     """One job as of its opening (summary, captures); lines and records as of each call.
 
     Counts of a running job come from its last heartbeats, raised to the number of lines read for
@@ -160,15 +161,6 @@ class LokiJobReader(KeyedReader):
         ]
         self._running = {capture.key for capture in numbered if capture.account.state == RUNNING}
         self._numbers = Captures(self._keys)
-
-    def close(self) -> None:
-        """Do nothing: the store owns the connection."""
-
-    def __enter__(self) -> "LokiJobReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- asking
 
@@ -221,26 +213,10 @@ class LokiJobReader(KeyedReader):
 
     # ---- lines
 
-    def lines(
-        self,
-        *,
-        streams: Collection[Stream],
-        attempt: int | None = None,
-        kinds: Collection[Kind] = ALL_KINDS,
-        after: Position | None = None,
-        tail: int | None = None,
-        since_ns: int = 0,
+    def _select_lines(
+        self, line_query: LineQuery, after: Position | None, tail: int | None, since_ns: int
     ) -> Iterator[LogLine]:
-        """Yield lines in order of time.
-
-        streams, kinds, attempt (None: all): the selection; after: position of the last line read;
-        yields lines unread by then, with late arrivals (use the same selection); tail: the last
-        lines only, and older ones count as read; since_ns: lines from this time on, and older ones
-        count as read.
-        """
-        query = _Query(frozenset(kinds), frozenset(streams), attempt)
-        if tail is not None and tail <= 0:
-            return iter(())
+        query = _Query(*line_query)
         if after is not None:
             history = self._reads.go_on(after)
             begin_ns = history.read_from_ns(self._now(), last=self.is_over)
@@ -302,19 +278,9 @@ class LokiJobReader(KeyedReader):
 
     # ---- records, events, status
 
-    def records(
-        self,
-        *,
-        attempt: int | None = None,
-        newest_first: bool = False,
-        begin_ns: int = 0,
-        end_ns: int = 0,
-    ) -> Iterator[MetadataRecord]:
-        """Metadata records in order of time; newest first (R23): backwards."""
-        direction: Direction = "backward" if newest_first else "forward"
-        for line in self._record_lines(
-            direction, attempt=attempt, begin_ns=begin_ns, end_ns=end_ns
-        ):
+    def _select_records(self, query: RecordQuery) -> Iterator[MetadataRecord]:
+        """Newest first (R23): backwards."""
+        for line in self._record_lines(query):
             n = line.attrs.get("n", 0)
             yield MetadataRecord(
                 line.time_ns,
@@ -337,39 +303,30 @@ class LokiJobReader(KeyedReader):
             )
             yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in block))
 
-    def _record_lines(
-        self,
-        direction: Direction = "forward",
-        *,
-        attempt: int | None = None,
-        begin_ns: int = 0,
-        end_ns: int = 0,
-    ) -> Iterator[LokiLine]:
+    def _record_lines(self, query: RecordQuery) -> Iterator[LokiLine]:
         # backwards often only the newest ones are needed
-        page = _TAIL_LOOK_BACK if direction == "backward" else _PAGE
-        query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt, copies=True)
-        for line in self._lines(query, direction, begin_ns=begin_ns, end_ns=end_ns, page=page):
+        page = _TAIL_LOOK_BACK if query.newest_first else _PAGE
+        lines = self._lines(
+            _Query(frozenset({Kind.METADATA}), frozenset(), query.attempt, copies=True),
+            "backward" if query.newest_first else "forward",
+            begin_ns=query.begin_ns,
+            end_ns=query.end_ns,
+            page=page,
+        )
+        for line in lines:
             keys = keys_of(line.text.encode("utf-8", "surrogatepass"))
             if keys is not None and not isinstance(keys, Hint):
                 yield line
 
-    def events(
-        self,
-        *,
-        attempt: int | None = None,
-        names: Collection[str] = (),
-        newest_first: bool = False,
-        begin_ns: int = 0,
-        end_ns: int = 0,
-    ) -> Iterator[JobEvent]:
-        """Yield events as all readers do; summary and captures have those about start, life and end
-        of captures.
+    def _select_events(self, event_filter: JobEventFilter) -> Iterator[JobEvent]:
+        """Summary and captures have those about start, life and end of captures.
 
         Slurm's end of the job belongs to no capture: its number is 0.
         """
-        event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
         events = list(filter(event_filter.has, self._job_events()))
-        yield from event_filter.merge(reversed(events) if newest_first else events, self._silent)
+        yield from event_filter.merge(
+            reversed(events) if event_filter.newest_first else events, self._silent
+        )
 
     def _job_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
@@ -435,7 +392,7 @@ class LokiJobReader(KeyedReader):
         axes = {number: XAxis() for number in range(1, len(self.captures) + 1)}
         read = 0
         try:
-            for read, line in enumerate(self._record_lines(), start=1):
+            for read, line in enumerate(self._record_lines(RecordQuery()), start=1):
                 record = parse_record(line.text.encode("utf-8", "surrogatepass"))
                 if record is not None:
                     axes.setdefault(line.capture, XAxis()).add(record, line.time_ns)
@@ -452,9 +409,8 @@ class LokiJobReader(KeyedReader):
         return [axes[number] for number in sorted(axes)]
 
     def _records_at(self, time_ns: int) -> list[str]:
-        return [line.text for line in self._record_lines(begin_ns=time_ns, end_ns=time_ns + 1)][
-            ::-1
-        ]
+        lines = self._record_lines(RecordQuery(begin_ns=time_ns, end_ns=time_ns + 1))
+        return [line.text for line in lines][::-1]
 
 
 def _log_line(line: LokiLine, number: int, history: ReadHistory) -> LogLine:

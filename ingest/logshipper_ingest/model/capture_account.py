@@ -49,6 +49,11 @@ AHEAD_BYTES = 16 << 20  # in pipe and buffers: counted by the relay before the s
 MOST_PRINTED_PER_SEC = 1 << 30
 MAX_MARKS = 100  # starts and ends, per capture
 MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
+# what a Capture has from the account, unchanged
+_OF_CAPTURE = (
+    "host", "exit_code", "signal", "started_ns", "ended_ns", "mode", "reason", "columns", "rows", "tty", "nodes",
+    "limit_secs",
+)  # fmt: skip
 HEARTBEAT_NS = 10**9  # least distance, in the capture's time, of two heartbeats among the marks
 
 
@@ -141,9 +146,8 @@ class CaptureAccount(CaptureFacts):
         self.add_heartbeat_lost(rows)
         secs = (time_ns - self.newest_ns) / 1e9
         words = f"the heartbeat is back, after {secs:.0f} seconds"
-        self.take_event(
-            {"event": HEARTBEAT_FOUND, "message": words, "secs": round(secs, 3)}, time_ns, rows
-        )
+        event = {"event": HEARTBEAT_FOUND, "message": words, "secs": round(secs, 3)}
+        self.take_event(event, time_ns, rows)
 
     def take_damage(self, words: str, skipped: int, rows: Rows) -> None:
         """Record damaged bytes of a segment, which stay lost, as an event.
@@ -163,10 +167,9 @@ class CaptureAccount(CaptureFacts):
         self.died = died
         if self.state != RUNNING:
             return
-        self.ended_ns = self.heartbeat_ns
+        self.state, self.ended_ns = "FAILED", self.heartbeat_ns
         if died and self.boot_id and boot_id and self.boot_id != boot_id:
-            self.state = "NODE_FAIL"
-            self.reason = "the machine restarted while the job ran"
+            self.state, self.reason = "NODE_FAIL", "the machine restarted while the job ran"
         elif end is not None and self._take_exit(*end):
             began = self.boot_id or any(self.printed.values())
             if not began and self.exit_code in _NOT_RUN:
@@ -174,13 +177,11 @@ class CaptureAccount(CaptureFacts):
             else:
                 self.reason = "its capture died before the job ended: lines are missing"
         elif died:
-            self.state = "FAILED"
             self.reason = (
                 "its capture died without an end record: killed, or out of memory;"
                 " the job's end is unknown"
             )
         else:
-            self.state = "FAILED"
             self.reason = "its capture ended without an end record: the job's end is unknown"
 
     def add_lines_lost(self, rows: Rows) -> None:
@@ -190,12 +191,8 @@ class CaptureAccount(CaptureFacts):
         )
         if self.died and lines > 0:
             reason = "its capture died before it had written them"
-            event = {
-                "event": "lines_lost",
-                "message": f"{lines} lines lost: {reason}",
-                "lines": lines,
-                "reason": reason,
-            }
+            message = f"{lines} lines lost: {reason}"
+            event = {"event": "lines_lost", "message": message, "lines": lines, "reason": reason}
             self.take_event(event, self.newest_ns or self.started_ns, rows)
 
     def _take_exit(self, wait_status: int, ended_ns: int) -> bool:
@@ -248,16 +245,13 @@ class CaptureAccount(CaptureFacts):
                 at += count
             if are_copies:
                 continue
-            lines = at - begin
-            text = b"\n".join(texts[begin : begin + lines]) + b"\n"
-            lines_with_attrs = with_attrs[
-                bisect_left(with_attrs, begin) : bisect_left(with_attrs, begin + lines)
-            ]
-            attrs = {line - begin: frame.attrs[line] for line in lines_with_attrs}
+            text = b"\n".join(texts[begin:at]) + b"\n"
+            first, last = bisect_left(with_attrs, begin), bisect_left(with_attrs, at)
+            attrs = {line - begin: frame.attrs[line] for line in with_attrs[first:last]}
             plain = all(kind is Kind.LOG for kind, _ in runs)
             packed_runs = None if plain else [(int(kind), count) for kind, count in runs]
             rows.blocks.append(
-                BlockRow(stream, time_ns + begin, lines, packed_runs, attrs or None, text)
+                BlockRow(stream, time_ns + begin, at - begin, packed_runs, attrs or None, text)
             )
             self._count(name, stored_lines(runs, attrs), len(text))
 
@@ -349,10 +343,9 @@ class CaptureAccount(CaptureFacts):
 
     @property
     def bytes_printed(self) -> int:
-        names = STREAM_NAMES.values()
         return sum(
             max(self.printed.get(name, 0), self.ledger.get(name, {}).get("bytes", 0))
-            for name in names
+            for name in STREAM_NAMES.values()
         )
 
     def settled_ledger(self) -> Json:
@@ -392,28 +385,19 @@ class CaptureAccount(CaptureFacts):
     def start_facts(self) -> Json:
         """The content of the event `started`."""
         return {
-            "version": self.version,
-            "boot_id": self.boot_id,
-            "columns": self.columns,
-            "rows": self.rows,
-            "tty": self.tty,
+            **self._values("version", "boot_id", "columns", "rows", "tty"),
             **({"nodes": self.nodes} if self.nodes else {}),
             **({"limit_secs": self.limit_secs} if self.limit_secs else {}),
-            "mode": self.mode,
-            "started_ns": self.started_ns,
+            **self._values("mode", "started_ns"),
         }
 
     def end_facts(self) -> Json:
         """The content of the event `ended`."""
-        return {
-            "state": self.state,
-            "exit_code": self.exit_code,
-            "signal": self.signal,
-            "reason": self.reason,
-            "ended_ns": self.ended_ns,
-            "mode": self.mode,
-            **self.counts(),
-        }
+        names = ("state", "exit_code", "signal", "reason", "ended_ns", "mode")
+        return {**self._values(*names), **self.counts()}
+
+    def _values(self, *names: str) -> Json:
+        return {name: getattr(self, name) for name in names}
 
     def counts(self) -> Json:
         return {
@@ -433,20 +417,9 @@ class CaptureAccount(CaptureFacts):
             attempt=attempt,
             step=step,
             task=task,
-            host=self.host,
             state=state,
-            exit_code=self.exit_code,
-            signal=self.signal,
-            started_ns=self.started_ns,
-            ended_ns=self.ended_ns,
-            mode=self.mode,
-            reason=self.reason,
             ledger=self.settled_ledger(),
-            columns=self.columns,
-            rows=self.rows,
-            tty=self.tty,
-            nodes=self.nodes,
-            limit_secs=self.limit_secs,
+            **self._values(*_OF_CAPTURE),
         )
 
 

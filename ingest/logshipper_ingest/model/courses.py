@@ -87,12 +87,6 @@ class Course:
         """The best that its rule may still be."""
         return self.rule() if self.rose or self.fell else _RULES[_RISING, self.integer]
 
-    def copy(self) -> "Course":
-        course = Course()
-        course.worst, course.integer, course.last = self.worst, self.integer, self.last
-        course.rose, course.fell = self.rose, self.fell
-        return course
-
     def absorb(self, course: "Course") -> None:
         """Closes both courses and keeps the worst."""
         self.worst = max(self.shape(), course.shape())
@@ -119,15 +113,7 @@ class PathTally:
     places of the numbers, None if not kept.
     """
 
-    __slots__ = (
-        "last_ns",
-        "last_place",
-        "max",
-        "max_place",
-        "min",
-        "min_place",
-        "record_count",
-    )
+    __slots__ = ("last_ns", "last_place", "max", "max_place", "min", "min_place", "record_count")
 
     def __init__(self) -> None:
         self.record_count = 0
@@ -166,30 +152,17 @@ class PathTally:
     def places(self, places: Places) -> None:
         self.last_place, self.min_place, self.max_place = places
 
-    def copy(self) -> "PathTally":
-        """Without places, which are of one capture."""
-        tally = PathTally()
-        tally.record_count, tally.last_ns, tally.min, tally.max = (
-            self.record_count,
-            self.last_ns,
-            self.min,
-            self.max,
-        )
-        return tally
-
     def absorb(self, tally: "PathTally") -> None:
+        """Adds counts, without places, which are of one capture."""
         self.record_count += tally.record_count
         self.last_ns = max(self.last_ns, tally.last_ns)
         self.min = _extreme(self.min, tally.min, larger=False)
         self.max = _extreme(self.max, tally.max, larger=True)
 
     def pack(self) -> list[object]:
-        numbers = (
-            None
-            if self.min is None or self.max is None
-            else [pack_number(self.min), pack_number(self.max)]
-        )
-        return [self.record_count, self.last_ns, numbers]
+        if self.min is None or self.max is None:
+            return [self.record_count, self.last_ns, None]
+        return [self.record_count, self.last_ns, [pack_number(self.min), pack_number(self.max)]]
 
     @classmethod
     def unpack(cls, packed: list[Any]) -> "PathTally":  # Any: JSON of our own
@@ -202,10 +175,7 @@ class PathTally:
 
 def absorb_tallies(into: dict[Path, PathTally], tallies: dict[Path, PathTally]) -> None:
     for path, tally in tallies.items():
-        if path in into:
-            into[path].absorb(tally)
-        else:
-            into[path] = tally.copy()
+        into.setdefault(path, PathTally()).absorb(tally)
 
 
 def absorb_courses(into: dict[Path, Course], courses: dict[Path, Course]) -> None:
@@ -220,8 +190,6 @@ def _extreme(first: Number | None, second: Number | None, *, larger: bool) -> Nu
         return second if first is None else first
     if first == second:
         return min(
-            first,
-            second,
-            key=lambda number: (type(number) is float, str(number) if number == 0 else ""),
+            first, second, key=lambda number: (type(number) is float, number == 0 and str(number))
         )
     return first if (first > second) is larger else second

@@ -50,12 +50,8 @@ _RANGES = re.compile(r"([^\[\]]*)\[([0-9,-]+)\]([^\[\]]*)", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 # outcomes of a record
 TAKEN, SHIPPED = "taken", "shipped"
-NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = (
-    "not_captured",
-    "too_many",
-    "refused",
-    "malformed",
-)
+DROPPED = ("not_captured", "too_many", "refused", "malformed")
+NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED
 OUTCOMES = (TAKEN, SHIPPED, *DROPPED)
 
 
@@ -176,23 +172,13 @@ def host_names(text: str) -> tuple[str, ...]:
     """Expand a list such as `n[1-3,07],login`; empty for other texts, and for lists too long for a
     query."""
     names: list[str] = []
-    for item in _ITEM.findall(text):
-        match = _RANGES.fullmatch(item)
-        if match is None:
-            names.append(item)
-        else:
-            before, ranges, behind = match.groups()
-            for number_range in ranges.split(","):
-                numbers = _RANGE.fullmatch(number_range)
-                if numbers is None:
-                    return ()
-                first, last = int(numbers[1]), int(numbers[2] or numbers[1])
-                if not 0 <= last - first < MAX_NODES:
-                    return ()
-                names += [
-                    f"{before}{number:0{len(numbers[1])}}{behind}"
-                    for number in range(first, last + 1)
-                ]
+    for before, behind, ranges in _host_ranges(text):
+        for first, last in ranges:
+            if int(last) - int(first) >= MAX_NODES:
+                return ()
+            numbers = range(int(first), int(last) + 1)
+            names += [f"{before}{number:0{len(first)}}{behind}" for number in numbers]
+        names += [] if ranges else [before]
         if len(names) > MAX_NODES:
             return ()
     return tuple(names) if all(map(_NODE.fullmatch, names)) else ()
@@ -201,19 +187,29 @@ def host_names(text: str) -> tuple[str, ...]:
 def host_count(text: str) -> int:
     """Count the names in a list such as `n[1-3,07],login`; 0 for other texts."""
     total = 0
+    for before, _, ranges in _host_ranges(text):
+        if not ranges and not _NODE.fullmatch(before):
+            return 0
+        total += sum(int(last) - int(first) + 1 for first, last in ranges) if ranges else 1
+    return total if total <= MAX_JOB_NODES else 0
+
+
+def _host_ranges(text: str) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Return each item's text before and behind its numbers, and the ranges of these; empty for
+    texts with a wrong range."""
+    items = []
     for item in _ITEM.findall(text):
         match = _RANGES.fullmatch(item)
         if match is None:
-            if not _NODE.fullmatch(item):
-                return 0
-            total += 1
+            items.append((item, "", []))
             continue
-        for number_range in match[2].split(","):
-            numbers = _RANGE.fullmatch(number_range)
-            if numbers is None or int(numbers[2] or numbers[1]) < int(numbers[1]):
-                return 0
-            total += 1 + int(numbers[2] or numbers[1]) - int(numbers[1])
-    return total if total <= MAX_JOB_NODES else 0
+        before, numbers, behind = match.groups()
+        ranges = [_RANGE.fullmatch(number_range) for number_range in numbers.split(",")]
+        pairs = [(pair[1], pair[2] or pair[1]) for pair in ranges if pair is not None]
+        if len(pairs) < len(ranges) or any(int(last) < int(first) for first, last in pairs):
+            return []
+        items.append((before, behind, pairs))
+    return items
 
 
 def event_of(record: EndRecord) -> dict[str, object]:
@@ -239,8 +235,8 @@ def note_of(record: EndRecord) -> str:
     if record.state == "COMPLETED" or not (record.state or record.exit_code or record.signal):
         return ""
     at = datetime.fromtimestamp(record.end, UTC).isoformat()
-    words = [f"{_REASONS.get(record.state, record.state or 'ended')} (Slurm)"]
-    words += [f"job {record.job_id}", at, *_exit(record)]
+    reason = _REASONS.get(record.state, record.state or "ended")
+    words = [f"{reason} (Slurm)", f"job {record.job_id}", at, *_exit(record)]
     return f"[logshipper: {', '.join(words)}]"
 
 

@@ -27,15 +27,8 @@ UNKNOWN = "UNKNOWN"  # over, with an unknown end: an imported log without a hist
 OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job before its end
 # a capture's
 END_STATES = (
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-    "KILLED",
-    "NODE_FAIL",
-    "TIMEOUT",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-)
+    "COMPLETED", "FAILED", "CANCELLED", "KILLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED",
+)  # fmt: skip
 # as Slurm has them, and KILLED, by how bad they are: of captures that ran together the worst counts, here and
 # on Grafana's pages. REQUEUED: this run is over, another one follows
 SLURM_STATES = (
@@ -266,6 +259,23 @@ class JobEventFilter(NamedTuple):
         return heapq.merge(events, ordered, key=key)
 
 
+class LineQuery(NamedTuple):
+    """A selection of a job's lines."""
+
+    kinds: frozenset[Kind]
+    streams: frozenset[Stream]
+    attempt: int | None = None  # None: of all
+
+
+class RecordQuery(NamedTuple):
+    """A selection of a job's metadata records, and their order."""
+
+    attempt: int | None = None  # None: of all
+    newest_first: bool = False
+    begin_ns: int = 0  # first time, 0 for no limit
+    end_ns: int = 0  # before then, 0 for no limit
+
+
 @dataclass(frozen=True)
 class IngestOutcome:
     """The outcome of ingesting. complete: all that was spooled is in the store; problems: a
@@ -282,20 +292,15 @@ def derived_state(
 
     heartbeat_ns: 0 without heartbeats.
     """
-    return (
-        UNRESPONSIVE
-        if state == RUNNING and heartbeat_ns and now_ns - heartbeat_ns > after_ns
-        else state
-    )
+    is_silent = state == RUNNING and heartbeat_ns and now_ns - heartbeat_ns > after_ns
+    return UNRESPONSIVE if is_silent else state
 
 
 def heartbeat_lost() -> Json:
     """The event of a capture that has given no sign of life for UNRESPONSIVE_NS: that much after
     the last one."""
-    return {
-        "event": HEARTBEAT_LOST,
-        "message": f"no heartbeat for {UNRESPONSIVE_NS // 10**9} seconds",
-    }
+    message = f"no heartbeat for {UNRESPONSIVE_NS // 10**9} seconds"
+    return {"event": HEARTBEAT_LOST, "message": message}
 
 
 def worst_state(states: list[str]) -> str:

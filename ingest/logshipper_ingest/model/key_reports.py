@@ -33,10 +33,8 @@ class KeyReport:
 
     def document(self) -> Json | None:
         """Return the report as JSON; None if it is too long, or a number exceeds floats."""
-        if (
-            max(len(name.encode("utf-8", "replace")) for name in (self.key, self.x or ""))
-            > MAX_NAME_BYTES
-        ):
+        names = (self.key, self.x or "")
+        if any(len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES for name in names):
             return None
         try:
             return {name: _short(getattr(self, name)) for name in _FIELDS}
@@ -59,8 +57,7 @@ def documents(reports: Iterable[KeyReport], facts: Mapping[str, Json] | None = N
     """
     facts = facts or {}
     found = [(report.key, report.document()) for report in reports]
-    shown = [{**document, **facts.get(key, {})} for key, document in found if document is not None][
-        :MAX_REPORTED
-    ]
+    shown = [{**document, **facts.get(key, {})} for key, document in found if document is not None]
+    del shown[MAX_REPORTED:]
     left_out = len(found) - len(shown)
     return [*shown, {"left_out": left_out}] if left_out else shown

@@ -21,9 +21,7 @@ Record: TypeAlias = dict[str, object]
 
 MAX_DEPTH = 4
 MAX_KEY_BYTES = 256  # of one key, in UTF-8
-MAX_INT_DIGITS = (
-    4000  # Python's own limit for integers as text is 4300: it cannot print longer ones
-)
+MAX_INT_DIGITS = 4000  # Python cannot print integers of more than 4300 digits
 _MAY_BE_BIG = re.compile(rb"[0-9]{19}")  # orjson turns integers of more than 64 bits into floats
 
 
@@ -192,11 +190,11 @@ def names_of(paths: Iterable[Path]) -> dict[Path, str]:
     by_name: dict[str, list[Path]] = {}
     for path in paths:
         by_name.setdefault(".".join(path), []).append(path)
-    names: dict[Path, str] = {}
-    for sharing in by_name.values():
-        for path in sharing:
-            names[path] = ".".join(_key_text(key, len(sharing) > 1) for key in path)
-    return names
+    return {
+        path: ".".join(_key_text(key, len(sharing) > 1) for key in path)
+        for sharing in by_name.values()
+        for path in sharing
+    }
 
 
 def _key_text(key: str, shared: bool) -> str:

@@ -147,14 +147,11 @@ class JobKeys:
         rules = {path: rule_of(path, trends[path]) for path in self._labels}
         for path in self._by_claim(rules):
             labels = self._labels[path]
+            is_full = len(visible) >= self._max_keys
             reason = self._unfit[path]
             if not reason and names.setdefault(labels.key, path) != path:
                 reason = "same_name"
-            elif (
-                not reason
-                and len(visible) >= self._max_keys
-                and not self._has_claim(path, labels.key)
-            ):
+            elif not reason and is_full and not self._has_claim(path, labels.key):
                 reason = "too_many"
             if reason:
                 left_out[reason] = left_out.get(reason, 0) + 1
@@ -170,9 +167,8 @@ class JobKeys:
 
     def _by_claim(self, rules: Mapping[Path, int]) -> list[Path]:
         """Return the known keys, the most important first; in alphabetical order if all fit."""
-        if len(rules) <= self._max_keys and len(
-            {labels.key for labels in self._labels.values()}
-        ) == len(rules):
+        names = {labels.key for labels in self._labels.values()}
+        if len(rules) <= self._max_keys and len(names) == len(rules):
             return list(rules)
         return sorted(
             rules,
@@ -204,11 +200,7 @@ def reported_documents(axis: XAxis, *, over: bool) -> list[Json]:
 
     over: no more records follow.
     """
-    return documents(axis.key_reports(), _graph_facts(axis.trends(over=over)))
-
-
-def _graph_facts(trends: Mapping[Path, Trend]) -> dict[str, Json]:
-    """Return the data for graphs, by key, for keys that fit into queries."""
+    trends = axis.trends(over=over)
     keys = JobKeys(MAX_REPORTED, MAX_NAME_BYTES, lambda *_: None)
     visible, _ = keys.visible_keys(trends)
     facts: dict[str, Json] = {}
@@ -219,4 +211,4 @@ def _graph_facts(trends: Mapping[Path, Trend]) -> dict[str, Json]:
             **({"own_x": own_x[0].key} if own_x else {}),
             **({"constant": True} if constant else {}),
         }
-    return facts
+    return documents(axis.key_reports(), facts)

@@ -3,12 +3,17 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from logshipper.errors import UnknownJob
 from logshipper_ingest.model.job import RUNNING, JobSummary, Json, worst_state
 
 _MAX_SUGGESTED_FROM = 10_000
+# what a job has from the first capture of its newest attempt, and sums over all captures
+_OF_FIRST = (
+    "user", "host", "account", "partition", "origin", "parent", "iteration", "cores", "packing", "allocation",
+)  # fmt: skip
+_SUMS = ("lines", "records", "bytes_printed", "bytes_logged")
 
 
 @dataclass
@@ -51,23 +56,19 @@ class CaptureFacts(ABC):
 
     @property
     @abstractmethod
-    def lines(self) -> int:
-        """Stored lines."""
+    def lines(self) -> int: ...  # stored ones
 
     @property
     @abstractmethod
-    def records(self) -> int:
-        """Stored records."""
+    def records(self) -> int: ...  # stored ones
 
     @property
     @abstractmethod
-    def bytes_printed(self) -> int:
-        """Bytes that the job printed."""
+    def bytes_printed(self) -> int: ...  # by the job
 
     @property
     @abstractmethod
-    def bytes_logged(self) -> int:
-        """Bytes of stored lines and records."""
+    def bytes_logged(self) -> int: ...  # of stored lines and records
 
     @abstractmethod
     def lost(self) -> int:
@@ -100,11 +101,13 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
     children, finished, failed = map(
         sum, zip(*(account.children for account in current), strict=True)
     )
+    sums: dict[str, Any] = {  # Any: integers
+        name: sum(getattr(row.account, name) for row in captures) for name in _SUMS
+    }
     return JobSummary(
         job_id=job_id,
         name=current[0].name or job_id,
-        user=current[0].user,
-        host=current[0].host,
+        **{name: getattr(current[0], name) for name in _OF_FIRST},
         state=state,
         exit_code=of_state.exit_code,
         signal=of_state.signal,
@@ -114,29 +117,15 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         ended_ns=max(ended) if len(ended) == len(current) else None,
         heartbeat_ns=max(account.heartbeat_ns for account in current),
         mode=current[-1].mode,
-        lines=sum(row.account.lines for row in captures),
-        records=sum(row.account.records for row in captures),
+        **sums,
         lost=sum(row.account.lost() for row in captures),
-        bytes_printed=sum(row.account.bytes_printed for row in captures),
-        bytes_logged=sum(row.account.bytes_logged for row in captures),
         reason=of_state.reason,
-        account=current[0].account,
-        partition=current[0].partition,
-        origin=current[0].origin,
-        parent=current[0].parent,
-        iteration=current[0].iteration,
-        nodes=nodes_of(
-            (account.nodes for account in current), (account.host for account in current)
-        ),
-        cores=current[0].cores,
-        packing=current[0].packing,
-        allocation=current[0].allocation,
+        nodes=nodes_of([row.nodes for row in current], [row.host for row in current]),
         children=children,
         children_finished=finished,
         children_failed=failed,
         first_change_ns=min(
-            (row.account.first_change_ns for row in captures if row.account.first_change_ns),
-            default=0,
+            filter(None, (row.account.first_change_ns for row in captures)), default=0
         ),
         last_change_ns=max(row.account.last_change_ns for row in captures),
         limit_secs=max(account.limit_secs for account in current),
@@ -174,11 +163,8 @@ def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
     if len(beginning) == 1:
         return next(iter(beginning.values()))
     if beginning:
-        raise UnknownJob(
-            name,
-            f"{len(beginning)} jobs have an id that begins with {name!r}",
-            list(beginning)[:10],
-        )
+        words = f"{len(beginning)} jobs have an id that begins with {name!r}"
+        raise UnknownJob(name, words, list(beginning)[:10])
     raise UnknownJob(name, f"no job has the id or name {name!r}", _suggestions(name, jobs))
 
 

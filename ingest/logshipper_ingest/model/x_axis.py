@@ -2,14 +2,12 @@
 
 Strategy: the axis follows the course of each key's numbers within one attempt and task (rising,
 falling, integer). `merge` closes the courses of both sides and keeps the worst; later records begin
-a new course. For `x_for` it follows courses within groups: keys that have shared all records so far
-form a group, and a group follows all keys of those records. A record with only a part of a group
-splits it, so groups are exact.
+a new course. For `x_for` it follows courses within groups of keys that share records
+(key_groups.py).
 
 Cost per record: its keys times the groups among them (usually one, at most MAX_GROUPS). Limits:
-MAX_KEYS keys with numbers and as many others (`progress` and `epoch` always have room). Beyond
-MAX_GROUPS, groups no longer split and are approximate. The axis counts omissions, and `notes`
-reports them.
+MAX_KEYS keys with numbers and as many others (`progress` and `epoch` always have room). The axis
+counts omissions, and `notes` reports them.
 
 An axis with places also keeps the records of a key's last, least and largest number, with the
 numbers there of all keys that may still become X (`key_reports`). The choice of these keys depends
@@ -19,10 +17,12 @@ promising ones; the axis chooses them with each new key and at records 2, 4, 8 a
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
-from logshipper_ingest.model.courses import Course, PathTally, Trend, absorb_courses, absorb_tallies
+from logshipper_ingest.model.courses import Course, PathTally, Trend, absorb_tallies
+from logshipper_ingest.model.key_groups import KeyGroup, KeyGroups
 from logshipper_ingest.model.key_reports import KeyReport
 from logshipper_ingest.model.metadata_keys import (
     MAX_DEPTH,
@@ -38,10 +38,8 @@ from logshipper_ingest.model.metadata_keys import (
 from logshipper_ingest.model.places import pack_places, unpack_places, without_others, x_at
 
 MAX_KEYS = 256
-MAX_GROUPS = 32
 MAX_WHOLE = 16  # keys with numbers that all count in places
 _NEVER = 1 << 63
-MAX_PLANNED_KEYS = 16_384  # in all remembered sets of keys; the cache empties at once
 
 PROGRESS: Path = ("progress",)
 EPOCH: Path = ("epoch",)
@@ -84,25 +82,6 @@ class KeyStats:
     integer: bool  # no number was written with a fraction or an exponent
 
 
-class _Group:
-    """Keys that have stood in the very same records (members), and the courses of all keys of those
-    records."""
-
-    __slots__ = ("courses", "members", "rough")
-
-    def __init__(
-        self, members: set[Path], courses: dict[Path, Course], rough: bool = False
-    ) -> None:
-        self.members = members
-        self.courses = courses
-        self.rough = rough
-
-    def copy(self, members: set[Path]) -> "_Group":
-        return _Group(
-            members, {path: course.copy() for path, course in self.courses.items()}, self.rough
-        )
-
-
 class XAxis:
     """The state of one capture, or, once merged, of a job. See the module's docstring. keeps_places:
     for `key_reports`; a merged one keeps none."""
@@ -116,12 +95,7 @@ class XAxis:
         self._non_numbers: dict[Path, PathTally] = {}
         # NaN and infinities that keys with numbers have now, in the place of their last number
         self._gaps: dict[Path, float] = {}
-        self._groups: list[_Group] = []
-        self._group_of: dict[Path, _Group] = {}
-        self._plans: dict[
-            tuple[Path, ...], list[_Group]
-        ] = {}  # groups that meet a set of keys, none split any more
-        self._planned_keys = 0
+        self._groups = KeyGroups()
         self._named_keys = (0, 0)
         self._known_names: dict[Path, str] = {}
         self._left_out = 0  # values of keys past MAX_KEYS
@@ -146,14 +120,14 @@ class XAxis:
             self._count_non_numbers(leaves, time_ns)
         numbers = leaves.numbers
         keys = tuple(numbers)
-        plan = self._plans.get(keys)
+        plan = self._groups.plans.get(keys)
         if plan is None:
             known_keys = len(self._numbers)
             paths = [path for path in keys if self._has_room(path)]
             if len(paths) < len(keys):
                 self._left_out += len(keys) - len(paths)
                 numbers = {path: numbers[path] for path in paths}
-            plan = self._plan(tuple(paths))
+            plan = self._groups.plan(tuple(paths), self._numbers)
             if self._keeps_places and len(self._numbers) > max(known_keys, MAX_WHOLE):
                 self._place_keys_due = self.records
         place = (n, numbers, self._place_keys) if self._keeps_places else None
@@ -174,7 +148,7 @@ class XAxis:
 
     def _claim(self, path: Path) -> tuple[int, tuple[str, Path]]:
         """Sort key: the best candidate for X first."""
-        return 0 if path in _NAMED else self._course_of(path).best_rule(), order(path)
+        return 0 if path in _NAMED else self._groups.course_of(path).best_rule(), order(path)
 
     def _possible_x(self) -> set[Path]:
         """Return the keys that may be the X of an earlier record; no other key can become it."""
@@ -207,70 +181,10 @@ class XAxis:
 
     def _count_non_numbers(self, leaves: Leaves, time_ns: int) -> None:
         for path in leaves.non_numbers:
-            tally = self._non_numbers.get(path)
-            if tally is None:
-                if len(self._non_numbers) >= MAX_KEYS:
-                    self._left_out += 1
-                    continue
-                tally = self._non_numbers[path] = PathTally()
-            tally.add(time_ns)
-
-    def _plan(self, keys: tuple[Path, ...]) -> list[_Group]:
-        """The groups that a record with these keys belongs to, split and added as it takes."""
-        plan = self._plans.get(keys)
-        if plan is not None:
-            return plan
-        plan = []
-        new = set()
-        members_by_group: dict[int, tuple[_Group, set[Path]]] = {}
-        for path in keys:
-            group = self._group_of.get(path)
-            if group is None:
-                new.add(path)
+            if path not in self._non_numbers and len(self._non_numbers) >= MAX_KEYS:
+                self._left_out += 1
             else:
-                members_by_group.setdefault(id(group), (group, set()))[1].add(path)
-        for group, inside in members_by_group.values():
-            plan.append(self._split(group, inside))
-        if new:
-            newest = self._open_group(new)
-            if newest not in plan:
-                plan.append(newest)
-        if self._planned_keys + len(keys) > MAX_PLANNED_KEYS:
-            self._forget_plans()
-        paths = {
-            path: path for path in self._numbers
-        }  # not the record's keys: each brings its own long names
-        self._plans[tuple(paths[path] for path in keys)] = plan
-        self._planned_keys += len(keys)
-        return plan
-
-    def _forget_plans(self) -> None:
-        self._plans.clear()
-        self._planned_keys = 0
-
-    def _split(self, group: _Group, inside: set[Path]) -> _Group:
-        if group.rough or len(inside) == len(group.members):
-            return group
-        if len(self._groups) >= MAX_GROUPS:
-            group.rough = True
-            return group
-        group.members -= inside
-        self._forget_plans()
-        return self._enter(group.copy(inside))
-
-    def _open_group(self, members: set[Path]) -> _Group:
-        if len(self._groups) < MAX_GROUPS:
-            return self._enter(_Group(members, {}))
-        last = self._groups[-1]
-        last.rough = True
-        last.members |= members
-        self._group_of.update(dict.fromkeys(members, last))
-        return last
-
-    def _enter(self, group: _Group) -> _Group:
-        self._groups.append(group)
-        self._group_of.update(dict.fromkeys(group.members, group))
-        return group
+                self._non_numbers.setdefault(path, PathTally()).add(time_ns)
 
     # ---- merging
 
@@ -278,16 +192,16 @@ class XAxis:
         """Both together, as of different attempts or tasks: a new one, the worst of both.
         Associative, commutative."""
         union = XAxis()
-        union.records = self.records + other_axis.records
-        union._deeper = self._deeper + other_axis._deeper
-        union._oversized = self._oversized + other_axis._oversized
-        union._long_keys = self._long_keys + other_axis._long_keys
-        union._left_out = self._left_out + other_axis._left_out
         for side in (self, other_axis):
+            union.records += side.records
+            union._deeper += side._deeper
+            union._oversized += side._oversized
+            union._long_keys += side._long_keys
+            union._left_out += side._left_out
             absorb_tallies(union._numbers, side._numbers)
             absorb_tallies(union._non_numbers, side._non_numbers)
         excess = union._keep_to_limit()
-        union._merge_groups(self, other_axis, excess)
+        union._groups.merge(self._groups, other_axis._groups, union._numbers, excess)
         return union
 
     def _keep_to_limit(self) -> set[Path]:
@@ -299,29 +213,11 @@ class XAxis:
             self._left_out += self._non_numbers.pop(path).record_count
         return excess
 
-    def _merge_groups(self, first: "XAxis", second: "XAxis", excess: set[Path]) -> None:
-        sharing: dict[tuple[int, int], tuple[set[Path], list[_Group]]] = {}
-        for path in sorted(self._numbers):
-            groups = [side._group_of[path] for side in (first, second) if path in side._group_of]
-            token = (id(first._group_of.get(path)), id(second._group_of.get(path)))
-            sharing.setdefault(token, (set(), groups))[0].add(path)
-        for members, groups in sharing.values():
-            courses: dict[Path, Course] = {}
-            for group in groups:
-                absorb_courses(courses, group.courses)
-            for path in excess & courses.keys():
-                del courses[path]
-            self._enter(_Group(members, courses, any(group.rough for group in groups)))
-
-    def _course_of(self, path: Path) -> Course:
-        """Over all records that have the key: its own group sees every one of them."""
-        return self._group_of[path].courses[path]
-
     # ---- choosing
 
     def choose(self) -> XChoice:
         """R25's choice over all records so far."""
-        best = self._best({path: self._course_of(path) for path in self._numbers})
+        best = self._best({path: self._groups.course_of(path) for path in self._numbers})
         if best is None:
             return XChoice(None, 0, "time: no key with numbers")
         return self._choice(*best)
@@ -335,7 +231,7 @@ class XAxis:
         """
         job_choice = self.choose()
         path = self.path_of(key)
-        group = None if path is None else self._group_of.get(path)
+        group = None if path is None else self._groups.of(path)
         if path is None or group is None or job_choice.path in group.courses:
             return job_choice
         best = self._best(group.courses)
@@ -344,12 +240,7 @@ class XAxis:
         if best[1] == path:
             return XChoice(None, 0, f"time: {key} itself is the X of its records")
         own_choice = self._choice(*best)
-        return XChoice(
-            own_choice.key,
-            own_choice.rule,
-            f"{own_choice.words}, in the records of {key}",
-            own_choice.path,
-        )
+        return replace(own_choice, words=f"{own_choice.words}, in the records of {key}")
 
     def _best(self, courses: dict[Path, Course]) -> tuple[int, Path] | None:
         """Rule and key; rule 0 for CLOCK: it comes before rule 4, and before an only other key."""
@@ -368,7 +259,9 @@ class XAxis:
         """Return whether all numbers of `time` are nanoseconds since 1970."""
         tally = self._numbers.get(CLOCK)
         least = None if tally is None else tally.min
-        return least is not None and least >= LEAST_CLOCK_NS and self._course_of(CLOCK).integer
+        return (
+            least is not None and least >= LEAST_CLOCK_NS and self._groups.course_of(CLOCK).integer
+        )
 
     def _choice(self, rule: int, path: Path) -> XChoice:
         if not rule:
@@ -381,9 +274,9 @@ class XAxis:
 
         A key that has not moved has shape 0 until its capture is over.
         """
-        groups, own_x = self._group_of, self._own_x()
+        own_x = self._own_x()
         trends = {
-            path: groups[path].courses[path].trend(over, tally.record_count, own_x.get(path, ()))
+            path: self._groups.course_of(path).trend(over, tally.record_count, own_x.get(path, ()))
             for path, tally in self._numbers.items()
         }
         if len(trends) == 2 and self._has_clock():  # no rule puts the other key before it
@@ -395,9 +288,8 @@ class XAxis:
         x_by_path: dict[Path, Path] = {}
         for group in self._groups:
             best = self._best(group.courses)
-            if best is None:
-                continue
-            x_by_path.update(dict.fromkeys(group.members - {best[1]}, best[1]))
+            if best is not None:
+                x_by_path.update(dict.fromkeys(group.members - {best[1]}, best[1]))
         return x_by_path
 
     # ---- looking at keys
@@ -410,12 +302,14 @@ class XAxis:
         if not self._keeps_places:
             return []
         names, job_x = self._names(), self.choose().path
-        x_of_group = {id(group): self._x_of(group, job_x) for group in self._groups}
+        x_of: dict[Path, Path] = {}
+        for group in self._groups:
+            x_of |= dict.fromkeys(group.members, self._x_of(group, job_x))
         reports = []
         for path in sorted(self._numbers, key=self._claim):
-            tally, x = self._numbers[path], x_of_group[id(self._group_of[path])]
+            tally, x = self._numbers[path], x_of[path]
             has_x, x_values = x_at(tally.places, () if x == path else x)
-            values = (self._course_of(path).last, tally.min, tally.max)
+            values = (self._groups.course_of(path).last, tally.min, tally.max)
             reports.append(
                 KeyReport(
                     names[path], tally.record_count, names[x] if has_x else None, *values, *x_values
@@ -423,7 +317,7 @@ class XAxis:
             )
         return reports
 
-    def _x_of(self, group: _Group, job_x: Path) -> Path:
+    def _x_of(self, group: KeyGroup, job_x: Path) -> Path:
         """The X of a group's keys; () for none."""
         best = self._best(group.courses)
         return job_x if job_x in group.courses else best[1] if best else ()
@@ -449,7 +343,7 @@ class XAxis:
         for path in sorted(names, key=order):
             number = self._numbers.get(path, _NO_TALLY)
             non_number = self._non_numbers.get(path, _NO_TALLY)
-            integer = path in self._numbers and self._course_of(path).integer
+            integer = path in self._numbers and self._groups.course_of(path).integer
             count = number.record_count + non_number.record_count
             stats = KeyStats(
                 names[path], path, count, number.record_count, "", number.min, number.max, integer
@@ -462,28 +356,20 @@ class XAxis:
 
         For single captures only: merging closes open courses, with their last numbers.
         """
-        courses = ((path, self._course_of(path)) for path in self._numbers)
+        courses = ((path, self._groups.course_of(path)) for path in self._numbers)
         last = {path: course.last for path, course in courses if course.last is not None}
         return last | self._gaps
 
     def notes(self) -> list[str]:
         """Describe the omissions of the limits, a sentence each; empty if all is exact."""
-        notes = []
-        if self._left_out:
-            notes.append(
-                f"{self._left_out} values are left out: of a job, {MAX_KEYS} keys with numbers are graphed"
-            )
-        if self._deeper:
-            notes.append(f"{self._deeper} objects are left out: more than {MAX_DEPTH} keys deep")
-        if self._oversized:
-            notes.append(
-                f"{self._oversized} numbers are left out: too long or too large to work with"
-            )
-        if self._long_keys:
-            notes.append(
-                f"{self._long_keys} values are left out: of keys that are longer than {MAX_KEY_BYTES} bytes"
-            )
-        if any(group.rough for group in self._groups):
+        omissions = {
+            f"values are left out: of a job, {MAX_KEYS} keys with numbers are graphed": self._left_out,
+            f"objects are left out: more than {MAX_DEPTH} keys deep": self._deeper,
+            "numbers are left out: too long or too large to work with": self._oversized,
+            f"values are left out: of keys that are longer than {MAX_KEY_BYTES} bytes": self._long_keys,
+        }
+        notes = [f"{count} {words}" for words, count in omissions.items() if count]
+        if any(group.is_rough for group in self._groups):
             notes.append(
                 "which keys share records is only roughly known: there are too many different sets of keys"
             )
@@ -498,18 +384,6 @@ class XAxis:
         """
         paths = sorted(self._numbers)
         number_of = {path: number for number, path in enumerate(paths)}
-
-        def pack_courses(courses: dict[Path, Course]) -> list[object]:
-            return [[number_of[path], courses[path].pack()] for path in sorted(courses)]
-
-        groups = [
-            [
-                sorted(number_of[path] for path in group.members),
-                pack_courses(group.courses),
-                group.rough,
-            ]
-            for group in self._groups
-        ]
         state = {
             "version": 1,
             "records": self.records,
@@ -518,7 +392,7 @@ class XAxis:
             "others": [
                 [path, self._non_numbers[path].pack()] for path in sorted(self._non_numbers)
             ],
-            "groups": sorted(groups, key=lambda group: group[0]),  # type: ignore[arg-type, return-value]  # ints
+            "groups": self._groups.pack(number_of),
         }
         if self._gaps:
             state["gaps"] = [[path, repr(self._gaps[path])] for path in sorted(self._gaps)]
@@ -559,11 +433,7 @@ class XAxis:
             axis._numbers[path] = PathTally.unpack(tally)
         for packed_path, tally in state["others"]:
             axis._non_numbers[tuple(packed_path)] = PathTally.unpack(tally)
-        for members, courses, rough in state["groups"]:
-            unpacked = {paths[number]: Course.unpack(course) for number, course in courses}
-            axis._enter(_Group({paths[number] for number in members}, unpacked, rough))
-        for path in paths:
-            axis._course_of(path)  # raises KeyError
+        axis._groups.unpack(state["groups"], paths)
         # unknown to earlier versions
         axis._gaps = {tuple(path): float(text) for path, text in state.get("gaps", ())}
         if "places" in state:
@@ -583,16 +453,12 @@ _NO_TALLY = PathTally()
 
 
 def _next_power(count: int) -> int:
-    """The next power of 2."""
     return 1 << count.bit_length()
 
 
 def merge_all(axes: Iterable[XAxis]) -> XAxis:
     """Merge all axes; empty without any."""
-    total = XAxis()
-    for axis in axes:
-        total = total.merge(axis)
-    return total
+    return reduce(XAxis.merge, axes, XAxis())
 
 
 def _past_limit(tallies: dict[Path, PathTally]) -> list[Path]:

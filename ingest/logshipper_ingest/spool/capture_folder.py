@@ -11,7 +11,9 @@ import re
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
+from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
@@ -94,7 +96,10 @@ class CaptureFolder:
         self._fd = self._open_folder(name, spool_fd, owner)
         try:
             if node:
-                self.writer = self._uid_of_job()
+                identity = self.identity()
+                if identity is None or identity.uid < 0:
+                    raise SpoolError(self.path, "its identity.json has no uid")
+                self.writer = identity.uid
             self.segments_fd = self._open_segments(node)
         except BaseException:
             os.close(self._fd)
@@ -119,12 +124,6 @@ class CaptureFolder:
             os.close(fd)
             raise SpoolError(self.path, "belongs to another user, so logshipper ignores it")
         return fd
-
-    def _uid_of_job(self) -> int:
-        identity = self.identity()
-        if identity is None or identity.uid < 0:
-            raise SpoolError(self.path, "its identity.json has no uid")
-        return identity.uid
 
     def close(self) -> None:
         os.close(self._fd)
@@ -155,10 +154,8 @@ class CaptureFolder:
             raise SpoolError(self.path, "its identity.json isn't a JSON object")
         version = identity.get("version", 1)
         if type(version) is not int or version > 1:
-            raise SpoolError(
-                self.path,
-                f"its identity.json has the newer version {version!r}: upgrade logshipper",
-            )
+            words = f"its identity.json has the newer version {version!r}: upgrade logshipper"
+            raise SpoolError(self.path, words)
         job_id = identity.get("job_id", name_match[1] if name_match else None)
         if not isinstance(job_id, str) or not NAME.fullmatch(job_id):
             raise SpoolError(self.path, "its identity.json names no job")
@@ -201,13 +198,11 @@ class CaptureFolder:
             data = self._read_segments_file(LIVE_FILE, MAX_LIVE_BYTES)
         except OSError:
             return {}
-        return {
-            stream: (
-                time_ns,
-                "\n".join(map(without_controls, text.decode(errors="replace").split("\n"))),
-            )
-            for stream, (time_ns, text) in decode_live(data or b"").items()
-        }
+        statuses = {}
+        for stream, (time_ns, text) in decode_live(data or b"").items():
+            lines = text.decode(errors="replace").split("\n")
+            statuses[stream] = time_ns, "\n".join(map(without_controls, lines))
+        return statuses
 
     def _read_segments_file(self, name: str, max_bytes: int) -> bytes | None:
         return self._read(self.segments_fd, name, max_bytes) if self.segments_fd >= 0 else None
@@ -319,20 +314,14 @@ class CaptureFolder:
 
     def bytes_from(self, position: SpoolPosition) -> int:
         """Return the bytes of segments from a position on."""
-        total = 0
-        for number in self.segment_numbers():
-            if number >= position.segment:
-                total += self._size(number)
+        numbers = [number for number in self.segment_numbers() if number >= position.segment]
+        total = sum(map(self._size, numbers))
         return max(0, total - position.offset) if position.segment else total
 
     def signature(self) -> tuple[object, ...]:
         """Return a value that changes whenever something new is there to ingest."""
         numbers = self.segment_numbers()
-        return (
-            self.life(),
-            len(numbers),
-            [(number, self._size(number)) for number in numbers[-2:]],
-        )
+        return self.life(), len(numbers), [(number, self._size(number)) for number in numbers[-2:]]
 
     def _size(self, number: int) -> int:
         try:
@@ -362,10 +351,9 @@ class CaptureFolder:
         """Remove fully ingested segments."""
         for earlier in self.segment_numbers():
             if earlier < number:
-                try:
+                # a directory goes with the whole capture
+                with suppress(FileNotFoundError, IsADirectoryError):
                     os.unlink(segment_name(earlier), dir_fd=self.segments_fd)
-                except (FileNotFoundError, IsADirectoryError):
-                    pass  # a directory goes with the whole capture
 
     def remove(self) -> bool:
         """Remove the capture's directory without following links. Return False if more remains than
@@ -385,14 +373,13 @@ def open_spool(path: str) -> int | None:
 
 def list_folders(spool_fd: int) -> list[str]:
     """Return the names of the captures' directories in a spool; the spool's own begin with a dot."""
-    names = []
     with scanned(spool_fd) as entries:
-        for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
-                names.append(entry.name)
-            if len(names) >= _MAX_FOLDERS:
-                break
-    return sorted(names)
+        names = (
+            entry.name
+            for entry in entries
+            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+        )
+        return sorted(islice(names, _MAX_FOLDERS))
 
 
 def _words(value: object) -> str:

@@ -13,6 +13,7 @@ TAKEN, root's with mode 0700. Segments within the limits stay there until they a
 import errno
 import os
 import stat
+from contextlib import suppress
 
 from logshipper.fault_points import fault_point
 from logshipper.spool.spool_room import LIMITS_FILE
@@ -57,12 +58,10 @@ class FolderRemoval:
     def go_on(self) -> bool:
         """Remove at most REMOVED_AT_ONCE entries; return whether that were all. Raises OSError."""
         self._budget = REMOVED_AT_ONCE
-        try:
+        with suppress(FileNotFoundError):
             # so that readers find no segments, as in a capture that is being created
             self._move_up("segments", self._fd)
             fault_point("segments_moved")
-        except FileNotFoundError:
-            pass
         while self._budget > 0:
             if not self._remove_entries():
                 self._remove_last()
@@ -164,10 +163,8 @@ class FolderRemoval:
         os.rename(name, os.urandom(16).hex(), src_dir_fd=fd, dst_dir_fd=self._fd)
 
     def _remove_last(self) -> None:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(_KEPT, dir_fd=self._fd)
-        except FileNotFoundError:
-            pass
         fault_point("identity_removed")
         os.rmdir(self._name, dir_fd=self._spool_fd)
 

@@ -28,15 +28,10 @@ class BatchResult(NamedTuple):
 def new_account(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
     """Return the account of a capture before its first frame."""
     begun_ns = folder.begun_ns()
+    names = ("cluster", "name", "user", "host", "account", "partition", "limit_secs")
     return CaptureAccount(
-        cluster=identity.cluster,
-        name=identity.name,
-        user=identity.user,
-        host=identity.host,
-        account=identity.account,
-        partition=identity.partition,
+        **{name: getattr(identity, name) for name in names},
         nodes=min(identity.nodes, MAX_NODES),
-        limit_secs=identity.limit_secs,
         started_ns=begun_ns,
         heartbeat_ns=begun_ns,
     )
@@ -68,11 +63,9 @@ def learn(
     for damage, sentence in zip(damages, words, strict=True):
         account.take_damage(sentence, damage.skipped, rows)
     if counters is not None:
-        silent_ns = (
-            0
-            if batch.outcome is Outcome.CLOSED
-            else now_ns - (account.newest_ns or account.heartbeat_ns)
-        )
+        silent_ns = now_ns - (account.newest_ns or account.heartbeat_ns)
+        if batch.outcome is Outcome.CLOSED:
+            silent_ns = 0
         account.take_counters(counters.printed, counters.feeds, max(silent_ns, 0) / 1e9)
     if done:
         end = None if counters is None else counters.end

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from logshipper_ingest.spool.purge_pattern import LinePattern
 
-_TOKEN = re.compile(
-    rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL
-)  # with or without a closing quote
+# with or without a closing quote
+_TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL)
 _DATA = b"data"  # of an event: values that the job logged
 _NOTHING = b' *"{}[],:'  # its characters once all texts are masked
 # of imports, and of lines' attributes
@@ -53,10 +52,7 @@ class _Scan:
     """A scan of JSON, or of text that resembles it, token by token."""
 
     def __init__(self, text: bytes, own_levels: int) -> None:
-        self.data = (
-            0,
-            0,
-        )  # begin and end of the value of `data` at the first level, after the scan
+        self.data = 0, 0  # begin and end of the value of `data` at the first level, after the scan
         self._text = text
         self._own_levels = own_levels
         self._open: list[bytes] = []

@@ -49,9 +49,7 @@ def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool)
         raise StoreError(path, f"can't be purged: {os_words(error)}") from None
     files = [path] if lines else []
     names = [*map(segment_name, folder.segment_numbers()), LIVE_FILE]
-    if folder.segments_fd < 0:
-        names = []
-    for name in names:
+    for name in names if folder.segments_fd >= 0 else ():
         path = os.path.join(folder.path, "segments", name)
         try:
             hit_count = _purge_segment(folder, name, path, pattern, alive=alive, dry_run=dry_run)
@@ -66,9 +64,8 @@ def _purge_segment(
     folder: CaptureFolder, name: str, path: str, pattern: LinePattern, *, alive: bool, dry_run: bool
 ) -> int:
     try:
-        fd = os.open(
-            name, _FLAGS | (os.O_RDONLY if dry_run else os.O_RDWR), dir_fd=folder.segments_fd
-        )
+        flags = _FLAGS | (os.O_RDONLY if dry_run else os.O_RDWR)
+        fd = os.open(name, flags, dir_fd=folder.segments_fd)
     except OSError as error:
         if error.errno in _NOT_A_FILE:
             return 0  # the agent doesn't read such files either

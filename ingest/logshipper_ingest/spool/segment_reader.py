@@ -17,6 +17,7 @@ If more remains, its outcome is MORE and the next read continues there.
 
 import errno
 import os
+import re
 import stat
 from bisect import bisect_right
 from enum import Enum
@@ -48,6 +49,7 @@ _NAME_WORK_BYTES = 64 << 10  # cost of opening a file
 _FIRST_STEP_BYTES = 4 << 10
 _MAX_CANDIDATES = 1000  # possible frames after an incomplete one
 _VERSION_OFFSET = 8  # where decode_file_header reports a newer version
+_SEGMENT_NAME = re.compile(r"([0-9]{10})\.seg")
 _MAX_NAMES = 1 << 16
 _MAX_DAMAGES = 1000  # of one read
 _NOT_A_SEGMENT = (errno.ELOOP, errno.ENXIO, errno.ENODEV)  # a link, a socket, a device
@@ -95,23 +97,15 @@ def segment_name(number: int) -> str:
 
 def segment_number(name: str) -> int | None:
     """Return the number of a segment by its file name, None for other files."""
-    digits, dot, ending = name.partition(".")
-    return (
-        int(digits)
-        if dot and ending == "seg" and len(digits) == 10 and digits.isascii() and digits.isdigit()
-        else None
-    )
+    match = _SEGMENT_NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def list_segments(folder_fd: int) -> list[int]:
     """Return the numbers of a folder's segments in order, from at most _MAX_NAMES names."""
-    numbers = []
     with scanned(folder_fd) as entries:
-        for entry in islice(entries, _MAX_NAMES + 1):
-            number = segment_number(entry.name)
-            if number:
-                numbers.append(number)
-    return sorted(numbers)
+        numbers = [segment_number(entry.name) for entry in islice(entries, _MAX_NAMES + 1)]
+    return sorted(filter(None, numbers))
 
 
 class SegmentReader:
@@ -202,7 +196,13 @@ class SegmentReader:
                 self._pass_over()
                 return None
             else:
-                self._enter(fd)
+                status = os.fstat(fd)
+                if stat.S_ISREG(status.st_mode) and status.st_uid == self._owner:
+                    self._fd = fd
+                    self._step = BLOCK_BYTES
+                else:
+                    os.close(fd)
+                    self._pass_over()
                 return None
         following = self._following()
         if following is None:
@@ -211,15 +211,6 @@ class SegmentReader:
             self._report(0, f"segments before {segment_name(following)} are missing", 0)
         self.position = SpoolPosition(following, 0)
         return None
-
-    def _enter(self, fd: int) -> None:
-        status = os.fstat(fd)
-        if stat.S_ISREG(status.st_mode) and status.st_uid == self._owner:
-            self._fd = fd
-            self._step = BLOCK_BYTES
-        else:
-            os.close(fd)
-            self._pass_over()
 
     def _pass_over(self) -> None:
         self._report(0, "this isn't a regular file of the capture's owner", 0)
@@ -242,11 +233,8 @@ class SegmentReader:
         if not alive:
             return True
         try:
-            following = os.stat(
-                segment_name(self.position.segment + 1),
-                dir_fd=self._folder_fd,
-                follow_symlinks=False,
-            )
+            name = segment_name(self.position.segment + 1)
+            following = os.stat(name, dir_fd=self._folder_fd, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return following.st_size > FILE_HEADER_BYTES
@@ -283,10 +271,7 @@ class SegmentReader:
         file_bytes = self._file_bytes()
         block = self._pread(min(self._step, max(file_bytes - begin, 0)), begin)
         self._step = min(2 * self._step, BLOCK_BYTES)
-        at = self._take_frames(block, max_bytes)
-        if at:
-            return None
-        return self._meet_obstacle(block, alive)
+        return None if self._take_frames(block, max_bytes) else self._meet_obstacle(block, alive)
 
     def _take_frames(self, block: bytes, max_bytes: int) -> int:
         """Take complete frames from the block's begin, and advance the position. Return the offset
@@ -334,9 +319,7 @@ class SegmentReader:
             self._take_large(frame_size)
             return None
         if file_bytes <= begin:
-            if not is_over:
-                return Outcome.WAITING
-            return self._end_without_mark(alive)
+            return self._end_without_mark(alive) if is_over else Outcome.WAITING
         if not is_over and self._tail[0] == self.position and file_bytes < self._tail[1]:
             return Outcome.WAITING
         if self._work > READ_WORK_BYTES // 2:
@@ -348,10 +331,7 @@ class SegmentReader:
             self._skip_to(file_bytes, "the last frame is cut short")
         else:
             # twice as long
-            self._tail = (
-                self.position,
-                file_bytes + max(file_bytes - begin, FRAME_HEADER_BYTES),
-            )
+            self._tail = self.position, file_bytes + max(file_bytes - begin, FRAME_HEADER_BYTES)
             return Outcome.WAITING
         return None
 
@@ -368,9 +348,8 @@ class SegmentReader:
         rest = os.fstat(self._fd).st_size - MAX_SEGMENT_BYTES
         if rest <= 0:
             return self._end_without_mark(alive) if self._is_over(alive) else Outcome.WAITING
-        error = SegmentCorrupt(
-            self._segment_path(), MAX_SEGMENT_BYTES, "the segment is longer than any writer's"
-        )
+        words = "the segment is longer than any writer's"
+        error = SegmentCorrupt(self._segment_path(), MAX_SEGMENT_BYTES, words)
         self._note(Damage(error, min(rest, MAX_SEGMENT_BYTES)))
         self._go_to_next()
         return None

@@ -40,23 +40,14 @@ def forms(line: str) -> Iterator[str]:
 def spans(line: str, pattern: "re.Pattern[str]") -> Iterator[str]:
     """Yield the pieces of the line whose forms match the pattern."""
     form = Form(line, range(len(line) + 1))
-    steps = ((_COLOUR, lambda _: ""), (_ESCAPE, _character)) * MAX_LEVELS
-    for match in pattern.finditer(line):
-        yield line[match.start() : match.end()]
-    for step, value in steps:
+    yield from (match[0] for match in pattern.finditer(line))
+    for step, value in ((_COLOUR, lambda _: ""), (_ESCAPE, _character)) * MAX_LEVELS:
         resolved = _replaced(form, step, value)
         if resolved is form:
             continue
         form = resolved
         for match in pattern.finditer(form.text):
-            yield line[
-                form.at[match.start()] : form.at[match.end() - 1] + _width(form, match.end() - 1)
-            ]
-
-
-def _width(form: Form, at: int) -> int:
-    """Return the length in the line of one character of a form."""
-    return form.at[at + 1] - form.at[at]
+            yield line[form.at[match.start()] : form.at[match.end()]]
 
 
 def _replaced(form: Form, step: "re.Pattern[str]", value: "Callable[[re.Match[str]], str]") -> Form:

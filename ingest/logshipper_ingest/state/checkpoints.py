@@ -9,6 +9,7 @@ positions may go.
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -125,9 +126,7 @@ class Checkpoints(StateFile):
     def folders(self) -> list[str]:
         """Return all captures with shipped entries."""
         with self._reading() as connection:
-            return [
-                folder for (folder,) in connection.execute("SELECT folder FROM shipped").fetchall()
-            ]
+            return [folder for (folder,) in connection.execute("SELECT folder FROM shipped")]
 
     def commit(self, captures: Iterable[CaptureCheckpoint], newest_ns: Mapping[str, int]) -> None:
         """Store acknowledged positions, and the newest time of each stream."""
@@ -231,12 +230,10 @@ class Checkpoints(StateFile):
     def forget_sink(self) -> None:
         """Forget everything shipped to the sink, but keep the learner's progress."""
         with self._transaction() as connection:
-            for statement in (
-                "shipped",
-                "stream",
-                "note WHERE name NOT IN ('agent', 'sinks', 'remote_write')",
-            ):
-                connection.execute(f"DELETE FROM {statement}")  # noqa: S608  as above
+            connection.execute("DELETE FROM shipped")
+            connection.execute("DELETE FROM stream")
+            notes = "('agent', 'sinks', 'remote_write')"
+            connection.execute(f"DELETE FROM note WHERE name NOT IN {notes}")  # noqa: S608  constants
 
 
 def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:
@@ -309,19 +306,15 @@ class State(NamedTuple):
 
 def read_state(path: str) -> State:
     """Read the file, even while an agent runs. Raises StoreError."""
-    connection = open_reader(path, VERSION)
+    with closing(open_reader(path, VERSION)) as connection, store_errors(path):
+        rows = connection.execute("SELECT name, value FROM note").fetchall()
+        notes = {name: json.loads(value) for name, value in rows}
+        accounts = connection.execute("SELECT folder, account FROM learnt").fetchall()
+        checkpoints = read_shipped(connection, path)
     try:
-        with store_errors(path):
-            notes = {
-                name: json.loads(value)
-                for name, value in connection.execute("SELECT name, value FROM note")
-            }
-            rows = connection.execute("SELECT folder, account FROM learnt").fetchall()
-            checkpoints = read_shipped(connection, path)
-        try:
-            accounts = {folder: CaptureAccount.from_json(account) for folder, account in rows}
-        except ValueError as error:
-            raise damaged(path, str(error)) from None
-        return State(checkpoints, accounts, notes)
-    finally:
-        connection.close()
+        accounts_by_folder = {
+            folder: CaptureAccount.from_json(account) for folder, account in accounts
+        }
+    except ValueError as error:
+        raise damaged(path, str(error)) from None
+    return State(checkpoints, accounts_by_folder, notes)

@@ -80,9 +80,8 @@ def folder_lock(folder: str, secs: float = LOCK_SECS) -> Iterator[None]:
         deadline = time.monotonic() + secs
         while not _try_lock(fd):
             if time.monotonic() > deadline:
-                raise StoreError(
-                    folder, f"is locked by another process for over {secs:g} s"
-                ) from None
+                words = f"is locked by another process for over {secs:g} s"
+                raise StoreError(folder, words) from None
             time.sleep(_LOCK_POLL_SECS)
         yield
     finally:
@@ -103,9 +102,8 @@ def rewriter_lock(state_dir: str) -> Iterator[None]:
         raise StoreError(path, f"can't be opened: {os_words(error)}") from None
     try:
         if not _try_lock(fd):
-            raise StoreError(
-                path, "another `logshipper-agent replay`, `purge` or `fsck` is at work; try again"
-            )
+            words = "another `logshipper-agent replay`, `purge` or `fsck` is at work; try again"
+            raise StoreError(path, words)
         yield
     finally:
         os.close(fd)
@@ -147,12 +145,11 @@ def leftovers(folder: str) -> list[str]:
 def remove_leftovers(folder: str) -> None:
     """Remove them; the caller holds the rewriter's lock."""
     for name in leftovers(folder):
+        path = os.path.join(folder, name)
         try:
-            os.unlink(os.path.join(folder, name))
+            os.unlink(path)
         except OSError as error:
-            raise StoreError(
-                os.path.join(folder, name), f"can't be removed: {os_words(error)}"
-            ) from None
+            raise StoreError(path, f"can't be removed: {os_words(error)}") from None
 
 
 def read_lines(folder: str, name: str) -> Iterator[QuarantineLine]:
@@ -168,9 +165,8 @@ def read_at(folder: str, name: str, line: QuarantineLine) -> QuarantineEntry:
     with _open_file(folder, name) as fd:
         entry = _parse(os.pread(fd, line.size, line.offset), _uid(name))
     if entry is None:
-        raise StoreError(
-            path, f"at byte {line.offset}: the entry has changed since; run the command again"
-        )
+        words = f"at byte {line.offset}: the entry has changed since; run the command again"
+        raise StoreError(path, words)
     return entry
 
 
@@ -188,9 +184,8 @@ def rewrite(folder: str, name: str, decide: Decide) -> None:
                 os.unlink(path)
             sync_folder(folder)
         except OSError as error:
-            raise StoreError(
-                path, f"can't be rewritten: {os_words(error)}; it is unchanged"
-            ) from None
+            words = f"can't be rewritten: {os_words(error)}; it is unchanged"
+            raise StoreError(path, words) from None
 
 
 def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:
@@ -246,24 +241,18 @@ def _parse(raw: bytes, uid: int) -> QuarantineEntry | None:
     if not isinstance(document, dict):
         return None
     numbers = {name: document.get(name, 0) for name in ("refused_ns", "status", "time_ns")}
-    texts = {
-        name: document.get(name, "")
-        for name in ("reason", "words", "stream", "kind", "line", *_LATER)
-    }
+    names = ("reason", "words", "stream", "kind", "line", *_LATER)
+    texts = {name: document.get(name, "") for name in names}
     metadata = document.get("metadata")
-    if not all(type(number) is int and 0 <= number < _MAX_TIME_NS for number in numbers.values()):
-        return None
-    if (
-        not all(isinstance(text, str) for text in texts.values())
-        or not texts["kind"]
-        or "line" not in document
-    ):
-        return None
-    if not isinstance(metadata, dict):
-        return None
-    if not all(is_name(name) and isinstance(value, str) for name, value in metadata.items()):
-        return None
-    return QuarantineEntry(**numbers, **texts, metadata=metadata, uid=uid)
+    is_valid = (
+        all(type(number) is int and 0 <= number < _MAX_TIME_NS for number in numbers.values())
+        and all(isinstance(text, str) for text in texts.values())
+        and texts["kind"]
+        and "line" in document
+        and isinstance(metadata, dict)
+        and all(is_name(name) and isinstance(value, str) for name, value in metadata.items())
+    )
+    return QuarantineEntry(**numbers, **texts, metadata=metadata, uid=uid) if is_valid else None
 
 
 def sync_folder(folder: str) -> None:

@@ -6,26 +6,22 @@ rebuilds it from these, without the tombstones. An update follows the job's data
 the removal of the spooled capture's folder, so after a crash in between the folder triggers the
 update again.
 
-Later versions added the columns behind the summary (catalogue_columns.py). An older logshipper may
+Later versions added the columns behind the summary (catalogue_rows.py). An older logshipper may
 write the file, too, and leaves them empty.
 """
 
-import json
 import os
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from typing import NamedTuple
-
-import orjson
 
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper_ingest.model.job import NAME, RUNNING, UNRESPONSIVE, JobSummary, derived_state
-from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.sqlite_file import (
     DamagedError,
     UnfinishedError,
@@ -37,9 +33,13 @@ from logshipper_ingest.sqlite_file import (
     store_errors,
     transaction,
 )
-from logshipper_ingest.store import catalogue_columns
-
-__all__ = ["Catalogue", "Tombstone", "make_again", "read_row", "summarise"]
+from logshipper_ingest.store.catalogue_rows import (
+    PUT,
+    CatalogueRow,
+    has_columns,
+    summary_from_json,
+    summary_to_json,
+)
 
 FILE = "catalogue.db"
 UNFINISHED = ".new"  # suffix of an unfinished file
@@ -56,6 +56,7 @@ CREATE TABLE tombstone (
     attempt INTEGER NOT NULL,
     removed_ns INTEGER NOT NULL
 ) WITHOUT ROWID"""
+_ORIGINS = ("qcg", "balsam", "xt")  # of imported jobs; names may omit them
 
 
 class Tombstone(NamedTuple):
@@ -63,13 +64,6 @@ class Tombstone(NamedTuple):
 
     attempt: int
     removed_ns: int
-
-
-class CatalogueRow(NamedTuple):
-    """A job in the catalogue. history: see job_history.py; None without one."""
-
-    summary: JobSummary
-    history: str | None = None
 
 
 class Catalogue:
@@ -85,9 +79,7 @@ class Catalogue:
         try:
             with self._errors():
                 # otherwise the table keeps an earlier version's form
-                self._has_columns = catalogue_columns.ready(
-                    connection, lambda text: _summary_from_json(text, path), writes=writes
-                )
+                self._has_columns = has_columns(connection, path, writes=writes)
         except BaseException:
             connection.close()
             raise
@@ -142,27 +134,18 @@ class Catalogue:
         if after is not None:
             condition = "WHERE started_ns <= ? AND (started_ns < ? OR job_id > ?) "
             values = [after.started_ns, after.started_ns, after.job_id]
-        texts = self._texts(f"{condition}ORDER BY started_ns DESC, job_id LIMIT ?", *values, count)
-        return [self._summary(text, now_ns) for text in texts]
+        return self._summaries(
+            now_ns, f"{condition}ORDER BY started_ns DESC, job_id LIMIT ?", *values, count
+        )
 
-    def _texts(self, condition: str, *values: object) -> list[str]:
+    def _summaries(self, now_ns: int, condition: str, *values: object) -> list[JobSummary]:
         with self._errors():
             rows = self._connection.execute(f"SELECT summary FROM job {condition}", values)  # noqa: S608  constants
-            return [text for (text,) in rows]
-
-    def _summary(self, text: str, now_ns: int) -> JobSummary:
-        try:
-            job = _summary_from_json(text, self.path)
-        except DamagedError:
-            self.is_damaged = True
-            raise
-        if job.state != RUNNING:
-            return job
-        return replace(job, state=derived_state(job.state, job.heartbeat_ns, now_ns))
+            return [_current(summary_from_json(text, self.path), now_ns) for (text,) in rows]
 
     def job(self, job_id: str, now_ns: int) -> JobSummary | None:
-        texts = self._texts("WHERE job_id = ?", job_id) if NAME.fullmatch(job_id) else []
-        return self._summary(texts[0], now_ns) if texts else None
+        jobs = self._summaries(now_ns, "WHERE job_id = ?", job_id) if NAME.fullmatch(job_id) else []
+        return jobs[0] if jobs else None
 
     def candidates(self, name: str, now_ns: int) -> list[JobSummary]:
         """Those that a name may mean as an id, as its beginning or as the newest job's name, newest
@@ -176,13 +159,12 @@ class Catalogue:
             "WHERE job_id IN (?, ?, ?)": [f"{origin}-{name}" for origin in _ORIGINS],
             "WHERE name = ? ORDER BY started_ns DESC, job_id LIMIT 1": [name],
         }
-        texts = [
-            text
+        jobs = {
+            job.job_id: job
             for condition, values in conditions.items()
-            for text in self._texts(condition, *values)
-        ]
-        jobs = [self._summary(text, now_ns) for text in dict.fromkeys(texts)]
-        return sorted(jobs, key=lambda job: (-job.started_ns, job.job_id))
+            for job in self._summaries(now_ns, condition, *values)
+        }
+        return sorted(jobs.values(), key=lambda job: (-job.started_ns, job.job_id))
 
     def states(self, now_ns: int) -> Counter[str]:
         """Count the jobs in each state."""
@@ -191,19 +173,18 @@ class Catalogue:
         with self._errors():
             rows = self._connection.execute("SELECT state, count(*) FROM job GROUP BY state")
             states = Counter(dict(rows))
-        running = [self._summary(text, now_ns) for text in self._texts("WHERE state = ?", RUNNING)]
+        running = self._summaries(now_ns, "WHERE state = ?", RUNNING)
         silent = sum(job.state == UNRESPONSIVE for job in running)
         return states + Counter({UNRESPONSIVE: silent}) - Counter({RUNNING: silent})
 
-    def put(self, summary: JobSummary, history: str | None = None) -> None:
+    def put(self, row: CatalogueRow) -> None:
         with self._errors():
-            row = CatalogueRow(summary, history)
-            self._connection.execute(catalogue_columns.PUT, _values(row))
+            self._connection.execute(PUT, row.values())
 
     def put_all(self, rows: Sequence[CatalogueRow]) -> None:
         """Write all rows, or none; skips unchanged ones."""
         with self._errors(), transaction(self._connection):
-            self._connection.executemany(catalogue_columns.PUT, map(_values, rows))
+            self._connection.executemany(PUT, map(CatalogueRow.values, rows))
 
     # ---- how jobs ran
 
@@ -218,7 +199,7 @@ class Catalogue:
 
     def add_histories(self, rows: Sequence[CatalogueRow]) -> None:
         """Add histories to jobs without one, if their summaries are unchanged."""
-        values = [(row.history, row.summary.job_id, _summary_to_json(row.summary)) for row in rows]
+        values = [(row.history, row.summary.job_id, summary_to_json(row.summary)) for row in rows]
         with self._errors(), transaction(self._connection):
             self._connection.executemany(
                 "UPDATE job SET history = ? WHERE job_id = ? AND summary = ? AND history IS NULL",
@@ -247,9 +228,8 @@ class Catalogue:
         repeats.
         """
         with self._errors():
-            texts = self._texts("WHERE job_id = ?", job_id)
-            if texts:
-                self.put(replace(_summary_from_json(texts[0], self.path), name=job_id, reason=""))
+            for summary in self._summaries(0, "WHERE job_id = ?", job_id):
+                self.put(CatalogueRow(replace(summary, name=job_id, reason="")))
             rewrite(self._connection)
             fault_point("store_summary_blanked")
             self._connection.execute("DELETE FROM job WHERE job_id = ?", (job_id,))
@@ -257,7 +237,7 @@ class Catalogue:
     def replace(self, row: CatalogueRow) -> None:
         """Replace a job's row, and overwrite the old one in the file."""
         with self._errors():
-            self.put(*row)
+            self.put(row)
             rewrite_wholly(self._connection, self.path)
 
     def words(self, job_id: str) -> list[str]:
@@ -277,20 +257,22 @@ class Catalogue:
 
     def rebuild(self, jobs_folder: str) -> list[str]:
         """Enter all jobs with a database; return the faults, a sentence each."""
+        from logshipper_ingest.store.job_db import read_catalogue_row  # late: lists do not need it
+
         problems = []
         for name in sorted(os.listdir(jobs_folder)) if os.path.isdir(jobs_folder) else []:
             job_id, ending = os.path.splitext(name)
             if ending != ".db":
                 continue
             try:
-                row = read_row(os.path.join(jobs_folder, name), job_id)
+                row = read_catalogue_row(os.path.join(jobs_folder, name), job_id)
             except UnfinishedError:
                 continue  # nothing was ever in it: the job is still in the spool
             except StoreError as error:
                 problems.append(str(error))
             else:
                 if row is not None:
-                    self.put(*row)
+                    self.put(row)
         return problems
 
 
@@ -315,60 +297,12 @@ def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, li
 
 
 def _inode_of(path: str) -> int:
-    """Return a file's inode; -1 without a file."""
     try:
         return os.stat(path).st_ino
     except OSError:
         return -1
 
 
-def read_row(path: str, job_id: str) -> CatalogueRow | None:
-    """Build the row from a job's database; None before its first capture. Raises StoreError."""
-    from logshipper_ingest.store.job_db import VERSION as JOB_VERSION  # late: lists do not need it
-    from logshipper_ingest.store.job_db import catalogue_row, read_captures
-
-    connection = open_reader(path, JOB_VERSION)
-    try:
-        with store_errors(path):
-            return catalogue_row(job_id, connection, path, read_captures(connection, path))
-    finally:
-        connection.close()
-
-
-_ORIGINS = ("qcg", "balsam", "xt")  # of imported jobs; names may omit them
-_NEEDED = frozenset(field.name for field in fields(JobSummary) if field.default is MISSING)
-_DEFAULTS = {
-    field.name: field.default for field in fields(JobSummary) if field.default is not MISSING
-}
-_UNSET = object()
-
-
-def _values(row: CatalogueRow) -> tuple[str, int, str, str, str, str | None]:
-    summary = row.summary
-    text = _summary_to_json(summary)
-    return summary.job_id, summary.started_ns, text, summary.name, summary.state, row.history
-
-
-def _summary_to_json(summary: JobSummary) -> str:
-    """Encode a summary without default values, so that lists load fast."""
-    return json.dumps(
-        {
-            name: value
-            for name, value in vars(summary).items()
-            if value != _DEFAULTS.get(name, _UNSET)
-        }
-    )
-
-
-def _summary_from_json(text: str, path: str) -> JobSummary:
-    """Past the constructor, which takes ten times as long: lists of 10,000 jobs wait for it. Raises
-    DamagedError; path: of the file."""
-    try:
-        values = orjson.loads(text)
-        if not values.keys() >= _NEEDED:
-            raise TypeError(f"a summary lacks {', '.join(sorted(_NEEDED - values.keys()))}")
-    except (ValueError, TypeError, AttributeError) as error:
-        raise DamagedError(path, f"is damaged: {error}") from None
-    summary = object.__new__(JobSummary)
-    summary.__dict__.update(values)
-    return summary
+def _current(job: JobSummary, now_ns: int) -> JobSummary:
+    state = derived_state(job.state, job.heartbeat_ns, now_ns)
+    return job if state == job.state else replace(job, state=state)

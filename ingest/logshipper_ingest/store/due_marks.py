@@ -6,11 +6,13 @@ completes an interrupted one.
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from logshipper.errors import os_words
 from logshipper_ingest.sqlite_file import UnwritableError
+from logshipper_ingest.store.store_folder import private_opener
 
 if TYPE_CHECKING:
     from logshipper_ingest.spool.purge_pattern import LinePattern
@@ -48,10 +50,8 @@ class MarksOnTheirWay:
         try:
             with open(self._path, encoding="ascii") as file:
                 return [DueMarks(*json.loads(line)) for line in file if line.endswith("\n")]
-        except FileNotFoundError:
-            return []
         except (OSError, ValueError, TypeError):
-            return []  # the file is ours alone, so this is beyond repair: delivery removes it
+            return []  # missing; or ours alone and beyond repair: delivery removes it
 
     def add(self, marks: DueMarks, *, note: bool) -> None:
         """Add marks. note: the job may reach the store before their delivery."""
@@ -59,7 +59,7 @@ class MarksOnTheirWay:
         if note:
             self._has_file = True
             try:
-                with open(self._path, "a", encoding="ascii", opener=_private) as file:
+                with open(self._path, "a", encoding="ascii", opener=private_opener) as file:
                     file.write(json.dumps(marks) + "\n")
             except OSError as error:
                 raise UnwritableError(self._path, os_words(error)) from None
@@ -76,44 +76,40 @@ class MarksOnTheirWay:
 def forget(root: str, job_id: str) -> None:
     """Those of a job that goes. The caller holds the store's lock. Raises UnwritableError."""
     path = os.path.join(root, FILE)
-    try:
+    with _written_marks(path):
         with open(path, encoding="ascii") as file:
             lines = [line for line in file if line.endswith("\n") and not _is_of(line, job_id)]
-        with open(f"{path}.new", "w", encoding="ascii", opener=_private) as file:
+        with open(f"{path}.new", "w", encoding="ascii", opener=private_opener) as file:
             file.writelines(lines)
         os.replace(f"{path}.new", path)
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:
-        raise _unreadable(root, error) from None
-
-
-def _unreadable(root: str, error: OSError | ValueError) -> UnwritableError:
-    words = os_words(error) if isinstance(error, OSError) else f"isn't what was written: {error}"
-    return UnwritableError(os.path.join(root, FILE), words)
 
 
 def purge(root: str, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> int:
     """Forgets a job's where any of them has the pattern; how many have. Likewise. Raises
     UnwritableError."""
-    try:
-        with open(os.path.join(root, FILE), encoding="ascii") as file:
-            count = sum(
-                _is_of(line, job_id) and pattern.has(line) for line in file if line.endswith("\n")
-            )
-    except FileNotFoundError:
-        return 0
-    except (OSError, ValueError) as error:
-        raise _unreadable(root, error) from None
+    count = 0
+    path = os.path.join(root, FILE)
+    with _written_marks(path), open(path, encoding="ascii") as file:
+        lines = [line for line in file if line.endswith("\n")]
+        count = sum(_is_of(line, job_id) and pattern.has(line) for line in lines)
     if count and not dry_run:
         forget(root, job_id)
     return count
 
 
+@contextmanager
+def _written_marks(path: str) -> Iterator[None]:
+    """Pass over a missing file; turn other faults into UnwritableError."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UnwritableError(path, os_words(error)) from None
+    except ValueError as error:
+        raise UnwritableError(path, f"isn't what was written: {error}") from None
+
+
 def _is_of(line: str, job_id: str) -> bool:
     entry = json.loads(line)
     return isinstance(entry, list) and entry[:1] == [job_id]
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -7,7 +7,7 @@ importer's position in its files.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain, islice
 
 from logshipper_ingest.model.capture_account import CaptureAccount
@@ -66,12 +66,8 @@ def key_of(path: str) -> str:
 
     Raises StoreError.
     """
-    connection = open_reader(path, VERSION)
-    try:
-        with store_errors(path):
-            row = connection.execute("SELECT folder FROM capture ORDER BY id LIMIT 1").fetchone()
-    finally:
-        connection.close()
+    with closing(open_reader(path, VERSION)) as connection, store_errors(path):
+        row = connection.execute("SELECT folder FROM capture ORDER BY id LIMIT 1").fetchone()
     return str(row[0]) if row else ""
 
 
@@ -142,17 +138,10 @@ class ImportedJobWriter(JobWriter):
         if self._tells_of_children():
             account.children = [max(total, account.children[0]), *self._child_counts()]
             self._begin_with_children(account, changes)
-        self._replace(capture)
-
-    def _replace(self, capture: CaptureRow) -> None:
         self._connection.execute(
-            "UPDATE capture SET done = 1, account = :account, x_axis = :x_axis WHERE id = :id"
-            " AND NOT (done AND account = :account AND x_axis = :x_axis)",
-            {
-                "account": capture.account.to_json().decode(),
-                "x_axis": capture.axis.to_json(),
-                "id": capture.id,
-            },
+            "UPDATE capture SET done = 1, account = ?1, x_axis = ?2 WHERE id = ?3"
+            " AND NOT (done AND account = ?1 AND x_axis = ?2)",
+            (account.to_json().decode(), capture.axis.to_json(), capture.id),
         )
 
     def _put_changes(self, capture: int, changes: Sequence[tuple[int, Json]]) -> None:
@@ -193,9 +182,8 @@ class ImportedJobWriter(JobWriter):
         return self._has_children
 
     def _put_batch(self, origin: str, children: Sequence[ImportedChild]) -> None:
-        changes: dict[
-            int, Iterable[tuple[int, int, str, str, str, str]]
-        ] = {}  # a child may come twice: the last counts
+        # a child may come twice: the last counts
+        changes: dict[int, Iterable[tuple[int, int, str, str, str, str]]] = {}
         for child in children:
             row = self._connection.execute(_PUT_CHILD, _child_row(origin, child)).fetchone()
             if row is None:

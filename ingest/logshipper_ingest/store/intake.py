@@ -27,7 +27,8 @@ from logshipper_ingest.spool.purge_pattern import LinePattern
 from logshipper_ingest.spool.purge_segments import PurgeResult, purge_capture
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.sqlite_file import UnwritableError
-from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow
+from logshipper_ingest.store.catalogue import Catalogue
+from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.job_db import CaptureRow, JobWriter
 
 BATCH_BYTES = 4 << 20
@@ -56,11 +57,6 @@ class _Pending(NamedTuple):
     signature: object  # state of the spool before the first read
 
 
-class _Result(NamedTuple):
-    complete: bool
-    problems: list[str]
-
-
 class _Run:
     """Limits and results of one run."""
 
@@ -84,8 +80,7 @@ class _Run:
 class Intake:
     """Ingests one store's spool.
 
-    owner: user id whose captures it ingests; wal: see sqlite_file; ended: called with each ended
-    job after its last spooled data.
+    wal: see sqlite_file; ended: called with each ended job after its last spooled data.
     """
 
     def __init__(
@@ -95,18 +90,16 @@ class Intake:
         catalogue: Catalogue,
         *,
         wal: bool,
-        owner: int,
         ended: Callable[[JobSummary], object],
     ) -> None:
         self._spool = spool
         self._jobs = jobs
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._wal = wal
-        self._owner = owner
+        self._owner = os.geteuid()  # other users' captures stay
         self._ended = ended
-        self._last_results: dict[
-            str, tuple[object, _Result]
-        ] = {}  # nothing to do until the signature changes
+        # nothing to do until the signature changes
+        self._last_results: dict[str, tuple[object, IngestOutcome]] = {}
 
     def run(self, deadline: float, job_id: str | None, progress: Progress | None) -> IngestOutcome:
         """Ingest the spool of one job or of all, at least a batch.
@@ -114,24 +107,18 @@ class Intake:
         deadline: by time.monotonic(). The caller holds the store's lock.
         """
         run = _Run(deadline, progress)
-        spool_fd = _open_spool(self._spool)
-        if spool_fd is None:
-            return IngestOutcome(True, [])
-        try:
+        with _open_spool(self._spool) as spool_fd:
+            if spool_fd is None:
+                return IngestOutcome(True, [])
             jobs = self._look(spool_fd, job_id, run)
             for number, (pending_job_id, captures) in enumerate(jobs.items()):
                 if number and run.is_over():
                     run.complete = False
                     break
                 self._take_job(spool_fd, pending_job_id, captures, run)
-        finally:
-            os.close(spool_fd)
         problems = list(dict.fromkeys(safe(problem) for problem in run.problems))
         if len(problems) > MAX_PROBLEMS:
-            problems = [
-                *problems[:MAX_PROBLEMS],
-                f"and {len(problems) - MAX_PROBLEMS} more problems",
-            ]
+            problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more problems"]
         return IngestOutcome(run.complete, problems)
 
     def spooled(self) -> list[SpooledCapture]:
@@ -140,11 +127,8 @@ class Intake:
         for folder in self._folders():
             identity = _identity_of(folder)
             size = folder.bytes_from(SpoolPosition())
-            captures.append(
-                SpooledCapture(
-                    folder.name, identity.job_id if identity else "", folder.life(), size
-                )
-            )
+            job_id = identity.job_id if identity else ""
+            captures.append(SpooledCapture(folder.name, job_id, folder.life(), size))
         return captures
 
     def signature(self) -> object:
@@ -200,19 +184,17 @@ class Intake:
 
     def _folders(self) -> Iterator[CaptureFolder]:
         """Yield the captures' folders that can be opened; each stays open until the next."""
-        spool_fd = _open_spool(self._spool)
-        if spool_fd is None:
-            return
-        try:
-            for name in list_folders(spool_fd):
+        with _open_spool(self._spool) as spool_fd:
+            for name in list_folders(spool_fd) if spool_fd is not None else ():
                 try:
-                    folder = CaptureFolder(spool_fd, self._spool, name, self._owner)
+                    folder = self._folder(spool_fd, name)
                 except (OSError, LogshipperError):
                     continue  # reported when it is to be ingested
                 with folder:
                     yield folder
-        finally:
-            os.close(spool_fd)
+
+    def _folder(self, spool_fd: int, name: str) -> CaptureFolder:
+        return CaptureFolder(spool_fd, self._spool, name, self._owner)
 
     # ---- pending work
 
@@ -233,7 +215,7 @@ class Intake:
 
     def _look_at(self, spool_fd: int, name: str, job_id: str | None, run: _Run) -> _Pending | None:
         try:
-            folder = CaptureFolder(spool_fd, self._spool, name, self._owner)
+            folder = self._folder(spool_fd, name)
         except FileNotFoundError:
             return None  # removed meanwhile
         with folder:
@@ -252,17 +234,14 @@ class Intake:
     # ---- a job
 
     def _take_job(self, spool_fd: int, job_id: str, captures: list[_Pending], run: _Run) -> None:
-        over: list[str] = []
         with _reported(run):
             late = [pending for pending in captures if self._attempt(pending, spool_fd) is None]
-            over += [pending.folder for pending in late]
-            if len(late) < len(captures):
-                with closing(
-                    JobWriter(os.path.join(self._jobs, f"{job_id}.db"), wal=self._wal)
-                ) as job:
-                    for number, pending in enumerate(
-                        pending for pending in captures if pending not in late
-                    ):
+            over = [pending.folder for pending in late]
+            current = [pending for pending in captures if pending not in late]
+            if current:
+                path = os.path.join(self._jobs, f"{job_id}.db")
+                with closing(JobWriter(path, wal=self._wal)) as job:
+                    for number, pending in enumerate(current):
                         if number and run.is_over():
                             run.complete = False
                             break
@@ -277,10 +256,7 @@ class Intake:
                         self._ended(summary)
             fault_point("store_catalogue_updated")
             for name in over:
-                with (
-                    _reported(run),
-                    CaptureFolder(spool_fd, self._spool, name, self._owner) as folder,
-                ):
+                with _reported(run), self._folder(spool_fd, name) as folder:
                     while not folder.remove():
                         if run.is_over():
                             run.complete = False
@@ -289,7 +265,7 @@ class Intake:
     def _put_in_list(self, row: CatalogueRow, captures: list[_Pending]) -> None:
         """Into the catalogue: as long as that fails, none of the captures is settled."""
         try:
-            self._catalogue.put(*row)
+            self.catalogue.put(row)
         except BaseException:
             for pending in captures:
                 self._last_results.pop(pending.folder, None)
@@ -298,21 +274,22 @@ class Intake:
     def _attempt(self, pending: _Pending, spool_fd: int) -> int | None:
         """Return the attempt of a capture; None for a late part of a removed job."""
         attempt = pending.identity.attempt
-        stone = self._catalogue.tombstone(pending.identity.job_id)
+        stone = self.catalogue.tombstone(pending.identity.job_id)
         if stone is None or attempt > stone.attempt:
             return attempt
-        with CaptureFolder(spool_fd, self._spool, pending.folder, self._owner) as folder:
+        with self._folder(spool_fd, pending.folder) as folder:
             return stone.attempt + 1 if folder.begun_ns() > stone.removed_ns else None
 
     # ---- a capture
 
     def _take_capture(self, spool_fd: int, job: JobWriter, pending: _Pending, run: _Run) -> bool:
         """True where the capture is over, and all of it is in the job's database."""
-        with CaptureFolder(spool_fd, self._spool, pending.folder, self._owner) as folder:
+        with self._folder(spool_fd, pending.folder) as folder:
             row = job.capture(folder.key)
             if row is None:
                 attempt = self._attempt(pending, spool_fd) or pending.identity.attempt
-                row = _enter(job, folder, pending.identity, attempt)
+                source = pending.identity.source._replace(attempt=attempt)
+                row = job.add_capture(folder.key, source, new_account(folder, pending.identity))
             run.taken_bytes += row.position.offset
             if row.done:
                 return True
@@ -323,7 +300,7 @@ class Intake:
             if not row.done:
                 blocked = outcome is Outcome.BLOCKED
                 run.complete &= not blocked
-                result = _Result(not blocked, run.problems[problems:] if blocked else [])
+                result = IngestOutcome(not blocked, run.problems[problems:] if blocked else [])
                 self._last_results[folder.name] = (pending.signature, result)
             return row.done
 
@@ -335,16 +312,11 @@ class Intake:
         alive = pending.life is Life.LIVE
         remaining_bytes = pending.size
         if folder.segments_fd < 0:
-            return self._store(
-                folder,
-                job,
-                row,
-                FrameBatch([], [], row.position, Outcome.CUT, 0),
-                pending.life,
-                run,
-            ), Outcome.CUT
+            nothing = FrameBatch([], [], row.position, Outcome.CUT, 0)
+            return self._store(folder, job, row, nothing, pending.life, run), Outcome.CUT
+        path = os.path.join(folder.path, "segments")
         with closing(
-            SegmentReader(folder.segments_fd, _segments(folder), row.position, owner=self._owner)
+            SegmentReader(folder.segments_fd, path, row.position, owner=self._owner)
         ) as reader:
             while True:
                 batch = reader.read(BATCH_BYTES, alive=alive)
@@ -376,43 +348,34 @@ class Intake:
         if learnt.blocked:
             run.problems.append(f"{job.path}: waits in the spool: {learnt.blocked}")
         run.problems += learnt.damages
-        done = learnt.done
-        if (
-            batch.frames
-            or learnt.damages
-            or done
-            or batch.position != row.position
-            or account.reason != before
-        ):
-            row = row._replace(position=batch.position, done=done)
+        has_moved = batch.position != row.position or account.reason != before
+        if batch.frames or learnt.damages or learnt.done or has_moved:
+            row = row._replace(position=batch.position, done=learnt.done)
             job.write(row, rows)
         return row
 
 
-def _enter(job: JobWriter, folder: CaptureFolder, identity: Identity, attempt: int) -> CaptureRow:
-    source = identity.source._replace(attempt=attempt)
-    return job.add_capture(folder.key, source, new_account(folder, identity))
-
-
 def _identity_of(folder: CaptureFolder) -> Identity | None:
-    """Return the identity of a capture; None if unknown."""
     try:
         return folder.identity(complete=True)
     except LogshipperError:
         return None
 
 
-def _segments(folder: CaptureFolder) -> str:
-    return os.path.join(folder.path, "segments")
-
-
-def _open_spool(path: str) -> int | None:
+@contextmanager
+def _open_spool(path: str) -> Iterator[int | None]:
+    """Hold a descriptor of the spool; None without one."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None
+        yield None
+        return
     except OSError as error:
         raise StoreError(path, f"the spool can't be opened: {os_words(error)}") from None
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @contextmanager
@@ -420,16 +383,16 @@ def _reported(run: _Run) -> Iterator[None]:
     """Turn a fault of one capture or job into a problem of the run; the others continue."""
     try:
         yield
+        return
     except LogshipperError as error:
-        run.complete = False
-        run.problems.append(str(error))
+        problem = str(error)
     except OSError as error:
-        run.complete = False
         where = error.filename if isinstance(error.filename, str) else "the spool"
-        run.problems.append(f"{where}: {os_words(error)}")
+        problem = f"{where}: {os_words(error)}"
     except Exception as error:  # captures are untrusted: no error of one may stop the others
-        run.complete = False
-        run.problems.append(f"ingesting failed, by a fault of logshipper's own: {error!r}")
+        problem = f"ingesting failed, by a fault of logshipper's own: {error!r}"
+    run.complete = False
+    run.problems.append(problem)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ with the lines, so that a crash between any two steps neither loses nor doubles 
 import json
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import cramjam
@@ -17,14 +17,20 @@ from logshipper.fault_points import fault_point
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.capture_rows import Rows
-from logshipper_ingest.model.job import OPEN_STATES, JobEventFilter
+from logshipper_ingest.model.job import OPEN_STATES, Capture, JobEventFilter
 from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.segment_reader import SpoolPosition
-from logshipper_ingest.sqlite_file import damaged, open_writer, store_errors, transaction
-from logshipper_ingest.store.catalogue import CatalogueRow
-from logshipper_ingest.store.event_rows import read_stored_events
+from logshipper_ingest.sqlite_file import (
+    damaged,
+    open_reader,
+    open_writer,
+    store_errors,
+    transaction,
+)
+from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.job_history import EVENTS, packed_history
+from logshipper_ingest.store.job_rows import read_stored_events
 
 VERSION = 1
 SCHEMA = """
@@ -92,6 +98,10 @@ class CaptureRow(NamedTuple):
     account: CaptureAccount
     axis: XAxis
 
+    def as_capture(self, state: str) -> Capture:
+        """Return the capture for readers. state: after `derived_state`."""
+        return self.account.as_capture(self.id, self.attempt, self.step, self.task, state)
+
 
 class JobWriter:
     """Writes a job's database. The store's lock ensures a single writer. Raises StoreError."""
@@ -100,30 +110,21 @@ class JobWriter:
         self.path = path
         self._connection = open_writer(path, SCHEMA, VERSION, wal=wal, synced=synced)
         try:
-            self._upgrade()
+            with store_errors(path):
+                if not has_origins(self._connection):  # an earlier version's file
+                    column = "origin TEXT NOT NULL DEFAULT ''"
+                    self._connection.execute(f"ALTER TABLE record ADD COLUMN {column}")
         except BaseException:
-            self.close()
+            self._connection.close()
             raise
 
     def close(self) -> None:
         self._connection.close()
 
-    def _upgrade(self) -> None:
-        """Add later tables and columns to the file of an earlier version."""
-        with store_errors(self.path):
-            if not has_origins(self._connection):
-                column = "origin TEXT NOT NULL DEFAULT ''"
-                self._connection.execute(f"ALTER TABLE record ADD COLUMN {column}")
-
-    def captures(self) -> list[CaptureRow]:
-        with store_errors(self.path):
-            return read_captures(self._connection, self.path)
-
     def catalogue_row(self, job_id: str) -> CatalogueRow | None:
         """Return the job's row for the catalogue; None before its first capture."""
         with store_errors(self.path):
-            captures = read_captures(self._connection, self.path)
-            return catalogue_row(job_id, self._connection, self.path, captures)
+            return _catalogue_row(job_id, self._connection, self.path)
 
     def capture(self, folder: str) -> CaptureRow | None:
         """Return the capture of a folder of the spool, None for a new one."""
@@ -137,32 +138,20 @@ class JobWriter:
             return self._add_capture(folder, source, account)
 
     def _add_capture(self, folder: str, source: Source, account: CaptureAccount) -> CaptureRow:
-        axis = XAxis()
         attempt, step, task = source
-        values = (folder, step, task, account.to_json().decode(), axis.to_json())
-        duplicate = self._connection.execute(
+        if self._connection.execute(
             "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?", source
-        ).fetchone()
-        if duplicate:
+        ).fetchone():
             attempt = 1 + int(
                 self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0]
             )
+        row = CaptureRow(0, folder, attempt, step, task, SpoolPosition(), False, account, XAxis())
         cursor = self._connection.execute(
-            "INSERT INTO capture (folder, step, task, account, x_axis, attempt, segment, offset, done)"
-            " VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
-            (*values, attempt),
+            "INSERT INTO capture (folder, attempt, step, task, segment, offset, done, account, x_axis)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row[1:5], *row.position, row.done, account.to_json().decode(), row.axis.to_json()),
         )
-        return CaptureRow(
-            cursor.lastrowid or 0,
-            folder,
-            attempt,
-            step,
-            task,
-            SpoolPosition(),
-            False,
-            account,
-            axis,
-        )
+        return row._replace(id=cursor.lastrowid or 0)
 
     def write(self, capture: CaptureRow, rows: Rows) -> None:
         """Adds rows and replaces the capture's account, its position included, in one
@@ -238,26 +227,27 @@ def unpacked_text(codec: int, stored: bytes, path: str) -> bytes:
         raise damaged(path, str(error)) from None
 
 
-def catalogue_row(
-    job_id: str, connection: sqlite3.Connection, path: str, captures: Sequence[CaptureRow]
-) -> CatalogueRow | None:
-    """Build the job's row for the catalogue; None without captures. Raises StoreError and SQLite's
-    errors."""
-    summary = summarise(job_id, captures)
-    if summary is None or any(row.account.state in OPEN_STATES for row in captures):
+def read_catalogue_row(path: str, job_id: str) -> CatalogueRow | None:
+    """Build a job's row for the catalogue; None before its first capture. Raises StoreError."""
+    with closing(open_reader(path, VERSION)) as connection, store_errors(path):
+        return _catalogue_row(job_id, connection, path)
+
+
+def _catalogue_row(job_id: str, connection: sqlite3.Connection, path: str) -> CatalogueRow | None:
+    rows = read_captures(connection, path)
+    summary = summarise(job_id, rows)
+    if summary is None or any(row.account.state in OPEN_STATES for row in rows):
         return None if summary is None else CatalogueRow(summary)
     events = read_stored_events(
         lambda query, *values: connection.execute(query, values).fetchall(),
         path,
-        {row.id: row.attempt for row in captures},
+        {row.id: row.attempt for row in rows},
         JobEventFilter(names=EVENTS),
     )
-    values = [
-        row.account.as_capture(row.id, row.attempt, row.step, row.task, row.account.state)
-        for row in captures
-    ]
-    history = packed_history(summary, values, events, captures[-1].account.details)
-    return CatalogueRow(summary, history)
+    captures = [row.as_capture(row.account.state) for row in rows]
+    return CatalogueRow(
+        summary, packed_history(summary, captures, events, rows[-1].account.details)
+    )
 
 
 def read_captures(
@@ -273,12 +263,8 @@ def read_captures(
     try:
         return [
             CaptureRow(
-                id=row[0],
-                folder=row[1],
-                attempt=row[2],
-                step=row[3],
-                task=row[4],
-                position=SpoolPosition(row[5], row[6]),
+                *row[:5],
+                position=SpoolPosition(*row[5:7]),
                 done=bool(row[7]),
                 account=CaptureAccount.from_json(row[8]),
                 axis=XAxis.from_json(row[9]),

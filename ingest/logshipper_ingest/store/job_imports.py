@@ -5,36 +5,44 @@ one.
 """
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.metadata import Hint, keys_of
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
+from logshipper.shape_mask import ShapeMask, masked_text
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool.segment import Stream, decode_frame
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_rows import RecordRow, Rows
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.model.imported_states import is_over, state_of
-from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, UNKNOWN, Json
+from logshipper_ingest.model.job import QUEUED, RUNNING, STATE_CHANGED, UNKNOWN, Json
 from logshipper_ingest.model.ledger import clean_ledger
 from logshipper_ingest.model.metadata_keys import parse_record
-from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow
-from logshipper_ingest.store.child_rows import OWN_DETAILS
+from logshipper_ingest.store.catalogue import Catalogue
+from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
 from logshipper_ingest.store.imported_db import ImportedJobWriter, key_of
-from logshipper_ingest.store.imported_masks import without_secrets
 from logshipper_ingest.store.job_db import CaptureRow
+from logshipper_ingest.store.job_rows import OWN_DETAILS
 from logshipper_ingest.store.new_databases import NewDatabases
 
 MAX_KEY_SETS = 256  # of a job's records, with kept numbers
 _LOG_STEP_BYTES = 64 << 10
+Value = TypeVar("Value")
+# of a job that its account takes over, unless they are unknown
+_FACTS = (
+    "user", "host", "parent", "nodes", "cores", "packing", "allocation", "partition", "signal", "reason",
+)  # fmt: skip
 _MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed in one moment
 
 
@@ -73,9 +81,7 @@ class JobImports:
         place = self._place(job)
         if not place.exists:
             return {}
-        with closing(
-            ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)
-        ) as writer:
+        with closing(self._writer(place.path, is_new=place.is_new)) as writer:
             row = writer.capture(job.key)
         return {} if row is None else dict(_import_facts(row.account).get("taken", {}))
 
@@ -99,10 +105,7 @@ class JobImports:
     def _write(self, job: ImportedJob, job_id: str, path: str, *, is_new: bool) -> bool:
         """Write a job; return whether its log has changed."""
         job = without_secrets(job)
-        with (
-            closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer,
-            writer.writing(),
-        ):
+        with closing(self._writer(path, is_new=is_new)) as writer, writer.writing():
             row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
             marks = _changed_marks(job_id, job, _import_facts(row.account))
             log_differs = not _put(writer, row, job)
@@ -114,6 +117,9 @@ class JobImports:
         if list_row is not None:
             self._rows[job_id] = list_row
         return log_differs
+
+    def _writer(self, path: str, *, is_new: bool) -> ImportedJobWriter:
+        return ImportedJobWriter(path, wal=self._wal, synced=not is_new)
 
     def flush(self) -> None:
         """Publish new databases and update the lists."""
@@ -128,10 +134,8 @@ class JobImports:
 
     def _place(self, job: ImportedJob) -> "_Place":
         """Choose the first of the job's ids that no other job has."""
-        for job_id in (
-            *job.ids,
-            f"{job.ids[-1][:50]}-{hashlib.sha256(job.key.encode()).hexdigest()[:10]}",
-        ):
+        digest = hashlib.sha256(job.key.encode()).hexdigest()[:10]
+        for job_id in (*job.ids, f"{job.ids[-1][:50]}-{digest}"):
             new_key = self._new.key_of(job_id)
             if new_key is not None:
                 if new_key == job.key:
@@ -186,18 +190,7 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
 
 def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
     account.name, account.origin = job.name or account.name, job.origin
-    for name in (
-        "user",
-        "host",
-        "parent",
-        "nodes",
-        "cores",
-        "packing",
-        "allocation",
-        "partition",
-        "signal",
-        "reason",
-    ):
+    for name in _FACTS:
         setattr(account, name, getattr(job, name) or getattr(account, name))
     account.iteration = account.iteration if job.iteration is None else job.iteration
     account.exit_code = account.exit_code if job.exit_code is None else job.exit_code
@@ -227,9 +220,8 @@ def _import_facts(account: CaptureAccount) -> Json:
 def _take_history(account: CaptureAccount, origin: str, changes: Sequence[ImportedChange]) -> None:
     """Derive state, begin, end and restarts from all known changes."""
     if not changes:
-        account.state = (
-            "QUEUED" if account.state == RUNNING and not account.started_ns else account.state
-        )
+        if account.state == RUNNING and not account.started_ns:
+            account.state = QUEUED
         return
     states = [state_of(origin, change.to) for change in changes]
     begins = [
@@ -377,3 +369,43 @@ def _changed_marks(job_id: str, job: ImportedJob, facts: Json) -> DueMarks | Non
     tags = {name: value for name, value in job.tags.items() if before.get(name) != value}
     note = job.note if job.note and job.note != facts.get("note") else None
     return DueMarks(job_id, tags, note) if tags or note is not None else None
+
+
+# ---- masks
+
+
+def without_secrets(job: ImportedJob) -> ImportedJob:
+    """The job with masks in its texts; its console is masked when it is rendered."""
+    mask = ShapeMask()
+    return replace(
+        job,
+        name=masked_text(job.name),
+        reason=masked_text(job.reason),
+        details=_masked(job.details),
+        changes=_masked_changes(job.changes),
+        children=(
+            child._replace(
+                name=masked_text(child.name),
+                details=_masked(child.details),
+                changes=_masked_changes(child.changes),
+            )
+            for child in job.children
+        ),
+        events=[event._replace(event=_masked(event.event)) for event in job.events],
+        records=[record._replace(line=mask.masked(record.line)) for record in job.records],
+        tags=_masked(job.tags),
+        note=masked_text(job.note),
+    )
+
+
+def _masked_changes(changes: Sequence[ImportedChange]) -> list[ImportedChange]:
+    return [change._replace(data=_masked(change.data)) for change in changes]
+
+
+def _masked(value: Value) -> Value:
+    """A JSON value: masked as text, in which a member's name stands beside its secret."""
+    if not value:
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    masked = masked_text(text)
+    return value if masked == text else json.loads(masked)

@@ -6,6 +6,8 @@ The caller holds the store's lock.
 
 import glob
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from logshipper.errors import os_words
@@ -31,36 +33,39 @@ class JobPlace(NamedTuple):
 def remove_traces(place: JobPlace) -> list[str]:
     """Returns files that were moved aside and have other jobs, too: these are the user's to remove.
     Raises StoreError."""
-    try:
+    with _removing(place.database):
         remove_database(place.database)
         for aside in glob.glob(f"{glob.escape(place.database)}.damaged*"):
             os.unlink(aside)
-    except OSError as error:
-        raise UnwritableError(
-            error.filename or place.database, f"can't be removed: {os_words(error)}"
-        ) from None
     remove_unfinished(place)
     due_marks.forget(place.root, place.job_id)
     damaged_paths: list[str] = []
     try:
         marks_file.forget_marks(place.root, place.job_id, wal=place.wal)
     except DamagedError:
+        path = os.path.join(place.root, marks_file.FILE)
         damaged_paths = [
-            os.path.join(place.root, f"{marks_file.FILE}{suffix}") for suffix in SUFFIXES
+            path + suffix for suffix in SUFFIXES if _names(path + suffix, place.job_id)
         ]
-    return [*(path for path in damaged_paths if _names(path, place.job_id)), *moved_aside(place)]
+    return [*damaged_paths, *moved_aside(place)]
 
 
 def remove_unfinished(place: JobPlace) -> None:
     """Remove unfinished files of an import or a rebuild, which start again. Raises StoreError."""
     unfinished = os.path.join(place.root, new_databases.FOLDER, f"{place.job_id}.db")
-    try:
+    with _removing(unfinished):
         remove_database(unfinished)
         remove_database(os.path.join(place.root, f"{catalogue.FILE}{catalogue.UNFINISHED}"))
+
+
+@contextmanager
+def _removing(path: str) -> Iterator[None]:
+    """Turn a failure into UnwritableError. path: named if the error names none."""
+    try:
+        yield
     except OSError as error:
-        raise UnwritableError(
-            error.filename or unfinished, f"can't be removed: {os_words(error)}"
-        ) from None
+        words = f"can't be removed: {os_words(error)}"
+        raise UnwritableError(error.filename or path, words) from None
 
 
 def moved_aside(place: JobPlace) -> list[str]:

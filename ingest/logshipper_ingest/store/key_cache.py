@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 
 import orjson
 
@@ -41,6 +41,7 @@ MAX_BYTES = 32_768  # of a job's values; larger ones always come from the job's 
 MAX_WAITING = 500  # jobs whose values are written together
 
 IsCurrent = Callable[[str, int], bool]
+_Entry = tuple[int, int, str]  # the job's begin, its number of records, its values as JSON
 
 
 class KeyCache:
@@ -63,9 +64,8 @@ class KeyCache:
         self._job_check = job_check
         self._wal = wal
         self._writable = writable
-        self._entries: dict[str, tuple[int, int, str]] | None = None
-        self._queue: dict[str, tuple[int, int, str]] = {}
-        self._stamps: dict[str, int] = {}  # of the waiting jobs
+        self._entries: dict[str, _Entry] | None = None
+        self._queue: dict[str, tuple[_Entry, int]] = {}  # with the jobs' stamps
 
     def get(self, job: JobSummary) -> Mapping[str, KeyValues] | None:
         """Return values by key; None if unknown."""
@@ -84,10 +84,10 @@ class KeyCache:
         text = json.dumps(values)
         if not self._writable or len(text) > MAX_BYTES:
             return
-        self._queue[job.job_id] = (job.started_ns, job.records, text)
-        self._stamps[job.job_id] = stamp
+        entry = (job.started_ns, job.records, text)
+        self._queue[job.job_id] = entry, stamp
         if self._entries is not None:
-            self._entries[job.job_id] = self._queue[job.job_id]
+            self._entries[job.job_id] = entry
         if len(self._queue) >= MAX_WAITING:
             self.flush()
 
@@ -95,15 +95,14 @@ class KeyCache:
         queue, self._queue = self._queue, {}
         if not queue:
             return
-        stamps, self._stamps = self._stamps, {}
         with self._job_check() as is_current:
             rows = [
                 (job_id, *entry)
-                for job_id, entry in queue.items()
-                if is_current(job_id, stamps[job_id])
+                for job_id, (entry, stamp) in queue.items()
+                if is_current(job_id, stamp)
             ]
             if rows:
-                self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
+                self._write(rows)
 
     def forget(self, job_id: str) -> None:
         """Delete a job's values, and overwrite them in the file. The caller holds the store's lock."""
@@ -122,10 +121,10 @@ class KeyCache:
 
     def remove(self) -> None:
         """All of it: a value that was purged may stand there."""
-        self._entries, self._queue, self._stamps = {}, {}, {}
+        self._entries, self._queue = {}, {}
         remove_database(self._path)
 
-    def _read(self) -> dict[str, tuple[int, int, str]]:
+    def _read(self) -> dict[str, _Entry]:
         if not os.path.exists(self._path):
             return {}
         try:
@@ -143,12 +142,14 @@ class KeyCache:
             return {}
         return {job_id: (started_ns, records, text) for job_id, started_ns, records, text in rows}
 
-    def _write(self, statement: str, rows: list[tuple[str, int, int, str]]) -> None:
+    def _write(self, rows: list[tuple[str, int, int, str]]) -> None:
         try:
             writer = open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
             with closing(writer) as connection, store_errors(self._path), transaction(connection):
                 self._check_version(connection)
-                connection.executemany(statement, rows)
+                connection.executemany(
+                    "INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows
+                )
         except DamagedError:
             self._remove_damaged()
         except (StoreError, sqlite3.Error):
@@ -160,7 +161,5 @@ class KeyCache:
             raise damaged(self._path, "an older logshipper wrote it")
 
     def _remove_damaged(self) -> None:
-        try:
+        with suppress(OSError):
             remove_database(self._path)
-        except OSError:
-            pass

@@ -16,219 +16,98 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Self
 
-from logshipper.errors import LogshipperError, SpoolError, SpoolFull, StoreError, UnknownJob
+from logshipper.errors import LogshipperError, StoreError, UnknownJob
 from logshipper.fault_points import fault_point
 from logshipper.filesystem import network_type
-from logshipper.private_folder import claim_folder
-from logshipper.spool.captures import OWN_NAMES, spool_root
+from logshipper.spool.captures import spool_root
 from logshipper_ingest.console.text_table import plural
-from logshipper_ingest.model.job import (
-    NAME,
-    Capture,
-    IngestOutcome,
-    JobEvent,
-    JobSummary,
-    LogLine,
-    MetadataRecord,
-    Position,
-)
+from logshipper_ingest.model.job import NAME, IngestOutcome, JobSummary
 from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.model.summary import find_job
-from logshipper_ingest.sqlite_file import DamagedError, UnfinishedError, UnwritableError
-from logshipper_ingest.store.catalogue import Catalogue, CatalogueRow, make_again
+from logshipper_ingest.sqlite_file import DamagedError, UnfinishedError
+from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.job_list import JobList
 from logshipper_ingest.store.key_cache import MAX_WAITING, KeyCache
-from logshipper_ingest.store.private_files import is_private, make_files_private
+from logshipper_ingest.store.store_catalogue import StoreCatalogue
+from logshipper_ingest.store.store_folder import find_store, is_empty
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Allocation
+    from logshipper_ingest.model.stores import History
     from logshipper_ingest.spool.purge_pattern import LinePattern
     from logshipper_ingest.spool.purge_segments import PurgeResult
     from logshipper_ingest.store.due_marks import Mark
     from logshipper_ingest.store.intake import Intake, Progress, SpooledCapture
-    from logshipper_ingest.store.job_history import JobHistory
     from logshipper_ingest.store.job_imports import JobImports
     from logshipper_ingest.store.job_reader import JobReader
     from logshipper_ingest.store.job_traces import JobPlace
-
-__all__ = [
-    "Capture",
-    "IngestOutcome",
-    "JobEvent",
-    "JobSummary",
-    "LocalStore",
-    "LogLine",
-    "MetadataRecord",
-    "Position",
-]
-
-T = TypeVar("T")
-LOCK_SECS = 10.0  # longest wait for the lock, except in ingest
 
 
 class LocalStore:
     """An open store. Closing it closes all its readers.
 
-    root: its folder; create: creates a missing one; spool: the captures' folder outside the store;
-    network: names the network file system of a path, None for a local one. Raises StoreError:
-    missing, no store, a newer version's, unreadable.
+    root: its folder; create: creates a missing one; spool: the captures' folder outside the store.
+    Raises StoreError: missing, no store, a newer version's, unreadable.
     """
 
     poll_secs = 0.3  # interval of followers
 
-    def __init__(
-        self,
-        root: str,
-        *,
-        create: bool = False,
-        spool: str | None = None,
-        network: Callable[[str], str | None] = network_type,
-    ) -> None:
+    def __init__(self, root: str, *, create: bool = False, spool: str | None = None) -> None:
         self.root = os.path.abspath(root)
-        file_system = network(self.root)
+        file_system = network_type(self.root)
         self.spool = spool or spool_root(self.root, file_system)
         # WAL needs shared memory between all users of the file
         self.uses_wal = file_system is None
         self._jobs = os.path.join(self.root, "jobs")
-        self._catalogue_path = os.path.join(self.root, "catalogue.db")
-        self._owner = os.geteuid()
         self._readers: weakref.WeakSet[JobReader] = weakref.WeakSet()
-        self._problems: list[str] = []  # for the report of the next ingest
-        self._creates = create
-        self._find_root(create)
-        self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(
-            self.root, os.W_OK | os.X_OK
+        find_store(self.root, self.spool, create=create)
+        self._catalogue = StoreCatalogue(
+            self.root, self._jobs, self.spool, wal=self.uses_wal, creates=create
         )
-        self._catalogue = self._open_catalogue()
         self._values = KeyCache(
             self.root, self._job_check, wal=self.uses_wal, writable=self.is_writable
         )
         # to be written, with the stamps of the jobs' databases
         self._histories: dict[str, tuple[CatalogueRow, int]] = {}
-        self._lazy_intake: Intake | None = None
+        self._last_intake: Intake | None = None
 
-    def _find_root(self, create: bool) -> None:
-        if not os.path.lexists(self.root):
-            if not create:
-                raise StoreError(
-                    self.root, "there is no store here yet; `logshipper run -- COMMAND` makes one"
-                )
-            self._claim(self.root, OWN_NAMES)
-        if not os.path.isdir(self.root):
-            raise StoreError(self.root, "is no folder, so it cannot be a store")
-        if not os.access(self.root, os.R_OK | os.X_OK):
-            raise StoreError(self.root, "cannot be read: check its permissions")
-        is_store = any(
-            os.path.exists(path) for path in (self._catalogue_path, self._jobs, self.spool)
-        )
-        if not is_store and not create:
-            raise StoreError(
-                self.root, "isn't a logshipper store: it has neither a catalogue nor a spool"
-            )
-
-    def _claim(self, path: str, names: tuple[str, ...] = ()) -> None:
-        try:
-            claim_folder(path, names)
-        except SpoolFull as error:
-            raise UnwritableError(error.path, error.reason) from None
-        except SpoolError as error:
-            raise StoreError(error.path, error.reason) from None
+    @property
+    def is_writable(self) -> bool:
+        """Whether this user can write the store."""
+        return self._catalogue.is_writable
 
     @property
     def _intake(self) -> "Intake":
-        """Made when first asked for: a list of jobs, where nothing is spooled, is there before it
-        is imported."""
-        if self._lazy_intake is None:
-            from logshipper_ingest.store.intake import Intake
+        """Late: a list of jobs without spooled data does not import it."""
+        from logshipper_ingest.store.intake import Intake
 
-            self._lazy_intake = Intake(
+        catalogue = self._catalogue.current
+        if self._last_intake is None or self._last_intake.catalogue is not catalogue:
+            self._last_intake = Intake(
                 self.spool,
                 self._jobs,
-                self._catalogue,
+                catalogue,
                 wal=self.uses_wal,
-                owner=self._owner,
                 ended=self.key_values,
             )
-        return self._lazy_intake
+        return self._last_intake
 
-    # ---- the catalogue
+    def _require_writable(self, act: str) -> None:
+        if not self.is_writable:
+            raise StoreError(self.root, f"cannot be written, so {act} is impossible")
 
-    def _open_catalogue(self) -> Catalogue:
-        if self.is_writable:
-            try:
-                self._make_private()
-                try:
-                    return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
-                except DamagedError:
-                    with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
-                        if is_locked:
-                            return self._open_or_make_catalogue()
-                return self._catalogue_in_memory()  # until the others finish
-            except UnwritableError as error:
-                self.is_writable = False
-                self._problems.append(str(error))
-        if os.path.exists(self._catalogue_path):
-            try:
-                return Catalogue.open_for_reading(self._catalogue_path)
-            except (DamagedError, UnwritableError):
-                pass
-        return self._catalogue_in_memory()
-
-    def _make_private(self) -> None:
-        """Make folder and files, including existing ones, private. Raises StoreError."""
-        from_before = not is_private(self.root, self._catalogue_path)
-        try:
-            self._claim(self.root, OWN_NAMES)
-        except StoreError as error:
-            if self._creates or not os.path.isdir(self._jobs):
-                raise
-            self._problems.append(str(error))  # the content stays readable
-        self._claim(self._jobs)
-        if from_before:
-            self._problems += make_files_private(
-                self.root, self._jobs, self.spool, self._catalogue_path
-            )
-
-    def _catalogue_in_memory(self) -> Catalogue:
-        catalogue = Catalogue.in_memory()
-        self._problems += catalogue.rebuild(self._jobs)
-        return catalogue
-
-    def _open_or_make_catalogue(self) -> Catalogue:
-        """The caller holds the store's lock."""
-        try:
-            return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
-        except DamagedError:
-            return self._make_catalogue_again()
-
-    def _make_catalogue_again(self) -> Catalogue:
-        """The caller holds the store's lock."""
-        catalogue, problems = make_again(self._catalogue_path, self._jobs, wal=self.uses_wal)
-        self._problems += problems
-        return catalogue
-
-    def _follow_catalogue(self) -> None:
-        """Open the catalogue again after another program replaced it, or rebuild a damaged one.
-
-        The caller holds the store's lock.
-        """
-        is_in_place = self._catalogue.is_in_place()
-        if is_in_place and not self._catalogue.is_damaged:
-            return
-        self._catalogue.close()
-        self._lazy_intake = None
-        self._catalogue = (
-            self._make_catalogue_again() if is_in_place else self._open_or_make_catalogue()
-        )
-
-    def _locked(self, deadline: float) -> AbstractContextManager[bool]:
-        from logshipper_ingest.store.intake import intake_lock
-
-        return intake_lock(os.path.join(self.root, "intake.lock"), deadline)
+    @contextmanager
+    def _changing(self, act: str) -> Iterator[None]:
+        """Hold the store's lock for a change. act: names it in the error. Raises StoreError."""
+        self._require_writable(act)
+        with self._catalogue.locked() as is_locked:
+            if not is_locked:
+                raise StoreError(self.root, "another program is ingesting: try again")
+            self._catalogue.follow()
+            yield
 
     # ---- ingesting
 
@@ -244,8 +123,8 @@ class LocalStore:
         progress: gets bytes ingested, and bytes in all. Reports faults and never raises them: the
         segments stay in the spool until their ingestion.
         """
-        problems, self._problems = self._problems, []
-        if self._is_spool_empty():
+        problems, self._catalogue.problems = self._catalogue.problems, []
+        if is_empty(self.spool):
             return IngestOutcome(True, problems)
         if not self.is_writable:
             capture_count = len(self._intake.spooled())
@@ -257,30 +136,21 @@ class LocalStore:
             return IngestOutcome(not capture_count, problems)
         deadline = time.monotonic() + deadline_secs
         try:
-            with self._locked(deadline) as is_locked:
+            with self._catalogue.locked(deadline) as is_locked:
                 if not is_locked:
                     problems.append(
                         f"{self.root}: another program is ingesting; the answer may be older"
                     )
                     return IngestOutcome(False, problems)
-                self._follow_catalogue()
+                self._catalogue.follow()
                 outcome = self._intake.run(deadline, job_id, progress)
-                if self._catalogue.is_damaged:
-                    self._follow_catalogue()
+                if self._catalogue.current.is_damaged:
+                    self._catalogue.follow()
                     outcome = self._intake.run(deadline, job_id, progress)
             self._values.flush()
         except LogshipperError as error:
             return IngestOutcome(False, [*problems, str(error)])
         return IngestOutcome(outcome.complete, problems + outcome.problems)
-
-    def _is_spool_empty(self) -> bool:
-        try:
-            with os.scandir(self.spool) as entries:
-                return next(entries, None) is None
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False  # the intake reports it
 
     def spooled(self) -> "list[SpooledCapture]":
         """List the spooled captures."""
@@ -301,10 +171,10 @@ class LocalStore:
         with ExitStack() as until:
             try:
                 if (
-                    until.enter_context(self._locked(time.monotonic()))
-                    and self._catalogue.is_in_place()
+                    until.enter_context(self._catalogue.locked(time.monotonic()))
+                    and self._catalogue.current.is_in_place()
                 ):
-                    job_ids = self._catalogue.job_ids()
+                    job_ids = self._catalogue.current.job_ids()
             except StoreError:
                 pass  # only the cache stays unwritten
             yield lambda job_id, stamp: job_id in job_ids and self._stamp(job_id) == stamp
@@ -324,14 +194,9 @@ class LocalStore:
         """
         from logshipper_ingest.store.job_imports import JobImports
 
-        if not self.is_writable:
-            raise StoreError(self.root, "cannot be written, so import is impossible")
-        with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
-            if not is_locked:
-                raise StoreError(self.root, "another program is ingesting: try again")
-            self._follow_catalogue()
+        with self._changing("import"):
             imports = JobImports(
-                self.root, self._catalogue, mark=mark, wal=self.uses_wal, again=again
+                self.root, self._catalogue.current, mark=mark, wal=self.uses_wal, again=again
             )
             try:
                 yield imports
@@ -340,15 +205,14 @@ class LocalStore:
                     imports.flush()
                 finally:
                     imports.close()
-                    if self._catalogue.is_damaged:
-                        self._follow_catalogue()  # so that the next attempt succeeds
+                    if self._catalogue.current.is_damaged:
+                        self._catalogue.follow()  # so that the next attempt succeeds
 
     def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
         """Keeps them, each in the place of its earlier row. Raises StoreError."""
         from logshipper_ingest.store.allocations import put_allocations
 
-        if not self.is_writable:
-            raise StoreError(self.root, "cannot be written, so import is impossible")
+        self._require_writable("import")
         put_allocations(self.root, allocations, wal=self.uses_wal)
 
     def allocations(self) -> "list[Allocation]":
@@ -363,39 +227,16 @@ class LocalStore:
         """All jobs, newest first."""
         now_ns = time.time_ns()
         return JobList(
-            self._asked(len),
-            lambda after, count: self._asked(lambda list_: list_.jobs(now_ns, after, count)),
-            lambda: self._asked(lambda list_: list_.states(now_ns)),
+            self._catalogue.ask(len),
+            lambda after, count: self._catalogue.ask(
+                lambda list_: list_.jobs(now_ns, after, count)
+            ),
+            lambda: self._catalogue.ask(lambda list_: list_.states(now_ns)),
         )
 
     def summary(self, job_id: str) -> JobSummary | None:
         """Return the summary of a job in the list."""
-        return self._asked(lambda list_: list_.job(job_id, time.time_ns()))
-
-    def _asked(self, question: "Callable[[Catalogue], T]") -> "T":
-        """Ask the current catalogue."""
-        if not self._catalogue.is_in_place() and (
-            self.is_writable or not self._catalogue.is_in_memory
-        ):
-            self._catalogue.close()
-            self._lazy_intake = None
-            self._catalogue = self._open_catalogue()
-        try:
-            return question(self._catalogue)
-        except DamagedError:
-            self._fix_damage()
-            return question(self._catalogue)
-
-    def _fix_damage(self) -> None:
-        """Rebuild a catalogue whose damage appeared during a read, on disk or else in memory."""
-        if self.is_writable:
-            with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
-                if is_locked:
-                    self._follow_catalogue()
-                    return
-        self._catalogue.close()
-        self._lazy_intake = None
-        self._catalogue = self._catalogue_in_memory()
+        return self._catalogue.ask(lambda list_: list_.job(job_id, time.time_ns()))
 
     def resolve(self, name: str) -> str:
         """Return the id of a job by its id, its name (the newest such job), a unique beginning of
@@ -405,7 +246,9 @@ class LocalStore:
         """
         if name != "last":
             try:
-                candidates = self._asked(lambda list_: list_.candidates(name, time.time_ns()))
+                candidates = self._catalogue.ask(
+                    lambda list_: list_.candidates(name, time.time_ns())
+                )
                 return find_job(name, candidates).job_id
             except UnknownJob:
                 pass  # the search through all jobs finds candidates
@@ -430,15 +273,15 @@ class LocalStore:
         """Return `reader_of`: several open jobs would gain nothing."""
         return self.reader_of
 
-    def histories(
-        self, jobs: Sequence[JobSummary]
-    ) -> "Callable[[JobSummary], JobReader | JobHistory]":
+    def histories(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], History]":
         """Return jobs' histories from the catalogue, in this order; opens jobs without one, and
         adds it."""
-        from logshipper_ingest.store.history_lookup import HistoryLookup
+        from logshipper_ingest.store.job_history import HistoryLookup
 
         lookup = HistoryLookup(
-            jobs, lambda ids: self._asked(lambda list_: list_.histories(ids)), self._read_history
+            jobs,
+            lambda ids: self._catalogue.ask(lambda list_: list_.histories(ids)),
+            self._read_history,
         )
         return lookup.of
 
@@ -463,7 +306,7 @@ class LocalStore:
             return
         try:
             with self._job_check() as is_current:
-                self._catalogue.add_histories(
+                self._catalogue.current.add_histories(
                     [row for job_id, (row, stamp) in histories.items() if is_current(job_id, stamp)]
                 )
         except StoreError:
@@ -481,9 +324,8 @@ class LocalStore:
         try:
             try:
                 reader = JobReader(path, job_id, self.spool)
-            except (
-                UnfinishedError
-            ):  # being created; its row in the catalogue is outdated, or the file is damaged
+            except UnfinishedError:
+                # being created; its row in the catalogue is outdated, or the file is damaged
                 if self.summary(job_id) is None:
                     raise UnknownJob(job_id, f"no job has the id {job_id!r}") from None
                 reader = JobReader(path, job_id, self.spool)
@@ -512,22 +354,18 @@ class LocalStore:
         summary = self.summary(job_id)
         if summary is None and not os.path.exists(path):
             raise UnknownJob(job_id, f"no job has the id {job_id!r}")
-        if not self.is_writable:
-            raise StoreError(self.root, "cannot be written, so removal is impossible")
+        self._require_writable("removal")
         if summary is not None and summary.state == "RUNNING" and not summary.origin:
             raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
-        with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
-            if not is_locked:
-                raise StoreError(self.root, "another program is ingesting: try again")
-            self._follow_catalogue()
+        with self._changing("removal"):
             attempts = summary.attempts if summary else 0
             last = max(attempts, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
             self._intake.keep_attempts(job_id, last)
             try:
-                self._catalogue.bury(job_id, last)
+                self._catalogue.current.bury(job_id, last)
             except DamagedError:
-                self._follow_catalogue()
-                self._catalogue.bury(job_id, last)
+                self._catalogue.follow()
+                self._catalogue.current.bury(job_id, last)
             fault_point("store_job_buried")
             self._intake.drop(job_id)
             fault_point("store_spool_dropped")
@@ -538,7 +376,7 @@ class LocalStore:
             self._values.forget(job_id)
             self._histories.pop(job_id, None)
             fault_point("store_database_removed")
-            self._catalogue.forget(job_id)
+            self._catalogue.current.forget(job_id)
         return paths
 
     def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "PurgeResult":
@@ -550,17 +388,16 @@ class LocalStore:
         from logshipper_ingest.store.job_purge import purge_job
 
         self._path_of(job_id)
-        if not self.is_writable:
-            raise StoreError(self.root, "cannot be written, so `purge` is impossible")
-        with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
-            if not is_locked:
-                raise StoreError(self.root, "another program is ingesting: try again")
-            self._follow_catalogue()
+        with self._changing("`purge`"):
             if not dry_run:
                 self._values.remove()
                 self._histories.clear()
             return purge_job(
-                self._place_of(job_id), self._intake, self._catalogue, pattern, dry_run=dry_run
+                self._place_of(job_id),
+                self._intake,
+                self._catalogue.current,
+                pattern,
+                dry_run=dry_run,
             )
 
     def not_purged(self, job_id: str, pattern: "LinePattern") -> list[str]:
@@ -588,15 +425,10 @@ class LocalStore:
         self._flush_histories()
         for reader in list(self._readers):
             reader.close()
-        self._catalogue.close()
+        self._catalogue.current.close()
 
-    def __enter__(self) -> "LocalStore":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -22,7 +22,8 @@ from logshipper_ingest.agent import user_agent
 from logshipper_ingest.agent.user_agent import AgentLog, ingest_until_idle, serve, take_lock
 from logshipper_ingest.agent_start import LOCK_FILE, running_agent, start
 from logshipper_ingest.cli import main
-from logshipper_ingest.store.local_store import IngestOutcome, LocalStore
+from logshipper_ingest.model.job import IngestOutcome
+from logshipper_ingest.store.local_store import LocalStore
 from tests.tools.captures.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled, wait_until

@@ -122,13 +122,15 @@ def test_what_an_older_logshipper_puts_there_meanwhile_counts(
     with LocalStore(str(grown)) as local:
         assert local.resolve("another") == "j000004"
         assert local.jobs().states()["NODE_FAIL"] == 1
-        assert local._catalogue.histories(["j000004"]) == {}, "it may not fit the summary any more"
+        assert local._catalogue.current.histories(["j000004"]) == {}, (
+            "it may not fit the summary any more"
+        )
 
 
 def histories(root: Path) -> Iterator[tuple[JobSummary, str]]:
     with LocalStore(str(root)) as local:
         jobs = list(local.jobs())
-        texts = local._catalogue.histories([job.job_id for job in jobs])
+        texts = local._catalogue.current.histories([job.job_id for job in jobs])
         assert texts.keys() == {job.job_id for job in jobs}
         yield from ((job, texts[job.job_id]) for job in jobs)
 
@@ -196,7 +198,7 @@ def test_a_job_that_runs_or_has_a_long_history_has_none(store: Path) -> None:
         job.lines("one")
         with LocalStore(str(store), create=True) as local:
             local.ingest()
-            assert local._catalogue.histories(["runs1"]) == {}
+            assert local._catalogue.current.histories(["runs1"]) == {}
             changes = [
                 ImportedChange(1_700_000_000_000_000_000 + number, state, data={"at": "x" * 100})
                 for number, state in enumerate(["RUNNING", "RESTART_READY"] * (MAX_BYTES // 200))
@@ -204,7 +206,7 @@ def test_a_job_that_runs_or_has_a_long_history_has_none(store: Path) -> None:
             with local.importing(lambda marks: None) as imports:
                 imports.put(ImportedJob("balsam:1", ["balsam-1"], "sim", "balsam", changes=changes))
             jobs = list(local.jobs())
-            assert local._catalogue.histories([job.job_id for job in jobs]) == {}
+            assert local._catalogue.current.histories([job.job_id for job in jobs]) == {}
             open_history = local.histories(jobs)
             for summary in jobs:
                 with open_history(summary) as reader:

@@ -11,7 +11,7 @@ from logshipper_ingest.model.imported import (
     ImportedJob,
     ImportedRecord,
 )
-from logshipper_ingest.store.imported_masks import without_secrets
+from logshipper_ingest.store.job_imports import without_secrets
 from tests.tools.captures.shaped_secrets import PRINTED, Printed, revealed
 
 

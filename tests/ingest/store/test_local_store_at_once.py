@@ -223,7 +223,7 @@ def test_damage_that_another_program_has_fixed_is_not_fixed_again(root: Path) ->
 def test_a_catalogue_that_cannot_be_made_now_is_made_later(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logshipper_ingest.store.local_store.LOCK_SECS", 0.05)
+    monkeypatch.setattr("logshipper_ingest.store.store_catalogue.LOCK_SECS", 0.05)
     (root / "catalogue.db").unlink()
     make_capture(root / "spool", "new222")
     with intake_lock(str(root / "intake.lock"), 0.0) as is_held:

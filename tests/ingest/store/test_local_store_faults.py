@@ -16,11 +16,13 @@ import pytest
 
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.spool.segment import Stream
-from logshipper_ingest.spool.capture_folder import CaptureFolder
+from logshipper_ingest.model.capture_account import CaptureAccount
+from logshipper_ingest.model.job import IngestOutcome
+from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity
 from logshipper_ingest.store import intake
 from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.job_db import JobWriter
-from logshipper_ingest.store.local_store import IngestOutcome, LocalStore
+from logshipper_ingest.store.local_store import LocalStore
 from tests.tools.captures.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
 from tests.tools.stress import crashing
@@ -470,7 +472,9 @@ def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(
 # ---- network file systems
 
 
-def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
+def test_no_write_ahead_log_on_a_network_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths: list[str] = []
 
     def network(path: str) -> str | None:
@@ -479,7 +483,8 @@ def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
 
     root, spool = tmp_path / "store", tmp_path / "spool"
     make_capture(spool)
-    with LocalStore(str(root), create=True, spool=str(spool), network=network) as store:
+    monkeypatch.setattr("logshipper_ingest.store.local_store.network_type", network)
+    with LocalStore(str(root), create=True, spool=str(spool)) as store:
         assert not store.uses_wal
         assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "k3f9x2") == ["one", "two"]
@@ -490,9 +495,12 @@ def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
     assert paths == [str(root)]
 
 
-def test_a_write_ahead_log_on_a_local_one(root: Path, spool: Path) -> None:
+def test_a_write_ahead_log_on_a_local_one(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_capture(spool)
-    with LocalStore(str(root), create=True, network=lambda path: None) as store:
+    monkeypatch.setattr("logshipper_ingest.store.local_store.network_type", lambda path: None)
+    with LocalStore(str(root), create=True) as store:
         store.ingest()
         with closing(sqlite3.connect(root / "jobs" / "k3f9x2.db")) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -652,14 +660,14 @@ def test_a_fault_of_our_own_in_one_capture_stops_no_other(
 ) -> None:
     bad = make_capture(spool, "bad111")
     make_capture(spool, "good1")
-    enter = intake._enter
+    new_account = intake.new_account
 
-    def raise_for_bad(job: JobWriter, folder: CaptureFolder, *rest: object) -> object:
+    def raise_for_bad(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
         if folder.name.startswith("bad"):
             raise RuntimeError("unforeseen")
-        return enter(job, folder, *rest)  # type: ignore[arg-type]  # as they came
+        return new_account(folder, identity)
 
-    monkeypatch.setattr(intake, "_enter", raise_for_bad)
+    monkeypatch.setattr(intake, "new_account", raise_for_bad)
     outcome = ingest(root)
     assert not outcome.complete
     assert "unforeseen" in outcome.problems[0]

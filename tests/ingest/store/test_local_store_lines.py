@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from logshipper.errors import StoreError
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.store import job_db, job_reader
+from logshipper_ingest.model.job import LogLine, Position
+from logshipper_ingest.store import job_db, line_reader
 from logshipper_ingest.store.job_reader import JobReader
-from logshipper_ingest.store.local_store import LocalStore, LogLine, Position
+from logshipper_ingest.store.local_store import LocalStore
 from tests.tools.captures.segment_factory import CaptureWriter, memory_folder
 from tests.tools.stress.model_settings import examples
 
@@ -182,7 +183,7 @@ def test_a_task_that_begins_while_the_job_is_read_is_not_missed(tmp_path: Path) 
 
 
 def test_more_lines_than_a_page_of_blocks(tmp_path: Path) -> None:
-    count = 3 * job_reader._PAGE + 7
+    count = 3 * line_reader.PAGE + 7
     with LocalStore(str(tmp_path), create=True) as store:
         capture = CaptureWriter(tmp_path / "spool")
         for number in range(count):
@@ -228,8 +229,8 @@ def test_texts_of_any_blocks(
     numbers = data.draw(st.lists(st.integers(1, len(sizes) + 3), min_size=1, unique=True))
     blocks = {at: f"block {at} ".encode() * size for at, size in enumerate(sizes, start=1)}
     with pytest.MonkeyPatch.context() as patch, job_and_store() as (job, store):
-        patch.setattr(job_reader, "_PACKED_BYTES", packed_bytes)
-        patch.setattr(job_reader, "_FEW_BYTES", few_bytes)
+        patch.setattr(line_reader, "_PACKED_BYTES", packed_bytes)
+        patch.setattr(line_reader, "_FEW_BYTES", few_bytes)
         for text in blocks.values():
             job.tasks[0].lines([text.decode()])
         reader, read = reader_of(store), 0

@@ -241,7 +241,7 @@ def test_a_store_of_others_is_tagged_in_the_users_own_folder(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     with LocalStore(str(store)) as local_store:
         local_store.ingest()
-        local_store.is_writable = False
+        local_store._catalogue.is_writable = False
         Overlay.of_local(local_store).tag(JOB, [MarkChange("mine", "")])
         assert set(Overlay.of_local(local_store).all()) == {JOB}
     assert not (store / "overlay.db").exists()

@@ -18,6 +18,7 @@ from logshipper.start.cli import main
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.sqlite_file import transaction
+from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.key_cache import FILE
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Marks
@@ -361,11 +362,13 @@ def test_tags_choose(ask: Ask, store: Path, capsys: pytest.CaptureFixture[str]) 
 def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
     """More than a pipe holds is printed, and one line of it is read."""
     root = str(tmp_path / "many")
-    with closing(LocalStore(root, create=True)) as local, transaction(local._catalogue._connection):
+    with (
+        closing(LocalStore(root, create=True)) as local,
+        transaction(local._catalogue.current._connection),
+    ):
         for number in range(2000):
-            local._catalogue.put(
-                summary(f"j{number}", f"train-{number}.py", started_ns=NOW_NS + number)
-            )
+            job = summary(f"j{number}", f"train-{number}.py", started_ns=NOW_NS + number)
+            local._catalogue.current.put(CatalogueRow(job))
     environment = {**os.environ, "PYTHONPATH": SOURCES, "LOGSHIPPER_STORE": root}
     command = [sys.executable, "-m", "logshipper", *words]
     with subprocess.Popen(

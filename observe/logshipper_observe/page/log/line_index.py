@@ -1,6 +1,6 @@
 """Index of a job's log: numbers lines in order of time, and finds the block of a line.
 
-Blocks (store/job_reader.py) arrive in the order of ingestion. The lines of one block are in order of
+Blocks (store/line_reader.py) arrive in the order of ingestion. The lines of one block are in order of
 time, but blocks of different streams and captures may overlap. Overlapping neighbours form a group,
 and readers merge its lines. Late blocks renumber the lines behind them; then `generation` rises. The
 index takes 25 bytes per block.
@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import add, gt
 from typing import NamedTuple
 
-from logshipper_ingest.store.job_reader import BlockHead
+from logshipper_ingest.store.line_reader import BlockHead
 
 _MAX_CHANGES = 1_000  # in memory; older changes count as a change of all
 

@@ -22,7 +22,7 @@ from logshipper.errors import LogshipperError, StoreError, UnknownJob, os_words
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import LogLine, Position
 from logshipper_ingest.model.stores import ALL_KINDS
-from logshipper_ingest.store.job_reader import BlockHead
+from logshipper_ingest.store.line_reader import BlockHead
 from logshipper_observe.page.data.thread_store import SharedIngest, ThreadStore
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logshipper.spool.segment import Stream
-from logshipper_ingest.store.job_reader import BlockHead
+from logshipper_ingest.store.line_reader import BlockHead
 from logshipper_observe.page.data.cache import Cache
 from logshipper_observe.page.log.line_index import LineIndex, Slice
 from logshipper_observe.page.log.search import Search, SearchQuery

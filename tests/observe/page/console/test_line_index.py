@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import LogLine, Position
-from logshipper_ingest.store.job_reader import BlockHead
+from logshipper_ingest.store.line_reader import BlockHead
 from logshipper_observe.page.log import line_index
 from logshipper_observe.page.log import search as search_module
 from logshipper_observe.page.log.line_index import LineIndex, Slice
