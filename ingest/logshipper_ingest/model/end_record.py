@@ -197,7 +197,7 @@ def host_count(text: str) -> int:
 def _host_ranges(text: str) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Return each item's text before and behind its numbers, and the ranges of these; empty for
     texts with a wrong range."""
-    items = []
+    items: list[tuple[str, str, list[tuple[str, str]]]] = []
     for item in _ITEM.findall(text):
         match = _RANGES.fullmatch(item)
         if match is None:

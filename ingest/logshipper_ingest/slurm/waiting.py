@@ -122,10 +122,11 @@ class WaitingEnds(StateFile):
                 WaitingEnd(
                     name,
                     EndRecord.from_json(record),
-                    *times_ns,
+                    taken_ns,
+                    due_ns,
                     SentNote(*json.loads(sent_note)) if sent_note else None,
                 )
-                for name, record, *times_ns, sent_note in rows
+                for name, record, taken_ns, due_ns, sent_note in rows
             ]
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None

@@ -244,12 +244,13 @@ def _parse(raw: bytes, uid: int) -> QuarantineEntry | None:
     names = ("reason", "words", "stream", "kind", "line", *_LATER)
     texts = {name: document.get(name, "") for name in names}
     metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return None
     is_valid = (
         all(type(number) is int and 0 <= number < _MAX_TIME_NS for number in numbers.values())
         and all(isinstance(text, str) for text in texts.values())
         and texts["kind"]
         and "line" in document
-        and isinstance(metadata, dict)
         and all(is_name(name) and isinstance(value, str) for name, value in metadata.items())
     )
     return QuarantineEntry(**numbers, **texts, metadata=metadata, uid=uid) if is_valid else None

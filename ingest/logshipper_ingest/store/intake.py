@@ -185,7 +185,9 @@ class Intake:
     def _folders(self) -> Iterator[CaptureFolder]:
         """Yield the captures' folders that can be opened; each stays open until the next."""
         with _open_spool(self._spool) as spool_fd:
-            for name in list_folders(spool_fd) if spool_fd is not None else ():
+            if spool_fd is None:
+                return
+            for name in list_folders(spool_fd):
                 try:
                     folder = self._folder(spool_fd, name)
                 except (OSError, LogshipperError):

@@ -263,13 +263,17 @@ def read_captures(
     try:
         return [
             CaptureRow(
-                *row[:5],
-                position=SpoolPosition(*row[5:7]),
-                done=bool(row[7]),
-                account=CaptureAccount.from_json(row[8]),
-                axis=XAxis.from_json(row[9]),
+                row_id,
+                name,
+                attempt,
+                step,
+                task,
+                SpoolPosition(segment, offset),
+                bool(done),
+                CaptureAccount.from_json(account),
+                XAxis.from_json(axis),
             )
-            for row in rows
+            for row_id, name, attempt, step, task, segment, offset, done, account, axis in rows
         ]
     except ValueError as error:
         raise damaged(path, str(error)) from None

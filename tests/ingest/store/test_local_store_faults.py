@@ -18,6 +18,7 @@ from logshipper.errors import StoreError, UnknownJob
 from logshipper.spool.segment import Stream
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.job import IngestOutcome
+from logshipper_ingest.spool import learning
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity
 from logshipper_ingest.store import intake
 from logshipper_ingest.store.catalogue import Catalogue
@@ -660,7 +661,7 @@ def test_a_fault_of_our_own_in_one_capture_stops_no_other(
 ) -> None:
     bad = make_capture(spool, "bad111")
     make_capture(spool, "good1")
-    new_account = intake.new_account
+    new_account = learning.new_account
 
     def raise_for_bad(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
         if folder.name.startswith("bad"):

@@ -3,7 +3,7 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from logshipper.errors import StoreError, UnknownJob
@@ -176,10 +176,10 @@ class ListAnswer:
             self._print_own_table()
             return
         names = [row.job.name for row in self.rows[: len(self._differences)]]
-        words = difference_words(self._differences, names)
+        words = [*difference_words(self._differences, names), *repeat("", len(self.rows))]
         rows = [
             _row(row, self.out.terminal, differs)
-            for row, differs in zip_longest(self.rows, words, fillvalue="")
+            for row, differs in zip(self.rows, words, strict=False)
         ]
         if self.out.terminal:
             columns = self._fitting(rows)

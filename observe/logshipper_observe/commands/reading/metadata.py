@@ -167,13 +167,21 @@ def _print_job(
         if args.json:
             _print_documents(selection, headings.fields(reader.summary))
         elif args.format == "jsonl":
-            for record in selection.oldest_first():
-                write_json(f"{selection.line_of(record)}\n")
+            _print_jsonl(selection)
         elif args.format == "csv":
-            for line in records_as_csv(selection.oldest_first, selection.paths, raw=args.raw_cells):
-                write_data(line)
+            _print_csv(selection, raw=args.raw_cells)
         else:
             _print_table(selection, args)
+
+
+def _print_jsonl(selection: "_Selection") -> None:
+    for record in selection.oldest_first():
+        write_json(f"{selection.line_of(record)}\n")
+
+
+def _print_csv(selection: "_Selection", *, raw: bool) -> None:
+    for line in records_as_csv(selection.oldest_first, selection.paths, raw=raw):
+        write_data(line)
 
 
 def _try(args: argparse.Namespace) -> int:
