@@ -36,7 +36,7 @@ from logshipper_observe.commands.options import (
 )
 from logshipper_observe.commands.several_jobs import Headings
 from logshipper_observe.model.documents import Document, moment
-from logshipper_observe.model.event_words import words_of_event
+from logshipper_observe.model.job_events import words_of_event
 from logshipper_observe.query.conditions import time_ns
 from logshipper_observe.query.opening import (
     chosen_jobs,
