@@ -7,12 +7,12 @@ import math
 import statistics
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from logshipper_observe.graphs.points import Points
-from logshipper_observe.graphs.smoothing import MovingMean
+from logshipper_observe.graphs.points import MovingMean, Points
 
 Values: TypeAlias = "array[float]"
 
@@ -23,9 +23,9 @@ SPREADS = ("std", "var", "sem")
 class Trace(Points):
     """A curve as it is drawn."""
 
-    __slots__ = ("behind", "counts", "errors", "group", "high", "key", "low", "runs")
-
-    def __init__(self, label: str, key: str, group: str, runs: int = 1) -> None:
+    def __init__(
+        self, label: str, key: str, group: str, runs: int = 1, behind: Sequence[Points] = ()
+    ) -> None:
         # results for the same points stay with them
         super().__init__(label, limit=sys.maxsize)
         self.key = key  # its Y
@@ -35,7 +35,7 @@ class Trace(Points):
         self.counts: list[int] = []  # runs at each point, of an aggregate
         self.low: Values | None = None  # of its band
         self.high: Values | None = None  # of its band
-        self.behind: list[Points] = []  # curves that it was made of, drawn faintly behind it
+        self.behind = behind  # curves that it was made of, drawn faintly behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ def smoothed(values: Sequence[float], mean: MovingMean) -> Values:
 
 
 def spread(values: Sequence[float], measure: str) -> float:
-    """The standard deviation (std), variance (var) or standard error of the mean (sem) of a sample.
-    NaN of one."""
+    """Return the std, var or sem (standard error of the mean) of a sample; NaN for one value."""
     if len(values) < 2:
         return math.nan
     # its square is a float
@@ -75,7 +74,6 @@ _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "max": max,
     **{measure: lambda values, measure=measure: spread(values, measure) for measure in SPREADS},  # type: ignore[misc]  # a lambda's default
 }
-AGGREGATES = (NONE, *_AGGREGATES)
 
 
 def treated(
@@ -83,33 +81,32 @@ def treated(
 ) -> list[Trace]:
     """The traces of the runs of a group: one for each, or with an aggregate one for all."""
     smooth_runs = [_smooth(run, treatment) for run in runs]
+    behind = runs if treatment.shade == RAW else ()
     if treatment.aggregate == NONE:
-        return [
-            _as_trace(smooth, run, key, group, treatment)
-            for smooth, run in zip(smooth_runs, runs, strict=True)
-        ]
-    trace = Trace(label, key, group, len(runs))
-    trace.errors, trace.low, trace.high = (array("d") for _ in range(3))
-    combine = _AGGREGATES[treatment.aggregate]
-    for x, values in sorted(_by_x(smooth_runs).items()):
-        middle = combine(values)
-        if not math.isfinite(middle):
-            continue
+        traces = []
+        for at, smooth in enumerate(smooth_runs):
+            trace = Trace(smooth.label, key, group, behind=behind[at : at + 1])
+            trace.hold(*smooth.rows(), smooth.total, smooth.gaps)
+            traces.append(trace)
+        return traces
+    values_by_x: defaultdict[float, list[float]] = defaultdict(list)
+    for run in smooth_runs:
+        for x, y in zip(run.xs, run.ys, strict=True):
+            values_by_x[x].append(y)
+    trace = Trace(label, key, group, len(runs), behind)
+    aggregate = _AGGREGATES[treatment.aggregate]
+    points = [(x, aggregate(values), values) for x, values in sorted(values_by_x.items())]
+    points = [point for point in points if math.isfinite(point[1])]
+    for x, middle, values in points:
         trace.add(x, middle)
         trace.counts.append(len(values))
-        trace.errors.append(
-            spread(values, treatment.error_bars) if treatment.error_bars != NONE else math.nan
-        )
-        low, high = _band(values, middle, treatment.shade)
-        trace.low.append(low)
-        trace.high.append(high)
     trace.total = sum(run.total for run in runs)
-    if treatment.error_bars == NONE:
-        trace.errors = None
-    if treatment.shade in (NONE, RAW):
-        trace.low = trace.high = None
-    if treatment.shade == RAW:
-        trace.behind = list(runs)
+    if treatment.error_bars != NONE:
+        trace.errors = array("d", (spread(values, treatment.error_bars) for _, _, values in points))
+    if treatment.shade not in (NONE, RAW):
+        bands = [_band(values, middle, treatment.shade) for _, middle, values in points]
+        trace.low = array("d", (low for low, _ in bands))
+        trace.high = array("d", (high for _, high in bands))
     return [trace]
 
 
@@ -119,33 +116,13 @@ def _smooth(run: Points, treatment: Treatment) -> Points:
     mean = MovingMean(treatment.smooth, debias=treatment.debias)
     smooth = Points(run.label)
     xs, ys = run.rows()
-    smooth.hold(xs, smoothed(ys, mean), run.total)
-    smooth.gaps = run.gaps
+    smooth.hold(xs, smoothed(ys, mean), run.total, run.gaps)
     return smooth
-
-
-def _as_trace(points: Points, raw: Points, key: str, group: str, treatment: Treatment) -> Trace:
-    trace = Trace(points.label, key, group)
-    trace.hold(*points.rows(), points.total)
-    trace.gaps = points.gaps
-    if treatment.shade == RAW:
-        trace.behind = [raw]
-    return trace
-
-
-def _by_x(runs: Iterable[Points]) -> dict[float, list[float]]:
-    values_by_x: dict[float, list[float]] = {}
-    for run in runs:
-        for x, y in zip(run.xs, run.ys, strict=True):
-            values_by_x.setdefault(x, []).append(y)
-    return values_by_x
 
 
 def _band(values: Sequence[float], middle: float, shade: str) -> tuple[float, float]:
     if shade == MIN_MAX:
         return min(values), max(values)
-    if shade in SPREADS:
-        width = spread(values, shade)
-        width = 0.0 if math.isnan(width) else width  # a band has no gaps
-        return middle - width, middle + width
-    return middle, middle
+    width = spread(values, shade)
+    width = 0.0 if math.isnan(width) else width  # a band has no gaps
+    return middle - width, middle + width

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 200  # of characters
 MAX_PICTURE_ROWS = 500  # more are unreadable, and exceed the picture's format
 _LEAST_CELLS = 20  # of a row's course
-_SHADES = (
-    "\N{MIDDLE DOT}",
-    "\N{LIGHT SHADE}",
-    "\N{MEDIUM SHADE}",
-    "\N{DARK SHADE}",
-    "\N{FULL BLOCK}",
-)
-_ASCII_SHADES = (".", "-", "+", "x", "#")
+_SHADES, _ASCII_SHADES = "·░▒▓█", ".-+x#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +42,15 @@ class GanttChart:
 
     def print(self, out: Output) -> None:
         """A row for each place: how many runs it had, how busy it was, its gaps, and its course."""
-        gaps = dict(_by_place(self.gaps))
-        rows = [
-            self._row(place, spans, gaps.get(place, ())) for place, spans in _by_place(self.spans)
-        ]
-        cells = max(
-            _LEAST_CELLS, out.columns - sum(natural_widths(_COLUMNS, rows)) - 2 * len(_COLUMNS)
-        )
+        gaps, by_place = dict(_by_place(self.gaps)), _by_place(self.spans)
+        rows = [self._row(place, spans, gaps.get(place, ())) for place, spans in by_place]
+        used = sum(natural_widths(_COLUMNS, rows)) + 2 * len(_COLUMNS)
+        cells = max(_LEAST_CELLS, out.columns - used)
         shades = _SHADES if out.unicode else _ASCII_SHADES
-        courses = (
-            _course(spans, self.begin, self.end, cells, shades)
-            for _, spans in _by_place(self.spans)
-        )
-        table_rows = [[*row, course] for row, course in zip(rows[:MAX_ROWS], courses, strict=False)]
+        table_rows = [
+            [*row, _course(spans, self.begin, self.end, cells, shades)]
+            for row, (_, spans) in zip(rows[:MAX_ROWS], by_place, strict=False)
+        ]
         out.table((*_COLUMNS, Column("course")), table_rows)
         if len(rows) > MAX_ROWS:
             out.line(
@@ -73,33 +63,22 @@ class GanttChart:
         )
 
     def write(self, path: str, title: str, subtitle: str, *, form: str) -> None:
-        """Write a picture: bars in a row for each place, gaps grey. form: png or svg. Raises
+        """Write a picture: a row of bars for each place, gaps grey. form: png or svg. Raises
         LogshipperError."""
         places = [core_name(place) for place, _ in _by_place(self.spans)]
         if len(places) > MAX_PICTURE_ROWS:
             raise LogshipperError(
                 f"{count(len(places))} rows are too many for a picture ({MAX_PICTURE_ROWS}): fewer jobs, or --by node"
             )
-        height = max(0.22 * len(places), 1.5)
-        write_figure(
-            path,
-            form,
-            (9.0, height + 1.3),
-            title,
-            subtitle,
-            lambda figure: self._draw(figure, places),
-        )
+        inches = (9.0, max(0.22 * len(places), 1.5) + 1.3)
+        draw = partial(self._draw, places=places)
+        write_figure(path, form, inches, title, subtitle, draw)
 
     def _row(self, place: Core, spans: Sequence[Span], gaps: Sequence[Span]) -> list[Cell]:
         name = core_name(place)
         longest = duration(max(gap.end - gap.start for gap in gaps)) if gaps else ""
-        return [
-            name,
-            count(len(spans)),
-            f"{100 * self.busy[name]:.3g} %",
-            count(len(gaps)),
-            longest,
-        ]
+        busy = f"{100 * self.busy[name]:.3g} %"
+        return [name, count(len(spans)), busy, count(len(gaps)), longest]
 
     def _draw(self, figure: "Figure", places: Sequence[str]) -> None:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -115,14 +94,11 @@ class GanttChart:
             return start, end - start
 
         for gaps, height, colour in ((self.gaps, 0.3, "#e2e8f0"), (self.spans, 0.8, "")):
-            for place, of_place in _by_place(gaps):
-                place_spans = list(of_place)
-                paint = colour or [colours[span.task] for span in place_spans]
+            for place, spans in _by_place(gaps):
+                paint = colour or [colours[span.task] for span in spans]
                 row = rows[core_name(place)]
                 axes.broken_barh(
-                    [bar(span) for span in place_spans],
-                    (row - height / 2, height),
-                    facecolors=paint,
+                    list(map(bar, spans)), (row - height / 2, height), facecolors=paint
                 )
         axes.set_axisbelow(True)
         axes.set_yticks(range(len(places)), labels=places, parse_math=False)
@@ -135,10 +111,7 @@ class GanttChart:
 
 _COLUMNS = (
     Column("on"),
-    Column("runs", right=True),
-    Column("busy", right=True),
-    Column("gaps", right=True),
-    Column("longest", right=True),
+    *(Column(name, right=True) for name in ("runs", "busy", "gaps", "longest")),
 )
 
 

@@ -7,7 +7,8 @@ from logshipper.classify.metadata import GAPS
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.words import number
 from logshipper_observe.graphs.points import Gap, Points
-from logshipper_observe.graphs.series import Graph, is_clock, is_constant
+from logshipper_observe.graphs.series import CLOCK_WORDS, Graph, is_clock, is_constant
+from logshipper_observe.graphs.ticks import time_unit
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.x_axis import KeyStats
@@ -19,6 +20,16 @@ def rule_words(graph: Graph) -> str:
     """X and the rule that chose it."""
     rule = f" (rule {graph.x.rule} of 7)" if graph.x.rule else ""
     return f"X axis: {graph.x.words}{rule}"
+
+
+def x_unit(graph: Graph, span_secs: float) -> tuple[float, str]:
+    """Return the unit of a graph's X axis, and its label. span_secs: of X over time."""
+    if graph.x.key is not None:
+        return 1.0, graph.x.key
+    if graph.x.words != CLOCK_WORDS:
+        return 1.0, graph.x.words.partition(":")[0]
+    secs, name = time_unit(span_secs)
+    return secs, f"time since the start ({name})"
 
 
 def left_out_of(graph: Graph) -> Iterator[str]:

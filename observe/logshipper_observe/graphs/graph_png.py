@@ -1,5 +1,4 @@
-"""Graphs as a picture, PNG or SVG, by matplotlib: an optional dependency, drawn without a
-display."""
+"""Graphs as pictures, PNG or SVG, by matplotlib: optional, and drawn without a display."""
 
 import logging
 import os
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper.errors import LogshipperError, os_words
 from logshipper_observe.graphs.curves import Trace
+from logshipper_observe.graphs.graph_notes import x_unit
 from logshipper_observe.graphs.points import Points, gap_places
-from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
-from logshipper_observe.graphs.ticks import time_unit
+from logshipper_observe.graphs.series import Graph
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,16 +136,9 @@ def _head(figure: "Figure", title: str, subtitle: str, head_inches: float) -> No
         (title, 0.12, _TITLE_SIZE, "bold", "#0f172a"),
         (subtitle, 0.12 + _line_inches(title, _TITLE_SIZE), _NOTE_SIZE, "normal", "#64748b"),
     ):
-        figure.text(
-            _LEFT,
-            1 - inches / height_inches,
-            text,
-            size=size,
-            weight=weight,
-            color=colour,
-            va="top",
-            parse_math=False,
-        )
+        y = 1 - inches / height_inches
+        letters = {"size": size, "weight": weight, "color": colour}
+        figure.text(_LEFT, y, text, letters, va="top", parse_math=False)
 
 
 def _draw(figure: "Figure", axes: "Axes", graph: Graph, inches: float) -> None:
@@ -154,14 +146,8 @@ def _draw(figure: "Figure", axes: "Axes", graph: Graph, inches: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
     unit, x_label = 1.0, graph.x.key or ""
-    if graph.x.key is None and graph.total:
-        unit, name = time_unit(max(max(points.xs) for points in graph.series))
-        x_label = (
-            f"time since the start ({name})"
-            if graph.x.words == CLOCK_WORDS
-            else graph.x.words.partition(":")[0]
-        )
-        unit = unit if graph.x.words == CLOCK_WORDS else 1.0
+    if graph.total:
+        unit, x_label = x_unit(graph, max(max(points.xs, default=0.0) for points in graph.series))
     scattered = graph.x.rule == 7
     dotted = scattered or max((len(points.xs) for points in graph.series), default=0) <= _DOTS_UP_TO
     groups = {points.group: None for points in graph.series if isinstance(points, Trace)}
@@ -176,13 +162,9 @@ def _draw(figure: "Figure", axes: "Axes", graph: Graph, inches: float) -> None:
         xs, ys = thin.rows()
         if not dotted:  # no line leads to a point between two gaps
             single = [piece for piece in thin.pieces() if len(piece[0]) == 1]
-            axes.plot(
-                [x[0] / unit for x, _ in single],
-                [y[0] for _, y in single],
-                ".",
-                color=colour,
-                markersize=3,
-            )
+            single_xs = [xs[0] / unit for xs, _ in single]
+            single_ys = [ys[0] for _, ys in single]
+            axes.plot(single_xs, single_ys, ".", color=colour, markersize=3)
         axes.plot(
             [x / unit for x in xs],
             list(ys),
@@ -195,21 +177,15 @@ def _draw(figure: "Figure", axes: "Axes", graph: Graph, inches: float) -> None:
         _draw_gaps(axes, points, unit)
     axes.set_xlabel(x_label, parse_math=False)
     axes.set_ylabel(graph.key, parse_math=False)
-    if graph.title and graph.title != graph.key:
-        axes.set_title(
-            wrapped(figure, graph.title, inches, 10), size=10, loc="left", parse_math=False
-        )
+    if graph.own_x:
+        title = wrapped(figure, f"X: {graph.x.words}", inches, 8.5)
+        axes.set_title(title, size=8.5, color="#64748b", loc="left", parse_math=False)
+    elif graph.title not in ("", graph.key):
+        title = wrapped(figure, graph.title, inches, 10)
+        axes.set_title(title, size=10, loc="left", parse_math=False)
     if graph.x_integer:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.02)
-    if graph.own_x:
-        axes.set_title(
-            wrapped(figure, f"X: {graph.x.words}", inches, 8.5),
-            size=8.5,
-            color="#64748b",
-            loc="left",
-            parse_math=False,
-        )
     if not graph.total:
         axes.text(
             0.5, 0.5, "no point to show", ha="center", color="#64748b", transform=axes.transAxes
@@ -247,14 +223,9 @@ def _draw_around(axes: "Axes", trace: Trace, colour: str, unit: float) -> None:
             [x / unit for x in thin.xs], list(thin.ys), color=colour, alpha=0.25, linewidth=0.9
         )
     if trace.errors is not None:
+        errors = list(trace.errors)
         axes.errorbar(
-            xs,
-            list(trace.ys),
-            yerr=list(trace.errors),
-            fmt="none",
-            ecolor=colour,
-            capsize=2,
-            linewidth=1,
+            xs, list(trace.ys), yerr=errors, fmt="none", ecolor=colour, capsize=2, linewidth=1
         )
 
 

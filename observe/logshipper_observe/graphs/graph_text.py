@@ -1,39 +1,33 @@
-"""Graphs made of characters, by plotext: Braille dots on a terminal, ASCII where nothing else can
-be shown."""
+"""Graphs of characters, by plotext: Braille dots on a terminal, ASCII elsewhere."""
 
 import math
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TypeAlias
 
 from logshipper.safe_text import safe
 from logshipper_observe.base.output import Output, cells_wide
 from logshipper_observe.base.words import number
+from logshipper_observe.graphs.graph_notes import x_unit
 from logshipper_observe.graphs.points import Points, gap_places
-from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
-from logshipper_observe.graphs.ticks import axis_range, labels, ticks, time_unit
+from logshipper_observe.graphs.series import Graph
+from logshipper_observe.graphs.ticks import axis_range, labels, ticks
+
+Range: TypeAlias = tuple[float, float]
 
 WIDEST = 160  # columns of all graphs side by side
 TEXT_POINTS = 1_200  # of a series: several for each column of Braille dots
 _TWO_COLUMNS_FROM = 120
 _COLOURS = ("cyan", "magenta", "green", "orange", "red", "blue+", "gray", "white")
-_SGR = {
-    "cyan": "36",
-    "magenta": "35",
-    "green": "32",
-    "orange": "33",
-    "red": "31",
-    "blue+": "94",
-    "gray": "90",
-    "white": "37",
-}
+_SGR = ("36", "35", "32", "33", "31", "94", "90", "37")  # of these colours
 _MARKERS = "*+xo#@%&"  # tell series apart without colours
 _ASCII_FRAME = str.maketrans("─│┌┐└┘┤├┬┴┼", "-|+++++++++")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def graph_lines(graphs: Sequence[Graph], out: Output, across: int = 0) -> list[str]:
-    """The lines of all graphs. across: so many side by side; 0: one below the other, or two where
-    there is room."""
+    """The lines of all graphs. across: graphs side by side; 0: one, or two on a wide terminal."""
     width = min(out.columns, WIDEST)
     across = across or (2 if len(graphs) > 1 and width >= _TWO_COLUMNS_FROM else 1)
     down = -(-len(graphs) // across)
@@ -42,20 +36,18 @@ def graph_lines(graphs: Sequence[Graph], out: Output, across: int = 0) -> list[s
     )
     graph_width = (width - 2 * (across - 1)) // across
     blocks = [_block(graph, graph_width, height, out) for graph in graphs]
-    lines: list[str] = []
-    for begin in range(0, len(blocks), across):
-        row = blocks[begin : begin + across]
-        deepest = max(map(len, row))
-        padded = [block + [" " * graph_width] * (deepest - len(block)) for block in row]
-        lines += ["  ".join(parts).rstrip(" ") for parts in zip(*padded, strict=True)]
-    return lines
+    return [
+        "  ".join(parts).rstrip(" ")
+        for begin in range(0, len(blocks), across)
+        for parts in zip_longest(*blocks[begin : begin + across], fillvalue=" " * graph_width)
+    ]
 
 
 def _block(graph: Graph, width: int, height: int, out: Output) -> list[str]:
     """A graph's heading, its plot and its legend, each line filled up to the width."""
     lines = [_title(graph, width, out)]
     if not graph.total:
-        return [*lines, _pad("  no point to show", width)]
+        return [*lines, "  no point to show"[:width].ljust(width)]
     lines += _plot(graph, width, height, out)
     if len(graph.series) > 1:
         lines.append(_legend(graph.series, width, out))
@@ -70,10 +62,9 @@ def _title(graph: Graph, width: int, out: Output) -> str:
     if drawn:
         low = min(min(points.ys) for points in drawn)
         high = max(max(points.ys) for points in drawn)
-        values = zip(("last", "min", "max"), (drawn[-1].last, low, high), strict=True)
-        facts = "  ".join(
-            f"{name} {number(value, integer=graph.integer)}" for name, value in values
-        )
+        values = (drawn[-1].last, low, high)
+        texts = [number(value, integer=graph.integer) for value in values]
+        facts = "last {}  min {}  max {}".format(*texts)
     blanks = width - cells_wide(title) - len(facts) - 1
     if blanks < 2:
         facts, blanks = "", width - cells_wide(title)
@@ -90,16 +81,11 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
     plt.theme("clear")
     plt.limit_size(False, False)
     plt.plot_size(width, height)
-    unit, x_label = 1.0, safe(graph.x.key or "")
     gap_xs = [x for points in graph.series for x in gap_places(points)]
     drawn = [points for points in graph.series if points.total]
     x_low = min(*gap_xs, *(min(points.xs) for points in drawn), math.inf)
     x_high = max(*gap_xs, *(max(points.xs) for points in drawn), -math.inf)
-    if graph.x.key is None:
-        unit, name = time_unit(x_high - min(x_low, 0.0))
-        x_label = f"time since the start ({name})"
-        if graph.x.words != CLOCK_WORDS:
-            unit, x_label = 1.0, graph.x.words.partition(":")[0]
+    unit, x_label = x_unit(graph, x_high - min(x_low, 0.0))
     y_low = min(min(points.ys) for points in drawn)
     y_high = max(max(points.ys) for points in drawn)
     several = len(graph.series) > 1
@@ -117,7 +103,7 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
         red = "red" if colour else None
         plt.scatter([x / unit for x in gap_xs], [bottom] * len(gap_xs), marker="x", color=red)
     _set_axes(graph, (x_low / unit, x_high / unit), (y_low, y_high), width, height)
-    plt.xlabel(_shorten(x_label, width - 12))
+    plt.xlabel(_shorten(safe(x_label), width - 12))
     text = plt.build()
     if not colour:
         text = _ESCAPES.sub("", text)
@@ -126,13 +112,7 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
     return [line for line in text.split("\n") if _ESCAPES.sub("", line)]
 
 
-def _set_axes(
-    graph: Graph,
-    x_range: tuple[float, float],
-    y_range: tuple[float, float],
-    width: int,
-    height: int,
-) -> None:
+def _set_axes(graph: Graph, x_range: Range, y_range: Range, width: int, height: int) -> None:
     import plotext as plt
 
     x_low, x_high = axis_range(*x_range)
@@ -148,14 +128,15 @@ def _set_axes(
 def _legend(series: Sequence[Points], width: int, out: Output) -> str:
     text, wide = "", 0
     for at, points in enumerate(series):
-        colour = _COLOURS[at % len(_COLOURS)]
         mark = _MARKERS[at % len(_MARKERS)] if not out.colour else "──" if out.unicode else "--"
         label = f" {safe(points.label)}"
         entry_width = 3 + len(mark) + cells_wide(label)
         if wide + entry_width > width:
             break
         wide += entry_width
-        text += "   " + (f"\x1b[{_SGR[colour]}m{mark}\x1b[0m" if out.colour else mark) + label
+        text += (
+            "   " + (f"\x1b[{_SGR[at % len(_SGR)]}m{mark}\x1b[0m" if out.colour else mark) + label
+        )
     return text + " " * (width - wide)
 
 
@@ -165,7 +146,3 @@ def _shorten(text: str, width: int) -> str:
     from rich.cells import set_cell_size
 
     return set_cell_size(text, max(width - 1, 1)) + "…"
-
-
-def _pad(text: str, width: int) -> str:
-    return text[:width].ljust(width)

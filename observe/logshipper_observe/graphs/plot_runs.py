@@ -4,9 +4,9 @@ import math
 import string
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import LogshipperError
 from logshipper_ingest.console.text_table import plural
@@ -65,27 +65,23 @@ class PlotQuery:
     facets: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(NamedTuple):
     """The points of one Y of one run."""
 
-    key: str
     x: XChoice
     points: Points
     group: str  # the group's name
-    label: str
     x_integer: bool
     integer: bool
     facet: str  # its job's values of the facets
 
 
-@dataclass(slots=True)
-class GraphSet:
+class GraphSet(NamedTuple):
     """Graphs, and their omissions, a sentence each. left_out: keys beyond the limit."""
 
-    graphs: list[Graph] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    graphs: list[Graph]
+    notes: list[str]
+    left_out: list[str]
 
 
 class Runs:
@@ -124,8 +120,8 @@ class Runs:
         reader: "Reader",
         name: str,
         axes: "CommonAxes",
-        facet: str = "",
-        options: Mapping[str, str] | None = None,
+        facet: str,
+        options: Mapping[str, str],
     ) -> None:
         """Add a job's runs.
 
@@ -139,7 +135,7 @@ class Runs:
         attempt, max_runs = self._query.request.attempt, self._query.max_runs
         for x, names in axes.by_x(y_keys).items():
             job_graphs, _ = graphs(reader, GraphRequest(x, names, attempt, max_runs), len(names))
-            self.take(reader, name, x, job_graphs, facet, options or {})
+            self.take(reader, name, x, job_graphs, facet, options)
 
     def take(
         self,
@@ -151,7 +147,6 @@ class Runs:
         options: Mapping[str, str],
     ) -> None:
         """Add graphs that were read before, over this X; otherwise as `add`."""
-        by = self._query.group_by
         captures = captures_by_label(reader)
         for graph in job_graphs:
             self._note(graph, name)
@@ -164,33 +159,32 @@ class Runs:
                 self.drawn_names[name] = None
                 label = f"{name}, {points.label}" if points.label else name
                 capture = captures.get(points.origin)
-                groups = {
-                    RUN: label,
-                    NODE: capture.host if capture else reader.summary.host,
-                    JOB: reader.summary.job_id,
-                }
-                group = groups[by] if by in groups else _option_group(by, points, options)
-                self._is_grouped |= bool(group)
-                if not group:
-                    group = (
-                        _family(reader.summary)
-                        if by == EXPERIMENT
-                        else f"{by.removeprefix(TAGS)}=none"
-                    )
-                run_points = _relabel(points, label, index=x is BY_INDEX)
-                choice = graph.x if graph.own_x else x
+                host = capture.host if capture else reader.summary.host
+                places = {RUN: label, NODE: host, JOB: reader.summary.job_id}
                 self._runs.setdefault(graph.key, []).append(
                     _Run(
-                        graph.key,
-                        choice,
-                        run_points,
-                        group,
-                        label,
+                        graph.x if graph.own_x else x,
+                        _relabel(points, label, index=x is BY_INDEX),
+                        self._group(places, reader.summary, points, options),
                         graph.x_integer,
                         graph.integer,
                         facet,
                     )
                 )
+
+    def _group(
+        self,
+        places: Mapping[str, str],
+        job: "JobSummary",
+        points: Points,
+        options: Mapping[str, str],
+    ) -> str:
+        by = self._query.group_by
+        group = places[by] if by in places else _option_group(by, points, options)
+        self._is_grouped |= bool(group)
+        if not group:
+            return _family(job) if by == EXPERIMENT else f"{by.removeprefix(TAGS)}=none"
+        return group
 
     @property
     def is_grouped(self) -> bool:
@@ -198,27 +192,21 @@ class Runs:
         return self._is_grouped or not self._runs
 
     def _note(self, graph: Graph, name: str) -> None:
+        key = f"{name}, {graph.key}"
         if graph.more_series:
-            self.notes.append(f"{name}, {graph.key}: {graph.more_series:,} earlier series left out")
+            self.notes.append(f"{key}: {graph.more_series:,} earlier series left out")
         if graph.without_x:
-            self.notes.append(f"{name}, {graph.key}: {plural(graph.without_x, 'number')} left out, without "
-                              f"{graph.x.key} in its record")  # fmt: skip
+            numbers = plural(graph.without_x, "number")
+            self.notes.append(f"{key}: {numbers} left out, without {graph.x.key} in its record")
         self.notes += [f"{name}: {note}" for note in gap_notes(graph)]
         if graph.beyond:
-            self.notes.append(
-                f"{name}, {graph.key}: {plural(graph.beyond, 'number')} left out, too large"
-            )
-        if (
-            any(points.total > len(points.xs) for points in graph.series)
-            and self._query.treatment != UNTREATED
-        ):
-            self.notes.append(
-                f"{name}, {graph.key}: so long that it was thinned before it was treated"
-            )
+            self.notes.append(f"{key}: {plural(graph.beyond, 'number')} left out, too large")
+        is_thinned = any(points.total > len(points.xs) for points in graph.series)
+        if is_thinned and self._query.treatment != UNTREATED:
+            self.notes.append(f"{key}: so long that it was thinned before it was treated")
 
     def gather(self, constants: Sequence[str] = ()) -> GraphSet:
-        """Return the graphs. Raises LogshipperError without any. constants: keys with one value in
-        each job."""
+        """Return the graphs. Raises LogshipperError without any. constants: of all jobs."""
         if not self.is_grouped:
             raise LogshipperError(
                 f"--group-by: no job has the tag or option {self._query.group_by!r}; `logshipper diff` "
@@ -232,45 +220,37 @@ class Runs:
                 f"nothing to plot: {', '.join(self._without)} printed no numbers as metadata"
                 if self._without and not self.notes else "; ".join(self.notes) or "nothing to plot"
             )  # fmt: skip
-        shown_keys, beyond = (
-            (keys, [])
-            if self._query.request.y
-            else (keys[: self._max_graphs], keys[self._max_graphs :])
-        )
-        graph_set = GraphSet(
-            left_out=[*beyond, *(key for key in self._left_out if key not in self._runs)]
-        )
+        limit = len(keys) if self._query.request.y else self._max_graphs
+        left_out = [*keys[limit:], *(key for key in self._left_out if key not in self._runs)]
+        notes = []
         if self._without:
-            graph_set.notes.append(f"left out, without numbers: {', '.join(self._without)}")
+            notes.append(f"left out, without numbers: {', '.join(self._without)}")
         if self._beyond:
-            graph_set.notes.append(
+            notes.append(
                 f"the first {self._query.max_runs:,} runs are drawn: --max-runs takes more"
             )
-        graph_set.notes += self.notes
-        self._make(graph_set, shown_keys)
-        return graph_set
+        notes += self.notes
+        return GraphSet(self._graphs(keys[:limit], notes), notes, left_out)
 
-    def _make(self, graph_set: GraphSet, keys: Iterable[str]) -> None:
+    def _graphs(self, keys: Iterable[str], notes: list[str]) -> list[Graph]:
         traces = 0
         by_place: dict[tuple[str, ...], Graph] = {}
         for key in keys:
             common = self._runs[key][0].x
             groups: dict[tuple[str, str], list[_Run]] = {}
             for run in self._runs[key]:
-                if run.x.key != common.key:
-                    graph_set.notes.append(
-                        f"{run.label}: left out of {key}, it is never in a record with {common.key}"
+                if run.x.key == common.key:
+                    groups.setdefault((run.facet, run.group), []).append(run)
+                else:
+                    notes.append(
+                        f"{run.points.label}: left out of {key}, it is never in a record with {common.key}"
                     )
-                    continue
-                groups.setdefault((run.facet, run.group), []).append(run)
             for (facet, group), runs in groups.items():
-                label = group if len(runs) > 1 else runs[0].label
-                group_traces = treated(
-                    [run.points for run in runs], label, key, group, self._query.treatment
-                )
-                for trace in group_traces:
+                label = group if len(runs) > 1 else runs[0].points.label
+                points = [run.points for run in runs]
+                for trace in treated(points, label, key, group, self._query.treatment):
                     if not trace.xs:
-                        graph_set.notes.append(
+                        notes.append(
                             f"{label}, {key}: no point is left, as of one value there is no deviation"
                         )
                         continue
@@ -278,34 +258,29 @@ class Runs:
                     if traces > self._query.max_traces:
                         continue
                     names = {RUN: trace.label, GROUP: group, COL: key}
-                    broken = tuple(
-                        names[part] if part in self._query.break_on else "" for part in BREAKS
+                    broken = (
+                        name if part in self._query.break_on else "" for part, name in names.items()
                     )
                     place = (*broken, facet)
                     graph = by_place.get(place)
                     if graph is None:
-                        graph = Graph(
-                            key, common, integer=runs[0].integer, x_integer=runs[0].x_integer
-                        )
-                        by_place[place] = graph
-                        graph.title = self._title(place)
+                        graph = by_place[place] = Graph(key, common, integer=True)
+                        graph.x_integer, graph.title = runs[0].x_integer, self._title(place)
                     elif COL not in self._query.break_on and key not in graph.key.split(", "):
                         graph.key += f", {key}"
                     graph.integer &= runs[0].integer
                     graph.series.append(trace)
-        beyond = traces - self._query.max_traces
-        if beyond > 0:
-            graph_set.notes.append(
-                f"{beyond:,} of {traces:,} traces left out: --max-traces takes more"
+        if traces > self._query.max_traces:
+            notes.append(
+                f"{traces - self._query.max_traces:,} of {traces:,} traces left out: --max-traces takes more"
             )
-        graph_set.graphs = list(by_place.values())
+        return list(by_place.values())
 
     def _title(self, place: Sequence[str]) -> str:
         run, group, col, facet = place
         if self._query.title:
-            return string.Template(self._query.title).safe_substitute(
-                run=run, group=group, col=col, facet=facet
-            )
+            title = string.Template(self._query.title)
+            return title.safe_substitute(run=run, group=group, col=col, facet=facet)
         return ", ".join(part for part in place if part)
 
 
@@ -316,8 +291,7 @@ def _relabel(points: Points, label: str, *, index: bool) -> Points:
         step = points.total / max(len(points.ys), 1)
         before = accumulate(not math.isnan(y) for y in ys)
         xs = array("d", ((count - 1) * step for count in before))
-    copy.hold(xs, ys, points.total)
-    copy.gaps = [] if index else list(points.gaps)
+    copy.hold(xs, ys, points.total, () if index else points.gaps)
     return copy
 
 
@@ -326,7 +300,6 @@ def _present(names: Sequence[str], keys: "Mapping[str, KeyStats]") -> list[str]:
 
 
 def _key_asked(request: GraphRequest) -> str | None:
-    """Return the requested key for X."""
     is_key = isinstance(request.x, str) and request.x != TIME
     return str(request.x).removeprefix(KEY_PREFIX) if is_key else None
 
@@ -355,9 +328,7 @@ class CommonAxes:
             raise UnknownKey(asked, (), sorted(seen_keys))
         names = sorted({name for job_keys in keys for name in job_keys})
         changing = [
-            name
-            for name in names
-            if any(name in job_keys and is_drawn(job_keys[name]) for job_keys in keys)
+            name for name in names if any(is_drawn(job[name]) for job in keys if name in job)
         ]
         over_x = [name for name in changing if not self.x_of(name).by_number]
         self._default = over_x or changing
@@ -388,31 +359,30 @@ class CommonAxes:
         return self._x_by_key[key]
 
     def _shared_x(self, key: str) -> XChoice:
-        jobs = [at for at, keys in enumerate(self._keys) if key in keys]
-        shared = set(self._keys[jobs[0]]).intersection(*(self._keys[at] for at in jobs))
-        asked = _key_asked(self._request)
+        peers = [
+            (x, keys) for x, keys in zip(self._choices, self._keys, strict=True) if key in keys
+        ]
+        shared = set.intersection(*(set(keys) for _, keys in peers))
         if self._request.x == TIME:
             return BY_TIME
+        asked = _key_asked(self._request)
         if asked is not None:
-            path = next(keys[asked].path for keys in self._keys if asked in keys)
-            return (
-                _own_number(key) if asked == key else XChoice(asked, 0, f"{asked}: asked for", path)
-            )
+            stats = next(keys[asked] for keys in self._keys if asked in keys)
+            return _over(stats, key, f"{asked}: asked for")
         if self._x_rule:
             name = next((name for name in XT_KEYS if name in shared), None)
             if name is None:
                 return BY_INDEX
-            path = self._keys[jobs[0]][name].path
-            return (
-                _own_number(key)
-                if name == key
-                else XChoice(name, 0, f"{name}: the first of XT's names", path)
-            )
-        choices = [self._choices[at] for at in jobs]
+            return _over(peers[0][1][name], key, f"{name}: the first of XT's names")
+        choices = [x for x, _ in peers]
         fitting = [choice for choice in choices if choice.key in shared and choice.key != key]
         if not fitting and all(choice.key == key for choice in choices):
             return _own_number(key)
-        return fitting[0] if fitting else next((c for c in choices if c.key is None), BY_TIME)
+        return next(iter([*fitting, *(x for x in choices if x.key is None)]), BY_TIME)
+
+
+def _over(x: "KeyStats", key: str, words: str) -> XChoice:
+    return _own_number(key) if x.key == key else XChoice(x.key, 0, words, x.path)
 
 
 def _own_number(key: str) -> XChoice:
@@ -420,12 +390,9 @@ def _own_number(key: str) -> XChoice:
 
 
 def _option_group(name: str, points: Points, options: Mapping[str, str]) -> str:
-    """Return the group by a tag of the measurements, a tag of the job, or another of its options;
-    "" without it."""
-    tag = points.tags.get(name.removeprefix(TAGS))
-    if tag is not None:
-        value = tag
-    else:
+    """Return the group by a tag of the measurements, or an option of the job; "" without it."""
+    value = points.tags.get(name.removeprefix(TAGS))
+    if value is None:
         names = (name, f"{TAGS}{name}", without_alias(name))
         option = next((option for option in names if option in options), None)
         if option is None:
@@ -435,8 +402,7 @@ def _option_group(name: str, points: Points, options: Mapping[str, str]) -> str:
 
 
 def _family(job: "JobSummary") -> str:
-    """Return the common name of jobs that are parts of one, such as iterations; else the job's
-    name."""
+    """Return the common name of parts of a job, such as iterations; else the job's name."""
     head, colon, number = job.name.rpartition(":")
     is_iteration = colon and number.isascii() and number.isdigit()
     return job.parent or (head if is_iteration else job.name)
@@ -448,7 +414,7 @@ def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> li
     facets: names of options, or AUTO; options: JSON texts of each job, as in `options_of`. Raises
     LogshipperError for an unknown option, and if none differs.
     """
-    option_names = {name for job_options in options for name in job_options}
+    option_names = {name for job in options for name in job}
     names: dict[str, None] = {}
     for name in facets:
         if name == AUTO:

@@ -13,13 +13,44 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from logshipper_observe.graphs.smoothing import MovingMean
-
 MAX_POINTS = 1 << 16  # kept by a series
 MAX_GAPS = 64  # runs of gaps that a series knows of
+GAP_MARKS = 16  # of a run
 MAX_CURVES = 16  # of a series; further ones only lift the pen
 
 Floats: TypeAlias = "array[float]"
+
+
+class MovingMean:
+    """Exponentially weighted mean over the number of values, regardless of X.
+
+    Seeded: s = weight * previous + (1 - weight) * value, beginning with the first value. Debiased:
+    the sum of weight^k * value over that of weight^k, k values ago, so the first value counts no
+    more than others. weight: of earlier values, 0 to below 1.
+    """
+
+    def __init__(self, weight: float, *, debias: bool = False) -> None:
+        self._weight = weight
+        self._debias = debias
+        self.restart()
+
+    def restart(self) -> None:
+        """Another series begins."""
+        self._last: float | None = None
+        self._sum = 0.0  # of the weights so far
+
+    def add(self, value: float) -> float:
+        """The mean with a further value."""
+        last, weight = self._last, self._weight
+        if last is None:
+            mean = value
+        elif self._debias:
+            mean = last + (value - last) / (weight * self._sum + 1)
+        else:
+            mean = weight * last + (1 - weight) * value
+        self._sum = weight * self._sum + 1
+        self._last = mean
+        return mean
 
 
 @dataclass(slots=True)
@@ -38,39 +69,16 @@ class Points:
 
     total: number of added points; xs, ys: the kept ones, in the order of printing; breaks: places
     in xs before which the pen lifts. limit: number of kept points (16 or more) besides the two
-    ends; inside: the lowest and highest X that count.
+    ends; inside: the lowest and highest X that count; mean: replaces values by their moving mean,
+    which begins again with each curve.
     """
-
-    __slots__ = (
-        "_curve",
-        "_every",
-        "_falls",
-        "_first",
-        "_inside",
-        "_is_broken",
-        "_last_x",
-        "_limit",
-        "_rises",
-        "_thin_xs",
-        "_thin_ys",
-        "_totals",
-        "_xs",
-        "_ys",
-        "begins_again",
-        "curve_number",
-        "gaps",
-        "label",
-        "more_gaps",
-        "origin",
-        "tags",
-        "total",
-    )
 
     def __init__(
         self,
         label: str = "",
         limit: int = MAX_POINTS,
         inside: tuple[float, float] = (-math.inf, math.inf),
+        mean: MovingMean | None = None,
     ) -> None:
         self.label = label
         self.origin = label  # its label without its tags and the number of its curve
@@ -81,6 +89,7 @@ class Points:
         self.gaps: list[tuple[int, Gap]] = []  # each with the number of its curve, from 0
         self.more_gaps = 0  # records past MAX_GAPS runs
         self._inside = inside
+        self._mean = mean
         self.total = 0
         self._totals = [0]  # of each curve; those past MAX_CURVES count in the last one
         self._limit = limit
@@ -120,7 +129,7 @@ class Points:
     def add(self, x: float, y: float) -> None:
         if self.begins_again:
             self._move(x)
-        self._take(x, y)
+        self._take(x, y if self._mean is None else self._mean.add(y))
 
     def _take(self, x: float, y: float) -> None:
         if self.gaps:
@@ -153,8 +162,7 @@ class Points:
         self._lift(x)
 
     def _move(self, x: float) -> None:
-        """Begins another curve where X falls. One that falls more often than it rises counts
-        down: that is one curve."""
+        """Begin another curve where X falls, unless it counts down: falls more than it rises."""
         last, self._last_x = self._last_x, x
         if x == last:
             return
@@ -166,11 +174,9 @@ class Points:
             self._curve += 1
             if self._curve < MAX_CURVES:
                 self._totals.append(0)
-            self._begin_curve()
+            if self._mean is not None:
+                self._mean.restart()
             self._lift(math.nan)
-
-    def _begin_curve(self) -> None:
-        """Called where another curve begins."""
 
     def _lift(self, x: float) -> None:
         self._is_broken = True
@@ -182,9 +188,12 @@ class Points:
         if len(self._xs) >= max(self._limit // 4, self._every):
             self._settle()
 
-    def hold(self, xs: Floats, ys: Floats, total: int) -> None:
-        """Replace the rows. total: number of points that they stand for."""
+    def hold(
+        self, xs: Floats, ys: Floats, total: int, gaps: Sequence[tuple[int, Gap]] = ()
+    ) -> None:
+        """Replace rows and gaps. total: number of points that the rows stand for."""
         self.total = total
+        self.gaps = list(gaps)
         self._every = 1
         self._thin_xs, self._thin_ys = array("d"), array("d")
         self._xs, self._ys = xs, ys
@@ -208,21 +217,17 @@ class Points:
         newest_xs, newest_ys = lowest_and_highest(self._xs, self._ys, self._every)
         xs, ys = self._thin_xs + newest_xs, self._thin_ys + newest_ys
         begin = next((at for at, y in enumerate(ys) if not math.isnan(y)), len(ys))
-        if self.total and (xs[begin : begin + 1], ys[begin : begin + 1]) != _alone(self._first):
+        if self.total and (begin == len(ys) or (xs[begin], ys[begin]) != self._first):
             xs.insert(begin, self._first[0])
             ys.insert(begin, self._first[1])
-        if (
-            self._xs
-            and not math.isnan(self._ys[-1])
-            and (xs[-1], ys[-1]) != (self._xs[-1], self._ys[-1])
-        ):
-            xs.append(self._xs[-1])
-            ys.append(self._ys[-1])
+        last = (self._xs[-1], self._ys[-1]) if self._xs else (math.nan, math.nan)
+        if not math.isnan(last[1]) and (xs[-1], ys[-1]) != last:
+            xs.append(last[0])
+            ys.append(last[1])
         return xs, ys
 
     def thinned(self, points: int) -> "Points":
-        """Return at most so many points (but at least 4), including lowest, highest, first and
-        last."""
+        """Return at most so many points (4 or more), with lowest, highest, first and last."""
         thin = Points(self.label)
         thin.origin = self.origin
         xs, ys = self.rows()
@@ -233,13 +238,12 @@ class Points:
             inner_xs, inner_ys = lowest_and_highest(xs[1:-1], ys[1:-1], -(-(len(xs) - 2) // groups))
             xs = xs[:1] + inner_xs + xs[-1:]
             ys = ys[:1] + inner_ys + ys[-1:]
-        thin.hold(xs, ys, self.total)
-        thin.gaps, thin.more_gaps = self.gaps, self.more_gaps
+        thin.hold(xs, ys, self.total, self.gaps)
+        thin.more_gaps = self.more_gaps
         return thin
 
     def curves(self, most: int) -> "list[Points]":
-        """Return one series per curve, called `curve 1` and so on; itself for one curve, or more
-        than so many."""
+        """Return one series per curve, called `curve 1` and so on; itself for one or too many."""
         count = self._curve + 1
         if not 1 < count <= min(most, MAX_CURVES):
             return [self]
@@ -250,44 +254,19 @@ class Points:
             name = f"curve {number + 1}"
             curve = Points(f"{self.label}, {name}" if self.label else name)
             curve.origin, curve.tags, curve.curve_number = self.origin, self.tags, number
-            curve.hold(xs[before + 1 : end], ys[before + 1 : end], self._totals[number])
-            curve.gaps = [(0, gap) for of, gap in self.gaps if of == number]
+            gaps = [(0, gap) for of, gap in self.gaps if of == number]
+            curve.hold(xs[before + 1 : end], ys[before + 1 : end], self._totals[number], gaps)
             curves.append(curve)
         curves[-1].more_gaps = self.more_gaps
         return [curve for curve in curves if curve.total or curve.gaps]
 
 
-class SmoothedPoints(Points):
-    """A series' moving mean, of every point, beginning anew with each curve."""
-
-    __slots__ = ("_mean",)
-
-    def __init__(
-        self,
-        mean: MovingMean,
-        limit: int = MAX_POINTS,
-        inside: tuple[float, float] = (-math.inf, math.inf),
-    ) -> None:
-        super().__init__(limit=limit, inside=inside)
-        self._mean = mean
-
-    def _begin_curve(self) -> None:
-        self._mean.restart()
-
-    def add(self, x: float, y: float) -> None:
-        if self.begins_again:
-            self._move(x)
-        self._take(x, self._mean.add(y))
-
-
-def gap_places(points: Points, each: int = 16) -> Iterator[float]:
+def gap_places(points: Points) -> Iterator[float]:
     """Yield X for marks of a series' gaps: both ends of each run, and some between."""
     for _, gap in points.gaps:
-        steps = min(gap.count, each) - 1
-        yield gap.first_x
-        yield from (
-            gap.first_x + (gap.last_x - gap.first_x) * at / steps for at in range(1, steps + 1)
-        )
+        steps = min(gap.count, GAP_MARKS) - 1
+        for at in range(steps + 1):
+            yield gap.first_x + (gap.last_x - gap.first_x) * at / max(steps, 1)
 
 
 def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floats]:
@@ -305,8 +284,8 @@ def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floa
         group = ys[begin : begin + every]
         if is_broken and math.isnan(sum(group)):
             places += _places_of_broken(xs, ys, range(begin, begin + len(group)), keeps_ends)
-            continue
-        places += _extreme_pair(group, begin)
+        else:
+            places += _extreme_pair(group, begin)
     return array("d", map(xs.__getitem__, places)), array("d", map(ys.__getitem__, places))
 
 
@@ -326,8 +305,7 @@ def extreme_places(ys: Floats, points: int) -> Sequence[int]:
 
 
 def _extreme_pair(group: Floats, begin: int) -> list[int]:
-    """Places of the lowest and the highest, or where all are alike the outer ones. begin: place of
-    the first."""
+    """Places of the lowest and the highest, or of the outer ones if all are equal."""
     low, high = group.index(min(group)), group.index(max(group))
     if low == high:
         low, high = 0, len(group) - 1
@@ -344,18 +322,11 @@ def _places_of_broken(xs: Floats, ys: Floats, group: range, keeps_ends: bool) ->
     return sorted(kept)
 
 
-def _alone(point: tuple[float, float]) -> tuple[Floats, Floats]:
-    return array("d", point[:1]), array("d", point[1:])
-
-
 def _without_breaks(xs: Floats, ys: Floats) -> tuple[Floats, Floats, list[int]]:
     """The points of rows, and the places before which the pen is lifted."""
     if not math.isnan(sum(ys)):
         return xs, ys, []
     points = [at for at, y in enumerate(ys) if not math.isnan(y)]
     breaks = [number for number in range(1, len(points)) if points[number] > points[number - 1] + 1]
-    return (
-        array("d", map(xs.__getitem__, points)),
-        array("d", map(ys.__getitem__, points)),
-        breaks,
-    )
+    kept_xs, kept_ys = (array("d", map(values.__getitem__, points)) for values in (xs, ys))
+    return kept_xs, kept_ys, breaks

@@ -5,7 +5,7 @@ Memory is bounded (logshipper_observe/graphs/points.py).
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -77,30 +77,27 @@ def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
 
 def graphs(reader: "Reader", request: GraphRequest, limit: int) -> tuple[list[Graph], list[str]]:
     """Return at most so many graphs, and the omitted keys. Raises UnknownKey."""
-    planned_graphs, left_out = planned(reader, request, limit)
-    _fill(reader, planned_graphs, request)
-    own_x_graphs = {
-        at: with_own_x(reader, graph) for at, graph in enumerate(planned_graphs) if lacks_x(graph)
-    }
-    if own_x_graphs:
-        _fill(reader, list(own_x_graphs.values()), request)
-    return [own_x_graphs.get(at, graph) for at, graph in enumerate(planned_graphs)], left_out
+    plan, left_out = planned(reader, request, limit)
+    _fill(reader, plan, request)
+    shown_graphs = [with_own_x(reader, graph) if lacks_x(graph) else graph for graph in plan]
+    if own_x_graphs := [graph for graph in shown_graphs if graph.own_x]:
+        _fill(reader, own_x_graphs, request)
+    return shown_graphs, left_out
 
 
 def planned(reader: "Reader", request: GraphRequest, limit: int) -> tuple[list[Graph], list[str]]:
     """Return the graphs of `graphs` without points."""
     keys = numeric_keys(reader)
     choice = _x_choice(reader, request, keys)
-    y_keys = [_resolve_key(name, keys) for name in split_names(request.y, keys)]
-    y_keys = list(dict.fromkeys(y_keys)) or _default_y(reader, keys, choice)
+    names = dict.fromkeys(_resolve_key(name, keys) for name in split_names(request.y, keys))
+    y_keys = list(names) or _default_y(reader, keys, choice)
     if request.y:
         limit = max(limit, len(y_keys))  # requested by name: all are shown
-    shown_keys, left_out = y_keys[:limit], y_keys[limit:]
-    drawn = [
+    plan = [
         _graph(key, over_number(key, keys) if key == choice.key else choice, keys)
-        for key in shown_keys
+        for key in y_keys[:limit]
     ]
-    return drawn, left_out
+    return plan, y_keys[limit:]
 
 
 def over_number(key: str, keys: "dict[str, KeyStats]") -> XChoice:
@@ -115,8 +112,7 @@ def over_number(key: str, keys: "dict[str, KeyStats]") -> XChoice:
 
 
 def is_constant(key: "KeyStats") -> bool:
-    """Return whether a key has had only one value: configuration, whose graph would be a dot or a
-    flat line."""
+    """Return whether a key has one value: configuration, whose graph would be a flat line."""
     return key.min == key.max and key.count == key.numbers
 
 
@@ -188,6 +184,8 @@ _Origin: TypeAlias = tuple[Source, tuple[tuple[str, str], ...]]
 
 def tags_of(line: str) -> tuple[tuple[str, str], ...]:
     """Return a measurement's tags (docs/user-guide.md, measurements that are sent)."""
+    if '"tags"' not in line:
+        return ()
     try:
         tags = orjson.loads(line).get("tags")
     except orjson.JSONDecodeError:  # NaN: no measurement holds it
@@ -235,9 +233,8 @@ class Filling:
             self._paths[TIME] = CLOCK
         self._captures = {capture.capture: capture.source for capture in reader.captures}
         self._began_ns = beginning_ns(reader)
-        self._series: list[dict[_Origin, Points]] = [
-            {} for _ in graphs
-        ]  # of each graph, by origin: the last ones
+        # of each graph, by origin: the last ones
+        self._series: list[dict[_Origin, Points]] = [{} for _ in graphs]
         self._left_out: list[set[_Origin]] = [set() for _ in graphs]
         self._counts: list[dict[_Origin, int]] = [{} for _ in graphs]  # records, by origin
 
@@ -245,8 +242,8 @@ class Filling:
         values = _numbers(record.line, self._paths)
         if not values:
             return
-        tags = tags_of(record.line) if '"tags"' in record.line else ()
-        source = self._captures.get(record.capture, Source(record.attempt, "", 0)), tags
+        capture = self._captures.get(record.capture, Source(record.attempt, "", 0))
+        source = capture, tags_of(record.line)
         for at, graph in enumerate(self._graphs):
             y = values.get(graph.key)
             if y is None:
@@ -262,21 +259,16 @@ class Filling:
             is_gap = type(y) is _NoNumber
             if x is None or type(x) is _NoNumber:
                 graph.without_x += not is_gap
-            elif is_gap and abs(x) <= LARGEST:
-                graph.gaps += 1
-                points = self._series[at].get(source) or self._open_series(at, source)
-                if points is not None:
-                    points.add_gap(x, y)
-            elif abs(y) > LARGEST or abs(x) > LARGEST:
+            elif abs(x) > LARGEST or (abs(y) > LARGEST and not is_gap):
                 graph.beyond += 1
             else:
+                graph.gaps += is_gap
                 points = self._series[at].get(source) or self._open_series(at, source)
                 if points is not None:
-                    points.add(x, y)
+                    (points.add_gap if is_gap else points.add)(x, y)
 
     def _open_series(self, at: int, source: "_Origin") -> Points | None:
-        """Open a new series of a graph, in place of its first one if there are many; None if it is
-        omitted."""
+        """Open a series, in place of the first one if there are many; None if it is omitted."""
         series = self._series[at]
         if len(series) >= self._most_series:
             first = min(series)
@@ -293,25 +285,18 @@ class Filling:
 
     def show(self) -> None:
         """Update the graphs with the points so far."""
-        labels = _labels(
-            sorted(
-                {
-                    *self._captures.values(),
-                    *(source for series in self._series for source, _ in series),
-                }
-            )
-        )
+        sources = {source for series in self._series for source, _ in series}
+        labels = _labels(sorted(sources.union(self._captures.values())))
         for graph, series, left_out in zip(self._graphs, self._series, self._left_out, strict=True):
             shared_tags = set.intersection(*({*tags} for _, tags in series)) if series else set()
             for (source, tags), points in series.items():
                 points.origin = labels[source]
                 own_tags = [f"{name} {tag}" for name, tag in tags if (name, tag) not in shared_tags]
                 points.label = ", ".join(filter(None, [points.origin, *own_tags]))
-            shown = [series[source] for source in sorted(series)]
-            most = max(self._most_series, MAX_SERIES) - len(shown) + 1
+            most = max(self._most_series, MAX_SERIES) - len(series) + 1
             graph.series = [
                 curve
-                for points in shown
+                for points in map(series.__getitem__, sorted(series))
                 if points.total or points.gaps
                 for curve in points.curves(most)
             ]
@@ -319,8 +304,7 @@ class Filling:
 
 
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
-    """Return the numbers of a record at these paths, infinite beyond floats; _NoNumber for missing
-    ones."""
+    """Return a record's numbers at these paths, infinite beyond floats; _NoNumber for GAPS."""
     try:
         record = orjson.loads(line)  # integers of more than 64 bits become floats, as graphs need
     except orjson.JSONDecodeError:  # NaN, or a number that no float holds
@@ -349,14 +333,14 @@ def _labels(sources: list[Source]) -> dict[Source, str]:
     """Return names of series with their differences only."""
     if len(sources) < 2:
         return dict.fromkeys(sources, "")
-    differs = [len({source[at] for source in sources}) > 1 for at in range(len(Source._fields))]
-
-    def words(source: Source) -> Iterator[str]:
-        for at, noun in enumerate(Source._fields):
-            if differs[at] and source[at] != "":
-                yield f"{noun} {source[at]}"
-
-    return {source: ", ".join(words(source)) for source in sources}
+    values_by_noun = zip(Source._fields, zip(*sources, strict=True), strict=True)
+    differing = [noun for noun, values in values_by_noun if len(set(values)) > 1]
+    return {
+        source: ", ".join(
+            f"{noun} {value}" for noun in differing if (value := getattr(source, noun)) != ""
+        )
+        for source in sources
+    }
 
 
 def captures_by_label(reader: "Reader") -> "dict[str, Capture]":

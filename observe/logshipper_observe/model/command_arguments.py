@@ -36,41 +36,36 @@ def arguments_of(command: str) -> dict[str, str]:
 
 def split_arguments(words: Sequence[str]) -> Arguments:
     """Return the settings and the other words."""
-    arguments = Arguments({}, [])
-    values = arguments.values
-    is_taken = False
-    for at, word in enumerate(words):
-        if is_taken:
-            is_taken = False
-            continue
-        if len(values) == MAX_ARGUMENTS:
-            arguments.words.extend(words[at:])
-            break
+    values: dict[str, str] = {}
+    others: list[str] = []
+    at = 0
+    while at < len(words) and len(values) < MAX_ARGUMENTS:
+        word, following = words[at], words[at + 1] if at + 1 < len(words) else ""
+        at += 1
         match = _OPTION.fullmatch(word) or _SETTING.fullmatch(word)
         if match:
             values[match[1]] = match[2]
         elif _FLAG.fullmatch(word):
-            following = words[at + 1] if at + 1 < len(words) else ""
             is_next = _FLAG.match(following) or _SETTING.fullmatch(following)
             is_taken = following not in ("", "--") and not is_next
             values[word] = following if is_taken else FLAG_VALUE
+            at += is_taken
         else:
-            arguments.words.append(word)
-    return arguments
+            others.append(word)
+    return Arguments(values, [*others, *words[at:]])
 
 
 def words_of(command: str) -> list[str]:
     """A command line's words; of a shell's `-c` those of its script."""
     try:
         words = shlex.split(command)
-        if len(words) > 2 and os.path.basename(words[0]) in _SHELLS:
-            at = next(
-                (at for at, word in enumerate(words[1:-1], 1) if _SHELL_COMMAND.fullmatch(word)), 0
-            )
-            return [*shlex.split(words[at + 1]), *words[at + 2 :]] if at else words
+        if words and os.path.basename(words[0]) in _SHELLS:
+            for at, word in enumerate(words[1:-1], 1):
+                if _SHELL_COMMAND.fullmatch(word):
+                    return [*shlex.split(words[at + 1]), *words[at + 2 :]]
+        return words
     except ValueError:  # command lines are untrusted
         return command.split()
-    return words
 
 
 def bare_name(argument: str) -> str:

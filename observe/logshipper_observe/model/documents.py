@@ -1,6 +1,6 @@
-"""The `--json` documents of jobs (docs/reading.md has the schema). Versions add fields, and never
-change or remove any."""
+"""The `--json` documents of jobs (docs/reading.md has the schema). Versions only add fields."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from logshipper.spool.segment import Stream
@@ -30,8 +30,7 @@ STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.NONE: "
 
 
 def moment(name: str, time_ns: int | None) -> Document:
-    """Return a time as two fields: `NAME` in ISO 8601 UTC, `NAME_ns` as an integer; null without a
-    time."""
+    """Return a time as `NAME` in ISO 8601 UTC, and `NAME_ns` as an integer; null without it."""
     return {name: None if time_ns is None else utc(time_ns), f"{name}_ns": time_ns}
 
 
@@ -50,39 +49,39 @@ def duration_secs(job: "JobSummary | Capture", now_ns: int) -> float:
     return max((now_ns if job.ended_ns is None else job.ended_ns) - job.started_ns, 0) / NS
 
 
+_JOB_FIELDS = (
+    "job_id",
+    "name",
+    "user",
+    "host",
+    "state",
+    "exit_code",
+    "signal",
+    "reason",
+    "attempts",
+)
+_JOB_FACTS = (
+    "mode", "lines", "records", "lost", "bytes_printed", "bytes_logged", "cluster", "account", "partition", "origin",
+    "parent", "iteration", "nodes", "cores", "packing", "allocation",
+)  # fmt: skip
+_CAPTURE_FIELDS = ("capture", "attempt", "step", "task", "host", "state", "exit_code", "signal")
+_CAPTURE_FACTS = ("mode", "reason", "ledger", "columns", "rows", "tty")
+
+
+def _fields(source: object, names: Sequence[str]) -> Document:
+    return {name: getattr(source, name) for name in names}
+
+
 def job_document(job: "JobSummary", now_ns: int, marks: "Marks | None" = None) -> Document:
     """Return a job's own fields; marks: the reader's."""
     return {
-        "job_id": job.job_id,
-        "name": job.name,
-        "user": job.user,
-        "host": job.host,
-        "state": job.state,
-        "exit_code": job.exit_code,
-        "signal": job.signal,
-        "reason": job.reason,
-        "attempts": job.attempts,
+        **_fields(job, _JOB_FIELDS),
         **moment("started", job.started_ns),
         **moment("ended", job.ended_ns),
         **moment("heartbeat", job.heartbeat_ns or None),
         "duration_secs": round(duration_secs(job, now_ns), 3),
         "limit_secs": job.limit_secs or None,
-        "mode": job.mode,
-        "lines": job.lines,
-        "records": job.records,
-        "lost": job.lost,
-        "bytes_printed": job.bytes_printed,
-        "bytes_logged": job.bytes_logged,
-        "cluster": job.cluster,
-        "account": job.account,
-        "partition": job.partition,
-        "origin": job.origin,
-        "parent": job.parent,
-        "iteration": job.iteration,
-        "nodes": job.nodes,
-        "cores": job.cores,
-        "packing": job.packing,
-        "allocation": job.allocation,
+        **_fields(job, _JOB_FACTS),
         "children": {
             "total": job.children,
             "finished": job.children_finished,
@@ -96,22 +95,10 @@ def job_document(job: "JobSummary", now_ns: int, marks: "Marks | None" = None) -
 
 def capture_document(capture: "Capture") -> Document:
     return {
-        "capture": capture.capture,
-        "attempt": capture.attempt,
-        "step": capture.step,
-        "task": capture.task,
-        "host": capture.host,
-        "state": capture.state,
-        "exit_code": capture.exit_code,
-        "signal": capture.signal,
+        **_fields(capture, _CAPTURE_FIELDS),
         **moment("started", capture.started_ns),
         **moment("ended", capture.ended_ns),
-        "mode": capture.mode,
-        "reason": capture.reason,
-        "ledger": capture.ledger,
-        "columns": capture.columns,
-        "rows": capture.rows,
-        "tty": capture.tty,
+        **_fields(capture, _CAPTURE_FACTS),
     }
 
 
@@ -121,13 +108,10 @@ def key_document(key: "KeyStats") -> Document:
     return {
         "key": key.key,
         "path": list(key.path),
-        "count": key.count,
-        "numbers": key.numbers,
+        **_fields(key, ("count", "numbers")),
         "last": Raw(last),
         **({} if last == key.last else {"last_text": key.last}),
-        "min": key.min,
-        "max": key.max,
-        "integer": key.integer,
+        **_fields(key, ("min", "max", "integer")),
     }
 
 
@@ -162,8 +146,4 @@ def record_document(record: "MetadataRecord") -> Document:
 
 def job_heading(reader: "Reader") -> Document:
     """Return the job's fields for documents about a part of it."""
-    return {
-        "job_id": reader.summary.job_id,
-        "name": reader.summary.name,
-        "state": reader.summary.state,
-    }
+    return _fields(reader.summary, ("job_id", "name", "state"))

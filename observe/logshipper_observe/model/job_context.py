@@ -16,17 +16,11 @@ if TYPE_CHECKING:
 
 GIT_DIFF = "git.diff"
 # prefix of the options, by field of the event
-_GROUPS = (
-    ("environment", "env"),
-    ("scheduler", "scheduler"),
-    ("git", "git"),
-    ("python", "python"),
-)
+_GROUPS = {"environment": "env", "scheduler": "scheduler", "git": "git", "python": "python"}
 
 
 def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
-    """The event of each capture of the newest attempt that has one, by the capture's number, in
-    order of time."""
+    """The events of the newest attempt's captures, by the capture's number, in order of time."""
     newest = max((capture.attempt for capture in reader.captures), default=1)
     contexts: dict[int, JobEvent] = {}
     for event in reader.events(attempt=newest, names=(EVENT,)):
@@ -43,16 +37,11 @@ def context_options(reader: "Reader") -> dict[str, str]:
     """
     origin = reader.summary.origin
     if origin:
-        details = reader.details()
-        system_options = {
-            f"{origin}.{name}": to_json(value)
-            for name, value in details.items()
-            if _is_plain(value) and name not in ("work_dir", "run_secs", "messages")
-        }
-        return {
-            **system_options,
-            **_options({"command": details.get("command"), "cwd": details.get("work_dir")}),
-        }
+        details = dict(reader.details())
+        start = {"command": details.get("command"), "cwd": details.get("work_dir")}
+        for name in ("work_dir", "run_secs", "messages"):
+            details.pop(name, None)
+        return _plain_options(origin, details) | _options(start)
     event = next(iter(contexts_of(reader).values()), None)
     return {} if event is None else _options(event.event)
 
@@ -66,15 +55,19 @@ def _options(event: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
         options["cwd"] = to_json(event["cwd"])
     if isinstance(cores, list):
         options["cores"] = str(len(cores))
-    for name, prefix in _GROUPS:
+    for name, prefix in _GROUPS.items():
         values = event.get(name)
         if isinstance(values, dict):
-            options |= {
-                f"{prefix}.{key}": to_json(value)
-                for key, value in values.items()
-                if _is_plain(value)
-            }
+            options |= _plain_options(prefix, values)
     return options
+
+
+def _plain_options(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
+    return {
+        f"{prefix}.{key}": to_json(value)
+        for key, value in values.items()
+        if isinstance(value, str | int | float | bool)
+    }
 
 
 def option_text(name: str, value: str, *, brief: bool = False) -> str:
@@ -87,10 +80,6 @@ def option_text(name: str, value: str, *, brief: bool = False) -> str:
     text = text_of(value)
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
     return f"{plural(text.count(chr(10)), 'line')}, sha256 {digest}" if text else "none"
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float | bool)
 
 
 def cwd_of(event: Mapping[str, Any]) -> str:  # Any: JSON

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from heapq import merge
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from logshipper.classify.commands import USER_EVENT
 from logshipper.errors import StoreError, UnknownJob
@@ -16,16 +16,19 @@ from logshipper_ingest.model.job import (
     HEARTBEAT_FOUND,
     HEARTBEAT_LOST,
     HISTORY,
+    QUEUED,
+    RUNNING,
     STATE_CHANGED,
     UNRESPONSIVE,
     Capture,
     JobEvent,
     JobSummary,
+    Json,
     worst_state,
 )
 from logshipper_ingest.model.summary import nodes_of
-from logshipper_observe.base.words import NS, RUNNING_STATES, state_of
-from logshipper_observe.model.job_states import QUEUED, Silence, is_stale, silences, system_changes
+from logshipper_observe.base.words import NS, RUNNING_STATES, exit_words, state_of
+from logshipper_observe.model.job_states import Silence, is_stale, silences, system_changes
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import History
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 _NEVER_NS = 1 << 62
 # after its last sign of life: its scheduler's report of its end may wait for two minutes
 _LATE_NS = 300 * NS
-RUNNING, REQUEUED = "RUNNING", "REQUEUED"
+REQUEUED = "REQUEUED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,11 @@ class StateEvent:
     @property
     def timestamp(self) -> datetime:
         """In UTC, to the microsecond."""
-        return datetime.fromtimestamp(self.time_ns // NS, UTC).replace(
-            microsecond=self.time_ns % NS // 1000
-        )
+        return moment_of(self.time_ns)
+
+
+def moment_of(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(time_ns // NS, UTC).replace(microsecond=time_ns % NS // 1000)
 
 
 def bounds(job: JobSummary, *, other_events: bool) -> tuple[int, int]:
@@ -70,23 +75,18 @@ def bounds(job: JobSummary, *, other_events: bool) -> tuple[int, int]:
     back."""
     if not is_read(job, other_events=other_events):
         return job.started_ns, max(job.ended_ns or 0, job.started_ns)
-    earliest_ns = (
-        min(job.first_change_ns or job.started_ns, job.started_ns) if job.attempts == 1 else 0
-    )
+    first_ns = min(job.first_change_ns or job.started_ns, job.started_ns)
+    earliest_ns = first_ns if job.attempts == 1 else 0
     if job.state in RUNNING_STATES:
         return earliest_ns, _NEVER_NS
     latest_ns = max(job.ended_ns or 0, job.started_ns, job.heartbeat_ns, job.last_change_ns)
     return earliest_ns, latest_ns + (_LATE_NS if other_events else 0)
 
 
-def _is_plain(job: JobSummary) -> bool:
-    """Return whether the summary has all changes of the job's state."""
-    return job.attempts == 1 and not job.last_change_ns and job.state != UNRESPONSIVE
-
-
 def is_read(job: JobSummary, *, other_events: bool) -> bool:
     """Return whether the events need the job's own data, because its summary lacks some."""
-    return other_events or not _is_plain(job)
+    has_further_changes = job.attempts != 1 or job.last_change_ns or job.state == UNRESPONSIVE
+    return other_events or bool(has_further_changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,7 @@ def read_events(
             problems.append(str(error))
         if has_yielded:  # the changes would come twice
             return
-    run = (job.attempts, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))
-    changes = list(_changes(job, [run], {}))
+    changes = list(_changes(job, [_newest_run(job)]))
     yield from reversed(changes) if selection.newest_first else changes
 
 
@@ -130,35 +129,26 @@ def events_of(
     job: JobSummary, reader: "History", selection: EventSelection
 ) -> Iterator[StateEvent]:
     """Yield a job's events, and read its own lazily."""
-    captures: list[Capture] = list(reader.captures)
+    captures = list(reader.captures)
     history = list(reader.events(names=HISTORY))
-    attempts: dict[int, list[Capture]] = {}
-    for capture in captures:
-        attempts.setdefault(capture.attempt, []).append(capture)
     changes = list(_imported_changes(job, history))
     heartbeats: Counter[_Heartbeat] = Counter()
     if not changes:
-        runs = [_run(job, number, attempts[number], max(attempts)) for number in sorted(attempts)]
-        silent = {
-            number: list(silences(attempt_captures, _of_attempt(history, number)))
-            for number, attempt_captures in attempts.items()
-        }
-        changes = list(_changes(job, runs, silent))
-        heartbeats.update(
-            _heartbeat(silence.event)
-            for attempt_silences in silent.values()
-            for silence in attempt_silences
-            if silence.event is not None
-        )
-    key = attrgetter("time_ns")
+        runs = list(_runs(job, captures, history))
+        changes = list(_changes(job, runs))
+        causes = (silence.event for run in runs for silence in run.silences)
+        heartbeats.update(_heartbeat(event) for event in causes if event is not None)
+    key, newest_first = attrgetter("time_ns"), selection.newest_first
     changes.sort(key=key)
-    if selection.newest_first:
+    if newest_first:
         changes.reverse()
     if not selection.other_events:
         return iter(changes)
-    names, newest_first = selection.kinds, selection.newest_first
     all_events = reader.events(
-        names=names, newest_first=newest_first, begin_ns=selection.begin_ns, end_ns=selection.end_ns
+        names=selection.kinds,
+        newest_first=newest_first,
+        begin_ns=selection.begin_ns,
+        end_ns=selection.end_ns,
     )
     rest = (
         event
@@ -167,11 +157,9 @@ def events_of(
     )
     other_events = _other_events(job, rest, newest_first=newest_first)
     # at equal times an end comes after the events before it
-    return (
-        merge(changes, other_events, key=key, reverse=True)
-        if newest_first
-        else merge(other_events, changes, key=key)
-    )
+    if newest_first:
+        return merge(changes, other_events, key=key, reverse=True)
+    return merge(other_events, changes, key=key)
 
 
 _Heartbeat: TypeAlias = tuple[int, int, object]  # time, capture and event's name
@@ -200,73 +188,86 @@ def changes_of(reader: "History") -> list[StateEvent]:
     return list(events_of(reader.summary, reader, EventSelection(other_events=False)))
 
 
-def _of_attempt(events: Iterable[JobEvent], attempt: int) -> Iterator[JobEvent]:
-    return (event for event in events if event.attempt == attempt)
+class _Run(NamedTuple):
+    """An attempt."""
+
+    number: int
+    nodes: int
+    begin_ns: int
+    end_ns: int | None
+    state: str
+    outcome: Json
+    silences: Sequence[Silence] = ()
 
 
-_Run: TypeAlias = tuple[int, int, int, int | None, str, dict[str, Any]]  # Any: JSON
+def _newest_run(job: JobSummary) -> _Run:
+    return _Run(job.attempts, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))
 
 
-def _run(job: JobSummary, number: int, captures: Sequence[Capture], newest: int) -> _Run:
-    """An attempt: its number, nodes, begin, end, state and how it came out."""
-    if number == newest:
-        return number, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job)
-    state = worst_state([capture.state for capture in captures])
-    worst = next(capture for capture in captures if capture.state == state)
-    ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
-    begin_ns = min(capture.started_ns for capture in captures)
-    nodes = nodes_of(
-        (capture.nodes for capture in captures), (capture.host for capture in captures)
-    )
-    return number, nodes, begin_ns, max(ends) if ends else None, state, _end_data(worst)
+def _runs(
+    job: JobSummary, captures: Sequence[Capture], history: Sequence[JobEvent]
+) -> Iterator[_Run]:
+    """Yield the attempts in order; the summary has the newest."""
+    numbers = sorted({capture.attempt for capture in captures})
+    for number in numbers:
+        peers = [capture for capture in captures if capture.attempt == number]
+        events = [event for event in history if event.attempt == number]
+        if number == numbers[-1]:
+            run = _newest_run(job)._replace(number=number)
+        else:
+            state = worst_state([capture.state for capture in peers])
+            worst = next(capture for capture in peers if capture.state == state)
+            run = _Run(
+                number,
+                nodes_of((peer.nodes for peer in peers), (peer.host for peer in peers)),
+                min(peer.started_ns for peer in peers),
+                max((peer.ended_ns for peer in peers if peer.ended_ns is not None), default=None),
+                state,
+                _end_data(worst),
+            )
+        yield run._replace(silences=list(silences(peers, events)))
 
 
-def _end_data(outcome: JobSummary | Capture) -> dict[str, Any]:  # Any: JSON
+def _end_data(outcome: JobSummary | Capture) -> Json:
     return {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason}
 
 
-def _changes(
-    job: JobSummary, runs: Iterable[_Run], silent: Mapping[int, Sequence[Silence]]
-) -> Iterator[StateEvent]:
+def _changes(job: JobSummary, runs: Iterable[_Run]) -> Iterator[StateEvent]:
     """Yield changes of state.
 
     A restart gives two: back into the queue, and running again. An attempt with an unseen end has
-    none. silent: by attempt. No change precedes its predecessor, even if clocks jump.
+    none. No change precedes its predecessor, even if clocks jump.
     """
     last_ns = 0
 
-    def event(
-        time_ns: int, before: str, after: str, data: dict[str, Any], suffix: str = ""
-    ) -> StateEvent:  # Any: JSON
+    def event(time_ns: int, before: str, after: str, data: Json, suffix: str = "") -> StateEvent:
         nonlocal last_ns
         last_ns = max(last_ns, time_ns)
         event_id = f"{job.cluster}/{job.job_id}/{data['attempt']}/{after}{suffix}".lstrip("/")
         return StateEvent(event_id, job.job_id, last_ns, before, after, data, job.name, job.cluster)
 
     before = QUEUED
-    for number, nodes, begin_ns, end_ns, state, outcome in runs:
+    for run in runs:
+        attempt = {"attempt": run.number}
         if before not in (QUEUED, REQUEUED):
-            yield event(begin_ns, before, REQUEUED, {"attempt": number})
+            yield event(run.begin_ns, before, REQUEUED, attempt)
             before = REQUEUED
-        yield event(
-            begin_ns,
-            before,
-            RUNNING,
-            {"attempt": number, **({"num_nodes": nodes} if nodes else {})},
-        )
+        nodes = {"num_nodes": run.nodes} if run.nodes else {}
+        yield event(run.begin_ns, before, RUNNING, attempt | nodes)
         before = RUNNING
-        is_over = end_ns is not None and state not in RUNNING_STATES
-        for silence in silent.get(number, ()):
+        is_over = run.end_ns is not None and run.state not in RUNNING_STATES
+        for silence in run.silences:
             after = UNRESPONSIVE if silence.is_lost else RUNNING
-            if after != before and not (is_over and silence.time_ns > (end_ns or 0)):
-                facts = {"attempt": number, **(silence.event.event if silence.event else {})}
+            if after != before and not (is_over and silence.time_ns > (run.end_ns or 0)):
+                facts = {**attempt, **(silence.event.event if silence.event else {})}
                 change = event(silence.time_ns, before, after, facts, f"/{silence.time_ns}")
                 kind = HEARTBEAT_LOST if silence.is_lost else HEARTBEAT_FOUND
                 yield replace(change, kind=kind, message=str(facts.get("message", "")))
                 before = after
         if is_over:
-            yield event(max(end_ns or 0, begin_ns), before, state, {"attempt": number, **outcome})
-            before = state
+            end_ns = max(run.end_ns or 0, run.begin_ns)
+            yield event(end_ns, before, run.state, attempt | run.outcome)
+            before = run.state
 
 
 def _imported_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
@@ -281,10 +282,9 @@ def _imported_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[S
             if name not in ("event", "from", "to", "data", "source_id")
         }
         if state_of(change.after) == RUNNING and job.nodes:
-            data |= {
-                "num_nodes": job.nodes,
-                **({"node_packing_count": job.packing} if job.packing > 1 else {}),
-            }
+            data["num_nodes"] = job.nodes
+            if job.packing > 1:
+                data["node_packing_count"] = job.packing
         source_data = own_data if isinstance(own_data, dict) else {}
         data |= source_data
         yield StateEvent(
@@ -325,3 +325,29 @@ def _of_one_time(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateE
         yield StateEvent(
             event_id, job.job_id, event.time_ns, "", "", data, job.name, job.cluster, kind, message
         )
+
+
+def event_words(event: Mapping[str, Any]) -> str:  # Any: JSON
+    """An event as a sentence."""
+    kind, message = event.get("event"), event.get("message")
+    if kind == STATE_CHANGED:
+        before, after = (event.get(f"source_{end}") or event.get(end) for end in ("from", "to"))
+        return f"from {before} to {after}" if before else f"{after}"
+    has_message = isinstance(message, str) and message
+    if kind == "mode_changed":
+        words = f"mode changed from {event.get('from', '?')} to {event.get('to', '?')}"
+        return str(message) if has_message and str(message).startswith(words) else words
+    if has_message:
+        return str(message)
+    return str(kind or "").replace("_", " ") or "an event without a name"
+
+
+def words_of_event(event: StateEvent) -> str:
+    """An event in words, besides its states; "" where these say all."""
+    if not event.to_state:
+        return event.message or event_words({**event.data, "event": event.kind})
+    code, signal = event.data.get("exit_code"), event.data.get("signal")
+    outcome = exit_words(
+        code if isinstance(code, int) else None, signal if isinstance(signal, int) else 0
+    )
+    return event.message or (outcome if code or signal else "")

@@ -12,8 +12,6 @@ from logshipper_ingest.model.job import (
 )
 from logshipper_observe.base.words import STATES, state_of
 
-QUEUED = "QUEUED"
-
 
 class Silence(NamedTuple):
     """A change of a running attempt: from time_ns on all of its captures are silent, or no longer.

@@ -5,24 +5,14 @@ import re
 
 MAX_HEAD = 300  # characters of a line in which its level stands
 DEBUG, INFO, WARNING, ERROR, CRITICAL = "debug", "info", "warning", "error", "critical"
-_LEVELS = {
-    "trace": DEBUG,
-    "debug": DEBUG,
-    "info": INFO,
-    "notice": INFO,
-    "success": INFO,
-    "warn": WARNING,
-    "warning": WARNING,
-    "err": ERROR,
-    "error": ERROR,
-    "severe": ERROR,
-    "critical": CRITICAL,
-    "crit": CRITICAL,
-    "fatal": CRITICAL,
-    "alert": CRITICAL,
-    "emerg": CRITICAL,
-    "panic": CRITICAL,
+_NAMES_BY_LEVEL = {
+    DEBUG: "trace debug",
+    INFO: "info notice success",
+    WARNING: "warn warning",
+    ERROR: "err error severe",
+    CRITICAL: "critical crit fatal alert emerg panic",
 }
+_LEVELS = {name: level for level, names in _NAMES_BY_LEVEL.items() for name in names.split()}
 _NAMES = "|".join(sorted(_LEVELS, key=len, reverse=True))
 _CAPITALS = _NAMES.upper()
 _GLOG = re.compile(r"([IWEF])(?:[0-9]{4}|[0-9]{8}) [0-9]{2}:[0-9]{2}:[0-9]{2}")
@@ -51,8 +41,7 @@ _JSON = re.compile(rf'"(?:level|lvl|severity)"\s?:\s?"({_NAMES})"', re.IGNORECAS
 
 
 def level_of(line: str) -> str:
-    """`debug`, `info`, `warning`, `error` or `critical`; "" where the line says none. line: without
-    colours."""
+    """`debug`, `info`, `warning`, `error` or `critical`; "" without one. line: uncoloured."""
     head = line[:MAX_HEAD].lstrip()
     glog = _GLOG.match(head)
     if glog is not None:

@@ -1,5 +1,4 @@
-"""Tries the kinds of ~/.logoptin on a job's lines: the records they would give, and the line to
-add."""
+"""Tries the kinds of ~/.logoptin on a job's lines: possible records, and the line to add."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -43,13 +42,11 @@ class LineTrial:
         """The records of these lines, each ended by LF."""
         record_by_line = {record.at: record for record in self._text_records.find(text)}
         self.switched_off += self._text_records.take_disabled()
-        lines = text.split(b"\n")
-        lines.pop()
+        lines = text.split(b"\n")[:-1]
         begin, self.lines = self.lines, self.lines + len(lines)
         for at, line in enumerate(lines):
             number = begin + at + 1
-            if at in record_by_line:
-                text_record = record_by_line[at]
+            if text_record := record_by_line.get(at):
                 record = TrialRecord(number, text_record.origin, text_record.line.decode())
             elif line[:1] == b"{" and JSON in self._kinds and isinstance(keys_of(line), tuple):
                 record = TrialRecord(number, JSON, line.decode("utf-8", "replace"))

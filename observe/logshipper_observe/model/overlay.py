@@ -31,13 +31,12 @@ from logshipper_ingest.store.marks_file import FILE, OF_STORE, SCHEMA, VERSION
 if TYPE_CHECKING:
     from logshipper_ingest.store.local_store import LocalStore
 
-FOLDER = "logshipper-overlay"  # in the user's data folder
 MAX_TAGS = 64  # of a job
 MAX_NAME_CHARS = 64
 MAX_VALUE_CHARS = 1000
 MAX_NOTE_CHARS = 16_384
 
-_COLUMNS = "tags, note, starred, changed_ns"
+_SELECT = "SELECT tags, note, starred, changed_ns FROM mark WHERE source = ? AND job_id = ?"
 
 
 @dataclass(frozen=True)
@@ -98,22 +97,16 @@ class Overlay:
     # ---- reading
 
     def of(self, place: JobKey) -> Marks:
-        rows = self._rows(
-            f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
-            self._key(place),
-            place.job_id,
-        )
+        rows = self._rows(_SELECT, *self._key(place))
         return _marks(rows[0]) if rows else NO_MARKS
 
     def all(self) -> dict[JobKey, Marks]:
         """Every job that has any."""
-        rows = self._rows(f"SELECT source, job_id, {_COLUMNS} FROM mark")  # noqa: S608  likewise
+        rows = self._rows("SELECT source, job_id, tags, note, starred, changed_ns FROM mark")
         keyed_rows = ((self._place(source, job_id), row) for source, job_id, *row in rows)
         return {place: _marks(row) for place, row in keyed_rows if place is not None}
 
-    def _rows(
-        self, query: str, *values: str
-    ) -> list[tuple[Any, ...]]:  # Any: columns, as the schema has them
+    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:  # Any: columns
         if not os.path.exists(self.path):
             return []
         try:
@@ -159,24 +152,21 @@ class Overlay:
     def star(self, place: JobKey, starred: bool) -> Marks:
         return self._change(place, lambda marks: replace(marks, starred=starred))
 
-    def change_all(self, changes: Collection[tuple[JobKey, Callable[[Marks], Marks]]]) -> None:
-        """Changes the marks of many jobs at once."""
-        with self._writing() as connection, store_errors(self.path), transaction(connection):
-            for place, change in changes:
-                self._change_in(connection, place, change)
+    def change_all(
+        self, changes: Collection[tuple[JobKey, Callable[[Marks], Marks]]]
+    ) -> list[Marks]:
+        """Change the marks of many jobs at once; return the results."""
+        with self._writing() as connection:
+            return [self._change_in(connection, place, change) for place, change in changes]
 
     def _change(self, place: JobKey, change: Callable[[Marks], Marks]) -> Marks:
-        with self._writing() as connection, store_errors(self.path), transaction(connection):
-            return self._change_in(connection, place, change)
+        return self.change_all([(place, change)])[0]
 
     def _change_in(
         self, connection: sqlite3.Connection, place: JobKey, change: Callable[[Marks], Marks]
     ) -> Marks:
-        key = (self._key(place), place.job_id)
-        row = connection.execute(
-            f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
-            key,
-        ).fetchone()
+        key = self._key(place)
+        row = connection.execute(_SELECT, key).fetchone()
         marks = replace(change(NO_MARKS if row is None else _marks(row)), changed_ns=time.time_ns())
         if not (marks.tags or marks.note or marks.starred):
             connection.execute("DELETE FROM mark WHERE source = ? AND job_id = ?", key)
@@ -190,8 +180,8 @@ class Overlay:
 
     # ---- the file
 
-    def _key(self, place: JobKey) -> str:
-        return f"cluster:{place.cluster}" if place.cluster else self._source
+    def _key(self, place: JobKey) -> tuple[str, str]:
+        return (f"cluster:{place.cluster}" if place.cluster else self._source), place.job_id
 
     def _place(self, source: str, job_id: str) -> JobKey | None:
         """None for another source's job."""
@@ -208,9 +198,12 @@ class Overlay:
             claim_folder(folder, OWN_NAMES)
         except SpoolError as error:
             raise StoreError(error.path, error.reason) from None
-        with closing(
-            open_writer(self.path, SCHEMA, VERSION, wal=network_type(folder) is None)
-        ) as connection:
+        wal = network_type(folder) is None
+        with (
+            closing(open_writer(self.path, SCHEMA, VERSION, wal=wal)) as connection,
+            store_errors(self.path),
+            transaction(connection),
+        ):
             yield connection
 
 
@@ -224,14 +217,18 @@ def _marks(row: Sequence[Any]) -> Marks:  # Any: columns, as the schema has them
 
 
 def own_file(environment: Mapping[str, str]) -> str:
-    """Return the file for jobs outside the user's own store: in the data folder, or on this host
-    without a home."""
+    """Return the file for jobs outside the user's own store."""
+    return os.path.join(own_folder(environment, "overlay"), FILE)
+
+
+def own_folder(environment: Mapping[str, str], name: str) -> str:
+    """Return a folder of the user's files: in the data folder, or on this host without a home."""
     data = environment.get("XDG_DATA_HOME") or os.path.join(
         environment.get("HOME") or "/nonexistent", ".local/share"
     )
     if data.startswith("/nonexistent/") or not os.path.isabs(data):
-        return os.path.join(f"{host_local_root()}-overlay", FILE)
-    return os.path.join(data, FOLDER, FILE)
+        return f"{host_local_root()}-{name}"
+    return os.path.join(data, f"logshipper-{name}")
 
 
 def parse_change(word: str) -> MarkChange:
@@ -243,7 +240,7 @@ def parse_change(word: str) -> MarkChange:
             )
         return MarkChange(_tag_name(word[1:], word), None)
     name, _, value = word.removeprefix("+").partition("=")
-    if len(value) > MAX_VALUE_CHARS or not (value.isprintable() or not value):
+    if len(value) > MAX_VALUE_CHARS or not value.isprintable():
         raise UsageError(
             name, [f"a tag's value is at most {MAX_VALUE_CHARS:,} printable characters"]
         )
@@ -251,10 +248,8 @@ def parse_change(word: str) -> MarkChange:
 
 
 def _tag_name(name: str, word: str) -> str:
-    wrong = (
-        not name or name[0] in "+-" or any(char in " ,=" for char in name) or not name.isprintable()
-    )
-    if wrong or len(name) > MAX_NAME_CHARS:
+    is_valid = 0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and name[0] not in "+-"
+    if not is_valid or any(char in " ,=" for char in name):
         looks = f"1 to {MAX_NAME_CHARS} printable characters without blank, comma and `=`, no `+` or `-` first"
         raise UsageError(repr(word), [f"isn't a tag: its name is {looks}"])
     return name

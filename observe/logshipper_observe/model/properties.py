@@ -7,10 +7,13 @@ meanings.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from logshipper_observe.base.words import NS
+from logshipper_observe.model.documents import duration_secs
 from logshipper_observe.model.overlay import Marks
 from logshipper_observe.model.records import is_number, text_of
 
@@ -33,12 +36,8 @@ TAGS = "tags."
 METADATA = "metadata."
 METRICS, HPARAMS = "metrics.", "hparams."
 _ALIASES = (METADATA, METRICS, HPARAMS, "hp.")
-ROLL_UPS: Final = {
-    "last": "last",
-    "min": "min",
-    "max": "max",
-    "count": "records",
-}  # fields of KeyValues
+# fields of KeyValues
+ROLL_UPS: Final = {"last": "last", "min": "min", "max": "max", "count": "records"}
 
 
 class PropertyKind(Enum):
@@ -54,34 +53,18 @@ class PropertyKind(Enum):
     KEY = "key"
 
 
+@dataclass(eq=False)
 class JobRow:
-    """A job as lists see it. values: loads those of its metadata, asked for once."""
+    """A job as lists see it. load: gets the values of its metadata, at their first use."""
 
-    __slots__ = ("_keys", "_load", "job", "marks", "now_ns")
+    job: "JobSummary"
+    marks: Marks
+    now_ns: int
+    load: Callable[["JobSummary"], ByKey]
 
-    def __init__(
-        self, job: "JobSummary", marks: Marks, now_ns: int, values: Callable[["JobSummary"], ByKey]
-    ):
-        self.job = job
-        self.marks = marks
-        self.now_ns = now_ns
-        self._load = values
-        self._keys: ByKey | None = None
-
-    @property
+    @cached_property
     def keys(self) -> ByKey:
-        if self._keys is None:
-            self._keys = self._load(self.job) if self.job.records else {}
-        return self._keys
-
-
-def _duration(row: JobRow) -> Value:
-    end_ns = row.now_ns if row.job.ended_ns is None else row.job.ended_ns
-    return max(end_ns - row.job.started_ns, 0) / NS
-
-
-def _tags(row: JobRow) -> Value:
-    return " ".join(row.marks.tag_words()) or MISSING
+        return self.load(self.job) if self.job.records else {}
 
 
 def _of_job(field: str) -> Callable[[JobRow], Value]:
@@ -107,16 +90,14 @@ PROPERTIES: Final[dict[str, _Property]] = {
     **{name: (PropertyKind.TEXT, _of_job(name)) for name in _TEXTS},
     **{name: (PropertyKind.NUMBER, _of_job(name)) for name in _NUMBERS},
     **{name: (PropertyKind.TIME, _of_job(f"{name}_ns")) for name in _TIMES},
-    "heartbeat": (
-        PropertyKind.TIME,
-        lambda row: row.job.heartbeat_ns or MISSING,
-    ),  # imported jobs send none
+    # imported jobs send none
+    "heartbeat": (PropertyKind.TIME, lambda row: row.job.heartbeat_ns or MISSING),
     "state": (PropertyKind.STATE, _of_job("state")),
-    "duration_secs": (PropertyKind.SPAN, _duration),
+    "duration_secs": (PropertyKind.SPAN, lambda row: duration_secs(row.job, row.now_ns)),
     "age_secs": (PropertyKind.SPAN, lambda row: max(row.now_ns - row.job.started_ns, 0) / NS),
     "note": (PropertyKind.TEXT, lambda row: row.marks.note or MISSING),
     "starred": (PropertyKind.FLAG, lambda row: row.marks.starred),
-    "tags": (PropertyKind.TEXT, _tags),
+    "tags": (PropertyKind.TEXT, lambda row: " ".join(row.marks.tag_words()) or MISSING),
 }
 _SHORT = {
     "id": "job_id",
@@ -127,21 +108,26 @@ _SHORT = {
 }
 
 
+@dataclass(eq=False)
 class Field:
     """A named field, and its values in jobs.
 
     exists: of a key, whether a job had it; None before the first look.
     """
 
-    __slots__ = ("_key", "_names", "_part", "exists", "get", "kind", "name")
+    name: str
+    kind: PropertyKind
+    get: Callable[[JobRow], Value]
+    exists: bool | None = None
 
-    def __init__(self, name: str, kind: PropertyKind, get: Callable[[JobRow], Value]) -> None:
-        self.name = name
-        self.kind = kind
-        self.get = get
-        self.exists: bool | None = None
-        self._names = tuple(dict.fromkeys((name, without_alias(name))))
-        self._key, _, self._part = name.rpartition(".")
+    @cached_property
+    def _sources(self) -> list[tuple[str, str]]:
+        """Keys and fields of KeyValues; the first key that a job has counts."""
+        sources = [(self.name, "last"), (without_alias(self.name), "last")]
+        key, _, part = self.name.rpartition(".")
+        if part in ROLL_UPS:
+            sources += [(key, ROLL_UPS[part]), (without_alias(key), ROLL_UPS[part])]
+        return sources
 
     @property
     def cheap(self) -> bool:
@@ -150,17 +136,11 @@ class Field:
 
     def raw(self, row: JobRow) -> str | None:
         """Return the JSON text of a key's last value, or of its roll-up."""
-        keys = row.keys
         self.exists = self.exists or False
-        for name in self._names:
-            if name in keys:
+        for key, part in self._sources:
+            if key in row.keys:
                 self.exists = True
-                return keys[name].last
-        if self._part in ROLL_UPS:
-            for name in (self._key, without_alias(self._key)):
-                if name in keys:
-                    self.exists = True
-                    return str(getattr(keys[name], ROLL_UPS[self._part])) or None
+                return str(getattr(row.keys[key], part)) or None
         return None
 
 

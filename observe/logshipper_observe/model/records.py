@@ -5,7 +5,6 @@ length; NaN, Infinity and -Infinity may replace numbers, as in Python's json.dum
 """
 
 import re
-from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]  # there, but missing in typeshed
 
 from logshipper.classify.metadata import GAPS
@@ -27,8 +26,7 @@ _STRING_OR_GAP = re.compile(rf"{_STRING}?|NaN|-?Infinity", re.DOTALL)
 
 
 def split(line: str) -> dict[str, str]:
-    """The keys of a JSON object and the JSON text of each one's value, in order; of a key given
-    twice the last."""
+    """The keys of a JSON object and their values' JSON texts, in order; the last of equal keys."""
     values: dict[str, str] = {}
     at = line.index("{")
     while member := MEMBER.match(line, at):
@@ -85,12 +83,8 @@ def display_text(value: str) -> str:
     if not value.startswith('"'):
         return value
     text = text_of(value)
-    plain = (
-        text.isprintable()
-        and text == text.strip()
-        and text not in ("", "-", "null", "true", "false", *GAPS)
-    )
-    return text if plain and not is_number(text) else value
+    is_ambiguous = is_number(text) or text in ("", "-", "null", "true", "false", *GAPS)
+    return text if text.isprintable() and text == text.strip() and not is_ambiguous else value
 
 
 def table_text(value: str) -> str:
@@ -113,23 +107,18 @@ def cell(value: str) -> str:
     return text
 
 
-def flat(line: str) -> dict[Path, str]:
+def flat(line: str, above: Path = ()) -> dict[Path, str]:
     """Paths of keys and their values: nested objects are opened down to FLAT_DEPTH keys; arrays
-    stay JSON."""
-    return dict(_leaves(line, ()))
-
-
-def _leaves(line: str, above: Path) -> Iterator[tuple[Path, str]]:
+    stay JSON. above: path of the object itself."""
+    values: dict[Path, str] = {}
     for key, value in split(line).items():
         path = (*above, key)
-        if (
-            value.startswith("{")
-            and len(path) < FLAT_DEPTH
-            and (inner := list(_leaves(value, path)))
-        ):
-            yield from inner
+        is_opened = value.startswith("{") and len(path) < FLAT_DEPTH
+        if is_opened and (inner := flat(value, path)):
+            values |= inner
         else:
-            yield path, value
+            values[path] = value
+    return values
 
 
 def at_path(line: str, path: Path) -> str | None:

@@ -1,21 +1,24 @@
-"""Differences between listed runs of one name, from their recorded starts. Pure."""
+"""Differences between runs in words: recorded starts of listed runs, labels of compared ones. Pure."""
 
 from collections.abc import Mapping, Sequence
 
+from logshipper_observe.base.words import number
 from logshipper_observe.model.command_arguments import (
     FLAG_VALUE,
     Arguments,
     split_arguments,
     words_of,
 )
+from logshipper_observe.model.properties import number_of
 from logshipper_observe.model.records import text_of
 
 OPTIONS = (
     "command", "cwd", "git.commit", "git.branch", "git.dirty", "python.version", "python.prefix",
 )  # fmt: skip
+MAX_PARTS = 4  # of a label
+VALUE_CHARS = 24
 _COMMIT_CHARS = 7
 _VALUE_CHARS = 20
-_NO_COMMAND = Arguments({}, [])
 Options = Mapping[str, str]  # JSON texts
 
 
@@ -24,13 +27,12 @@ def run_differences(names: Sequence[str], options: Sequence[Options]) -> list[di
     with a known start."""
     differences = []
     for name, own in zip(names, options, strict=True):
-        others = [peer for peer_name, peer in zip(names, options, strict=True) if peer_name == name]
-        others = [peer for peer in others if peer]
+        peers = [peer for peer_name, peer in zip(names, options, strict=True) if peer_name == name]
         differences.append(
             {
                 option: own[option]
                 for option in OPTIONS
-                if option in own and any(peer.get(option) != own[option] for peer in others)
+                if option in own and any(peer and peer.get(option) != own[option] for peer in peers)
             }
         )
     return differences
@@ -42,8 +44,8 @@ def difference_words(differences: Sequence[Mapping[str, str]], names: Sequence[s
     commands = [_command(own) for own in differences]
     words = []
     for name, own, command in zip(names, differences, commands, strict=True):
-        peers = [peer for peer_name, peer in zip(names, commands, strict=True)
-                 if peer_name == name and peer != _NO_COMMAND]  # fmt: skip
+        jobs = zip(names, commands, strict=True)
+        peers = [peer for peer_name, peer in jobs if peer_name == name and any(peer)]
         parts = _own_options(command, peers) + _own_words(command, peers)
         if "cwd" in own:
             parts.append(f"in {text_of(own['cwd'])}")
@@ -62,11 +64,7 @@ def difference_words(differences: Sequence[Mapping[str, str]], names: Sequence[s
 
 
 def _command(options: Options) -> Arguments:
-    return (
-        split_arguments(words_of(text_of(options["command"])))
-        if "command" in options
-        else _NO_COMMAND
-    )
+    return split_arguments(words_of(text_of(options.get("command", '""'))))
 
 
 def _own_options(command: Arguments, peers: Sequence[Arguments]) -> list[str]:
@@ -77,10 +75,8 @@ def _own_options(command: Arguments, peers: Sequence[Arguments]) -> list[str]:
         texts = [peer.values[name] for peer in peers if name in peer.values]
         if len(set(texts)) > 1 or 2 * texts.count(value) <= len(peers):
             value_counts[name] = len(set(texts))
-    return [
-        _option(name, command.values[name])
-        for name in sorted(value_counts, key=lambda name: -value_counts[name])
-    ]
+    names = sorted(value_counts, key=value_counts.__getitem__, reverse=True)
+    return [_option(name, command.values[name]) for name in names]
 
 
 def _option(name: str, value: str) -> str:
@@ -93,8 +89,50 @@ def _option(name: str, value: str) -> str:
 
 def _own_words(command: Arguments, peers: Sequence[Arguments]) -> list[str]:
     """Return words that most of the jobs lack."""
+    counts = {word: sum(word in peer.words for peer in peers) for word in command.words}
+    return [word for word in command.words if 2 * counts[word] <= len(peers)]
+
+
+def run_labels(
+    names: Sequence[str], ids: Sequence[str], options: Sequence[Mapping[str, str]]
+) -> list[str]:
+    """Return the jobs' names if they differ; else the fewest options that tell the jobs apart,
+    those with few values first, or ids.
+
+    options: of each job, texts by name, those that are named first come first.
+    """
+    if len(set(names)) == len(names):
+        return list(names)
+    parts = [[name] if len(set(names)) > 1 else [] for name in names]
+    for option in _dividing(names, options):
+        for part, values in zip(parts, options, strict=True):
+            if option in values:
+                part.append(f"{option}={_short(values[option])}")
+    labels = [", ".join(part) or name for part, name in zip(parts, names, strict=True)]
     return [
-        word
-        for word in command.words
-        if 2 * sum(word in peer.words for peer in peers) <= len(peers)
+        f"{label} {job_id}" if labels.count(label) > 1 else label
+        for label, job_id in zip(labels, ids, strict=True)
     ]
+
+
+def _dividing(names: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return options of which each tells jobs apart that the earlier ones do not."""
+    columns = {
+        option: [values.get(option) for values in options]
+        for option in dict.fromkeys(option for values in options for option in values)
+    }
+    groups: list[tuple[str | None, ...]] = [(name,) for name in names]
+    chosen: list[str] = []
+    for option in sorted(columns, key=lambda option: len(set(columns[option]))):
+        finer = [(*group, value) for group, value in zip(groups, columns[option], strict=True)]
+        if len(set(finer)) > len(set(groups)) and len(chosen) < MAX_PARTS:
+            chosen.append(option)
+            groups = finer
+    return [option for option in columns if option in chosen]
+
+
+def _short(text: str) -> str:
+    value = number_of(text)
+    if isinstance(value, float) and len(text) > 8:
+        return number(value)
+    return text if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]}…"

@@ -1,9 +1,9 @@
-"""The page's files from the package. The table is fixed, so no part of a request becomes a path on
-disk."""
+"""The page's files from the package, read at start, so no part of a request becomes a path on disk."""
 
 import hashlib
 from importlib.resources import files
-from typing import NamedTuple
+
+from logshipper_observe.page.api.request import PageAnswer
 
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -12,29 +12,16 @@ _TYPES = {
     "svg": "image/svg+xml",
 }
 INDEX = "index.html"
-NAMES = (
-    INDEX, "style.css", "icon.svg", "app.js", "api.js", "dom.js", "format.js", "jobs.js", "job.js", "console.js",
-    "console_search.js", "keys.js", "line_rows.js", "ansi.js", "lines.js", "row_heights.js", "scroller.js",
-    "graphs.js", "asking.js", "graph_controls.js", "graph_data.js", "graph_panel.js", "panel_grid.js", "chart.css",
-    "chart.js", "chart_input.js", "curve.js", "legend.js", "paint.js", "save.js", "scale.js", "metadata.js",
-    "column_chooser.js", "job_columns.js", "settings.js", "storage.js", "records.css", "events.js", "marks.js",
-    "compare.js", "full_screen.js", "group_data.js", "point_lines.js",
-)  # fmt: skip
 
 
-class Asset(NamedTuple):
-    body: bytes
-    content_type: str
-    etag: str
-
-
-def load() -> dict[str, Asset]:
+def load() -> dict[str, PageAnswer]:
     """Read all files, by name. The index is also at ""."""
-    folder = files("logshipper_observe.page") / "assets"
     assets = {}
-    for name in NAMES:
-        body = (folder / name).read_bytes()
-        etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-        assets[name] = Asset(body, _TYPES[name.rpartition(".")[2]], etag)
+    for file in (files("logshipper_observe.page") / "assets").iterdir():
+        content_type = _TYPES.get(file.name.rpartition(".")[2])
+        if content_type is not None:
+            body = file.read_bytes()
+            etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+            assets[file.name] = PageAnswer(body, content_type, etag=etag)
     assets[""] = assets[INDEX]
     return assets

@@ -42,8 +42,7 @@ def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: b
 
 
 def forwarding_hint(port: int) -> str:
-    """Return how a browser at the other end of an ssh connection reaches the page, "" without
-    one."""
+    """Return how a browser reaches the page through an ssh connection, "" without one."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if len(connection) != 4:
         return ""

@@ -6,12 +6,12 @@ line of a head. A new connection replaces the one that has waited longest for a 
 """
 
 import argparse
-import html
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from logshipper.errors import ConfigError, LogshipperError, QueryError, UnknownJob, os_words
 from logshipper_observe.page import assets
-from logshipper_observe.page.access import Access, foreign
+from logshipper_observe.page.access import Access, foreign, forget_secrets, redirect_page
 from logshipper_observe.page.api import routes
 from logshipper_observe.page.api.request import (
     Caches,
@@ -29,14 +29,8 @@ from logshipper_observe.page.api.request import (
     RequestRefusal,
     json_answer,
 )
-from logshipper_observe.page.data.graph_feeds import Feeds
-from logshipper_observe.page.data.job_list import JobListing
-from logshipper_observe.page.data.point_search import PointSearches
 from logshipper_observe.page.data.thread_store import SharedIngest, ThreadStore
-from logshipper_observe.page.link_secrets import forget_secrets
 from logshipper_observe.page.log.line_expression import ExpressionRefusal
-from logshipper_observe.page.log.log_copy import Copies
-from logshipper_observe.page.log.logs import Logs
 from logshipper_observe.query.asked import UnknownKey
 
 MAX_CONNECTIONS = 64
@@ -45,6 +39,7 @@ WRITE_SECS = 30.0
 MAX_LINE = 8192  # bytes of the request line
 MAX_PARAMS = 32  # of a query
 _POLL_SECS = 0.25
+_PIECE_CHARS = 1 << 16  # of a download
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 POLICY = "; ".join(
     (
@@ -61,17 +56,22 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# a browser that follows a link of another site sends the cookie only from a page of ours, such as
-# this one
-_ENTERED = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}"><title>logshipper</title>
-<link rel="icon" href="icon.svg"></head><body><p><a href="{url}">To the page</a></p></body></html>
-"""
+_STATUSES = {  # of errors, the first that fits
+    ExpressionRefusal: HTTPStatus.BAD_REQUEST,
+    UnknownJob: HTTPStatus.NOT_FOUND,
+    UnknownKey: HTTPStatus.NOT_FOUND,
+    QueryError: HTTPStatus.BAD_GATEWAY,
+    LogshipperError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
 
 
-class PageServer:
+class PageServer(ThreadingHTTPServer):
     """Serves the page of one store from its own threads, from `start` until `close`. Raises
     ConfigError for an unavailable port."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
 
     def __init__(
         self,
@@ -80,17 +80,24 @@ class PageServer:
         log: Callable[[str], None] = lambda message: None,  # for faults of the server
     ) -> None:
         self.access = Access(port)
+        self.intake = SharedIngest(args)
+        self.assets = assets.load()
+        self.caches = Caches(self.intake)
+        self.log = log
+        self._lock = threading.Lock()
+        # since when each connection waits for a request, None while the server answers one
+        self._open: dict[socket.socket, float | None] = {}
         try:
-            self._server = _Server(port, self.access, SharedIngest(args), log)
+            super().__init__(("127.0.0.1", port), _Request)
         except OSError as error:
             if port:
                 forget_secrets(port)  # the program at the port may have received them
             raise ConfigError(
                 "--port", [f"can't listen on 127.0.0.1:{port}: {os_words(error)}; try another"]
             ) from None
-        self.port: int = self._server.server_address[1]
+        self.port: int = self.server_address[1]
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_POLL_SECS,), name="page", daemon=True
+            target=self.serve_forever, args=(_POLL_SECS,), name="page", daemon=True
         )
 
     def link(self, view: str = "") -> str:
@@ -103,10 +110,13 @@ class PageServer:
     def close(self) -> None:
         """Stop listening and end all connections."""
         if self._thread.is_alive():
-            self._server.shutdown()
+            self.shutdown()
             self._thread.join()
-        self._server.end_connections()
-        self._server.server_close()
+        with self._lock:
+            for request in self._open:
+                _end(request)
+        self.caches.copies.close()
+        self.server_close()
 
     def __enter__(self) -> "PageServer":
         self.start()
@@ -115,81 +125,40 @@ class PageServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-class _Connection:
-    def __init__(self, request: socket.socket) -> None:
-        self.socket = request
-        # since when it waits for a request, None while the server answers one
-        self.waits_since: float | None = time.monotonic()
-
-    def end(self) -> None:
-        try:
-            self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the browser was first
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def __init__(
-        self, port: int, access: Access, intake: SharedIngest, log: Callable[[str], None]
-    ) -> None:
-        self.access = access
-        self.intake = intake
-        self.assets = assets.load()
-        self.caches = Caches(JobListing(), Feeds(), PointSearches(), Logs(), Copies(intake))
-        self.log = log
-        self._lock = threading.Lock()
-        self._open: dict[socket.socket, _Connection] = {}  # the oldest first
-        super().__init__(("127.0.0.1", port), _Request)
-
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's method would look up the machine's name
 
-    def process_request(
-        self, request: Any, client_address: Any
-    ) -> None:  # Any: as socketserver has them
+    def process_request(self, request: Any, client_address: Any) -> None:  # Any: as in socketserver
         with self._lock:
             has_room = len(self._open) < MAX_CONNECTIONS or self._make_room()
             if has_room:
-                self._open[request] = _Connection(request)
+                self._open[request] = time.monotonic()
         if has_room:
             super().process_request(request, client_address)
             return
-        try:
+        with suppress(OSError):
             request.setblocking(False)
             request.send(_BUSY)
-        except OSError:
-            pass  # the next line closes it
         self.shutdown_request(request)
 
     def _make_room(self) -> bool:
         """End the connection that has waited longest. Its thread ends later, so count up to twice
         the limit."""
-        if len(self._open) >= 2 * MAX_CONNECTIONS:
+        waiting = {request: since for request, since in self._open.items() if since is not None}
+        if len(self._open) >= 2 * MAX_CONNECTIONS or not waiting:
             return False
-        candidates = [
-            (connection.waits_since, connection)
-            for connection in self._open.values()
-            if connection.waits_since is not None
-        ]
-        if not candidates:
-            return False
-        oldest = min(candidates, key=lambda candidate: candidate[0])[1]
-        oldest.waits_since = None
-        oldest.end()
+        oldest = min(waiting, key=waiting.__getitem__)
+        self._open[oldest] = None
+        _end(oldest)
         return True
 
     def note(self, request: socket.socket, *, waits: bool) -> None:
         """Note whether a connection waits for a request."""
         with self._lock:
             if request in self._open:
-                self._open[request].waits_since = time.monotonic() if waits else None
+                self._open[request] = time.monotonic() if waits else None
 
-    def shutdown_request(self, request: Any) -> None:  # Any: as socketserver has it
+    def shutdown_request(self, request: Any) -> None:  # Any: likewise
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
@@ -197,27 +166,24 @@ class _Server(ThreadingHTTPServer):
     def service_actions(self) -> None:
         cutoff = time.monotonic() - HEAD_SECS
         with self._lock:
-            for connection in self._open.values():
-                if connection.waits_since is not None and connection.waits_since < cutoff:
-                    connection.end()
+            for request, since in self._open.items():
+                if since is not None and since < cutoff:
+                    _end(request)
 
-    def end_connections(self) -> None:
-        with self._lock:
-            for connection in self._open.values():
-                connection.end()
-        self.caches.copies.close()
-
-    def handle_error(
-        self, request: Any, client_address: Any
-    ) -> None:  # Any: as socketserver has them
+    def handle_error(self, request: Any, client_address: Any) -> None:  # Any: as in socketserver
         """Log faults, except connections that the browser ended."""
         error = sys.exception()
         if not isinstance(error, OSError):
             self.log(f"the page's server failed to answer: {error!r}")
 
 
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):  # the browser was first
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class _Request(BaseHTTPRequestHandler):
-    server: _Server
+    server: PageServer
     raw_requestline: bytes
     protocol_version = "HTTP/1.1"
     timeout = WRITE_SECS
@@ -253,14 +219,9 @@ class _Request(BaseHTTPRequestHandler):
             answer = self._answer()
         except RequestRefusal as refusal:
             answer = _failure(refusal.status, str(refusal))
-        except ExpressionRefusal as refusal:
-            answer = _failure(HTTPStatus.BAD_REQUEST, str(refusal))
-        except (UnknownJob, UnknownKey) as unknown:
-            answer = _failure(HTTPStatus.NOT_FOUND, str(unknown))
-        except QueryError as error:
-            answer = _failure(HTTPStatus.BAD_GATEWAY, str(error))
         except LogshipperError as error:
-            answer = _failure(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+            status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
+            answer = _failure(status, str(error))
         except Exception as error:
             self.server.log(f"the page's server failed to answer: {error!r}")
             answer = _failure(
@@ -274,11 +235,8 @@ class _Request(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer an unknown method or a malformed head. End the connection, as a body may
         follow."""
-        status = (
-            HTTPStatus.METHOD_NOT_ALLOWED
-            if code == HTTPStatus.NOT_IMPLEMENTED
-            else HTTPStatus(code)
-        )
+        is_unknown_method = code == HTTPStatus.NOT_IMPLEMENTED
+        status = HTTPStatus.METHOD_NOT_ALLOWED if is_unknown_method else HTTPStatus(code)
         self.close_connection = True
         # HTTP 0.9, the version of bare lines, has no status
         self.request_version = self.protocol_version
@@ -296,15 +254,14 @@ class _Request(BaseHTTPRequestHandler):
         reason = foreign(self.headers, entering=entering)
         if reason:
             raise RequestRefusal(reason, HTTPStatus.FORBIDDEN)
-        if entering and self.server.access.has_token(params["token"]):
-            cookie = {"Set-Cookie": self.server.access.set_cookie()}
+        access = self.server.access
+        if entering and access.has_token(params["token"]):
             url = "./" + (f"#/{quote(params['view'], safe='/')}" if params.get("view") else "")
-            return PageAnswer(
-                _ENTERED.format(url=html.escape(url)).encode(),
-                "text/html; charset=utf-8",
-                headers=cookie,
-            )
-        if not target.path.startswith(root) or not self.server.access.has_cookie(
+            # a browser that follows a link of another site sends the cookie only from a page of ours
+            page = redirect_page(url, '<link rel="icon" href="icon.svg">').encode()
+            cookie = {"Set-Cookie": access.set_cookie()}
+            return PageAnswer(page, "text/html; charset=utf-8", headers=cookie)
+        if not target.path.startswith(root) or not access.has_cookie(
             self.headers.get("Cookie") or ""
         ):
             raise RequestRefusal(
@@ -320,7 +277,7 @@ class _Request(BaseHTTPRequestHandler):
         asset = self.server.assets.get(path)
         if asset is None:
             raise RequestRefusal("there is no such page", HTTPStatus.NOT_FOUND)
-        return PageAnswer(asset.body, asset.content_type, etag=asset.etag)
+        return asset
 
     def _send(self, answer: PageAnswer) -> None:
         is_unchanged = bool(answer.etag) and answer.etag == self.headers.get("If-None-Match")
@@ -332,29 +289,26 @@ class _Request(BaseHTTPRequestHandler):
             self.send_header("ETag", answer.etag)
         if answer.file_name:
             self.send_header("Content-Disposition", f'attachment; filename="{answer.file_name}"')
-        if is_unchanged:
-            self.end_headers()
+        if not is_unchanged:
+            self.send_header("Content-Type", answer.content_type)
+            if isinstance(answer.body, bytes):
+                self.send_header("Content-Length", str(len(answer.body)))
+            else:
+                self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if is_unchanged or self.command == "HEAD":
             return
-        self.send_header("Content-Type", answer.content_type)
         if isinstance(answer.body, bytes):
-            self.send_header("Content-Length", str(len(answer.body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(answer.body)
-            return
-        self._send_pieces(answer.body)
+            self.wfile.write(answer.body)
+        else:
+            self._send_pieces(answer.body)
 
-    def _send_pieces(self, pieces: Iterator[bytes]) -> None:
+    def _send_pieces(self, texts: Iterator[str]) -> None:
         """Send a body of unknown length in chunks (RFC 9112, 7.1). After an error, end the
         connection without the last chunk, so that the browser reports it."""
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        if self.command == "HEAD":
-            return
         try:
-            for piece in pieces:
-                if piece:
-                    self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            for piece in filter(None, _pieces(texts)):
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         except LogshipperError:
             self.close_connection = True
             return
@@ -362,6 +316,19 @@ class _Request(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Log no requests."""
+
+
+def _pieces(texts: Iterator[str]) -> Iterator[bytes]:
+    """Join texts to pieces in UTF-8. A `?` replaces each lone surrogate."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= _PIECE_CHARS:
+            yield "".join(batch).encode("utf-8", "replace")
+            batch, size = [], 0
+    yield "".join(batch).encode("utf-8", "replace")
 
 
 def _params(query: str) -> dict[str, str]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.notebook import MAX_ROWS, html_table
-from logshipper_observe.model.imported_info import child_of
 from logshipper_observe.model.job_info import (
     MAX_CHILDREN,
     JobInfo,
     brief,
+    child_of,
     group_of,
     info_of,
     totals,

@@ -15,9 +15,8 @@ from logshipper_observe.base.output import Output
 from logshipper_observe.graphs.graph_notes import gap_notes
 from logshipper_observe.graphs.graph_png import write_png
 from logshipper_observe.graphs.graph_text import graph_lines
-from logshipper_observe.graphs.points import MAX_CURVES, MAX_GAPS, Points, SmoothedPoints
+from logshipper_observe.graphs.points import MAX_CURVES, MAX_GAPS, MovingMean, Points
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
-from logshipper_observe.graphs.smoothing import MovingMean
 from tests.tools.fakes.observe_fake import FakeReader
 
 NAN, INF = math.nan, math.inf
@@ -203,7 +202,7 @@ def test_gaps_belong_to_their_curve() -> None:
 def test_each_curve_is_smoothed_by_itself_and_over_gaps(
     mean: MovingMean, values: tuple[float, ...], first_pieces: Pieces, second_pieces: Pieces
 ) -> None:
-    points = SmoothedPoints(mean)
+    points = Points(mean=mean)
     points.begins_again = True
     for x, y in zip((1, 2, 3, 4, 1, 2), values, strict=True):
         if math.isnan(y):

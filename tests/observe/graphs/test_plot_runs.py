@@ -22,10 +22,9 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.model.x_axis import XChoice
 from logshipper_observe.commands.analysis.plot import layout
 from logshipper_observe.graphs import graph_png
-from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
-from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.curves import SPREADS, Trace, Treatment, smoothed, spread, treated
+from logshipper_observe.graphs.points import MovingMean, Points
 from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
-from logshipper_observe.graphs.smoothing import MovingMean
 from tests.servers.running import LokiServer
 from tests.tools.stores.loki_job import push_spool
 from tests.tools.stores.reading_store import SpooledCapture
@@ -140,7 +139,7 @@ def test_error_bars_and_shades_are_numpys(measure: str, plot: Plot) -> None:
         min_size=1,
         max_size=4,
     ),
-    st.sampled_from(AGGREGATES[1:]),
+    st.sampled_from(("mean", "min", "max", *SPREADS)),
     st.floats(0, 0.99),
 )
 def test_any_runs_as_numpy_has_them(

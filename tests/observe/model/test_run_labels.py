@@ -4,12 +4,12 @@ from itertools import product
 
 import pytest
 
-from logshipper_observe.model.run_labels import RunLabels
+from logshipper_observe.model.run_differences import run_labels
 
 
 def labels(*options: dict[str, str], names: tuple[str, ...] = ()) -> list[str]:
     ids = [f"id{number}" for number in range(len(options))]
-    return RunLabels(names or ("train.py",) * len(options), ids, options).labels()
+    return run_labels(names or ("train.py",) * len(options), ids, options)
 
 
 def test_what_differs() -> None:

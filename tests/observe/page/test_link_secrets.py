@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import ConfigError
-from logshipper_observe.page.access import Access
-from logshipper_observe.page.link_secrets import (
+from logshipper_observe.page.access import (
     MAX_AGE_SECS,
+    Access,
     forget_secrets,
     secrets_file,
     stored_secrets,

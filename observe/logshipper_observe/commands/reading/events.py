@@ -45,7 +45,7 @@ from logshipper_observe.commands.options import (
 )
 from logshipper_observe.commands.reading.several_jobs import Headings
 from logshipper_observe.model.documents import Document, moment, unknown_documents
-from logshipper_observe.model.event_words import words_of_event
+from logshipper_observe.model.job_events import words_of_event
 from logshipper_observe.query.opening import (
     chosen_jobs,
     is_from_loki,

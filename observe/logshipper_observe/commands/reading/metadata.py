@@ -46,8 +46,8 @@ from logshipper_observe.commands.reading import metadata_trial
 from logshipper_observe.commands.reading.several_jobs import Headings, answer_each
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
 from logshipper_observe.model.documents import Document, record_document
+from logshipper_observe.model.job_facts import record_hints
 from logshipper_observe.model.line_trial import metadata_hint
-from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import (
     Path,
     at_path,

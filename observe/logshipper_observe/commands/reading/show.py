@@ -52,16 +52,19 @@ from logshipper_observe.model.documents import (
     key_document,
     moment,
 )
-from logshipper_observe.model.event_words import event_words
 from logshipper_observe.model.job_context import context_options
+from logshipper_observe.model.job_events import event_words
+from logshipper_observe.model.job_facts import (
+    ledger_of,
+    masked_values,
+    masked_words,
+    metrics_rollup,
+    missed_tasks,
+    record_hints,
+)
 from logshipper_observe.model.job_info import totals
-from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.line_trial import metadata_hint
-from logshipper_observe.model.masked_values import masked_values, masked_words
-from logshipper_observe.model.metrics_rollup import metrics_rollup
-from logshipper_observe.model.missed_tasks import missed_tasks
 from logshipper_observe.model.overlay import Marks
-from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import table_text, text_of
 from logshipper_observe.query.opening import open_job, overlay_of, store_place
 

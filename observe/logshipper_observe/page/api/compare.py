@@ -11,17 +11,15 @@ from logshipper_observe.base.words import duration, exit_words
 from logshipper_observe.graphs.plot_runs import EXPERIMENT, PLACES, differing_options
 from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_drawn, numeric_keys, tags_of
 from logshipper_observe.model.command_arguments import arguments_of, bare_name
-from logshipper_observe.model.constants import first_values
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.job_context import context_options, option_text
-from logshipper_observe.model.options import options_of
-from logshipper_observe.model.overlay import NO_MARKS, Marks
+from logshipper_observe.model.options import first_values, options_of
+from logshipper_observe.model.overlay import Marks
 from logshipper_observe.model.properties import TAGS
 from logshipper_observe.model.records import display_text
-from logshipper_observe.model.run_labels import RunLabels
+from logshipper_observe.model.run_differences import run_labels
 from logshipper_observe.page.api.request import PageAnswer, Request, tagged_answer
 from logshipper_observe.page.data.job_list import facts_of
-from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
@@ -34,8 +32,6 @@ _TAGGED_RECORDS = 64  # searched for tags
 
 
 class _Job:
-    """One of the compared jobs."""
-
     def __init__(self, reader: "Reader", marks: Marks, now_ns: int) -> None:
         summary = reader.summary
         self.document = job_document(summary, now_ns)
@@ -46,10 +42,8 @@ class _Job:
         self.first_values = _shown(first.changing)
         options = context_options(reader).items()
         self.context = {name: option_text(name, value)[:_SHOWN_CHARS] for name, value in options}
-        self.arguments = {
-            name: value[:_SHOWN_CHARS]
-            for name, value in arguments_of(self.context.get("command", "")).items()
-        }
+        arguments = arguments_of(self.context.get("command", "")).items()
+        self.arguments = {name: value[:_SHOWN_CHARS] for name, value in arguments}
         self.options = options_of(reader, marks)
         self.tags = _newest_tags(reader)
         self.summary = facts_of(summary)
@@ -86,7 +80,7 @@ def compare(request: Request) -> PageAnswer:
     for job_id in job_ids(request):
         try:
             with request.store.job(job_id) as reader:
-                job_by_id[job_id] = _Job(reader, marks_of(request, reader), now_ns)
+                job_by_id[job_id] = _Job(reader, request.store.marks(reader), now_ns)
         except UnknownJob as error:
             unknown[job_id] = str(error)
     jobs = list(job_by_id.values())
@@ -124,24 +118,16 @@ def _groups(jobs: Sequence[_Job]) -> list[str]:
     return list(dict.fromkeys([*PLACES, EXPERIMENT, *options, *tags]))[:MOST_GROUPINGS]
 
 
-def marks_of(request: Request, reader: "Reader") -> Marks:
-    """Return a job's tags."""
-    store = request.store.get()
-    return overlay_of(store).of(reader.summary.key) if store else NO_MARKS
-
-
 def _labels(jobs: Sequence[_Job]) -> list[str]:
     """Name each job's curves. An argument that is also a key of the records counts once."""
     keys = {name for job in jobs for name in job.constants}
     options = [
-        {
-            **job.constants,
-            **{name: text for name, text in job.arguments.items() if bare_name(name) not in keys},
-        }
+        job.constants
+        | {name: text for name, text in job.arguments.items() if bare_name(name) not in keys}
         for job in jobs
     ]
     names, ids = ([str(job.document[field]) for job in jobs] for field in ("name", "job_id"))
-    return RunLabels(names, ids, options).labels()
+    return run_labels(names, ids, options)
 
 
 def job_ids(request: Request) -> list[str]:

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from logshipper.spool.segment import Kind
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_observe.base.words import is_further_part, uncoloured, utc
 from logshipper_observe.model.documents import STREAM_NAMES
 from logshipper_observe.model.line_levels import MAX_HEAD, level_of
-from logshipper_observe.page.api.downloads import pieces
 from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal, json_answer
 from logshipper_observe.page.log.line_expression import MAX_MATCHED
 from logshipper_observe.page.log.logs import STREAMS, Blocks, Log, View
@@ -29,9 +27,8 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @contextmanager
-def open_log(request: Request) -> "Iterator[tuple[Log, Blocks, str]]":
-    """Lock and update the requested view of a log. Yields the view, its source and the source's
-    problem."""
+def open_log(request: Request) -> "Iterator[tuple[Log, Blocks]]":
+    """Lock and update the requested view of a log. Yields the view and its source."""
     view = View(
         request.parts[0],
         request.choice("streams", "both", "stdout", "stderr"),
@@ -42,15 +39,15 @@ def open_log(request: Request) -> "Iterator[tuple[Log, Blocks, str]]":
         log = request.caches.logs.get(view)
         with log.lock:
             log.bring_up(source)
-            yield log, source, getattr(source, "problem", "")
+            yield log, source
 
 
-def _state(log: Log, source: Blocks, problem: str) -> dict[str, object]:
+def _state(log: Log, source: Blocks) -> dict[str, object]:
     return {
         "total": log.index.total,  # lines
         "generation": log.index.generation,  # rises whenever lines get other numbers
         "complete": getattr(source, "complete", True),  # false while a copy is being read
-        "problem": problem,
+        "problem": getattr(source, "problem", ""),
     }
 
 
@@ -58,7 +55,7 @@ class _Selection(NamedTuple):
     """Some lines of a view, or of the hits of a search."""
 
     first: int  # index of the first one in the view or among the hits
-    numbers: "Sequence[int]"
+    numbers: Sequence[int]
     lines: "list[LogLine]"
 
 
@@ -82,8 +79,7 @@ def _selection(
 
 
 def _query(request: Request) -> SearchQuery:
-    """Return the search of `q`, a text, or an expression with `regex=1`. With `exact=1`, case
-    matters."""
+    """Return the search of `q`: an expression with `regex=1`; case matters with `exact=1`."""
     text = request.params.get("q", "")
     if not text or len(text) > MAX_TEXT or "\n" in text:
         raise RequestRefusal(f"q: must have 1 to {MAX_TEXT} characters and no line feed")
@@ -100,8 +96,8 @@ def lines(request: Request) -> PageAnswer:
     A line is a list: time (ms since 1970), stream, kind, text, attempt, capture, number of omitted
     characters, whether it continues the line before, number, level.
     """
-    with open_log(request) as (log, source, problem):
-        state = _state(log, source, problem)
+    with open_log(request) as (log, source):
+        state = _state(log, source)
         hits = None
         if request.flag("only"):
             search, is_complete = log.search(source, _query(request))
@@ -113,10 +109,9 @@ def lines(request: Request) -> PageAnswer:
                 "complete": state["complete"] and is_complete,
             }
         etag = ""
-        if request.params.get("from", "").startswith("-") and not problem:
-            etag = (
-                f'"{log.index.newest}-{log.index.generation}-{state["total"]}-{state["complete"]}"'
-            )
+        if request.params.get("from", "").startswith("-") and not state["problem"]:
+            place = f"{log.index.newest}-{log.index.generation}"
+            etag = f'"{place}-{state["total"]}-{state["complete"]}"'
             if etag == request.client_etag:
                 return PageAnswer(b"", etag=etag)
         selection = _selection(log, source, hits, request)
@@ -131,7 +126,7 @@ def _row(line: "LogLine") -> list[object]:
     return [
         line.time_ns / 1e6,
         STREAM_NAMES[line.stream],
-        line.kind.name.lower() if isinstance(line.kind, Kind) else "log",
+        line.kind.name.lower(),
         line.text[:MAX_CHARS],
         line.attempt,
         line.capture,
@@ -151,11 +146,11 @@ def search(request: Request) -> PageAnswer:
     continue the search. `limited` is true if the search has stopped at its limit of hits.
     """
     near = request.number("near", 0)
-    with open_log(request) as (log, source, problem):
+    with open_log(request) as (log, source):
         line_search, is_complete = log.search(source, _query(request))
         at = line_search.near(near, back=request.flag("back"))
         document = {
-            **_state(log, source, problem),
+            **_state(log, source),
             "hits": len(line_search.hits),
             "printed": line_search.printed,
             "at": at,
@@ -173,8 +168,8 @@ def marks(request: Request) -> PageAnswer:
     Parameters: as for lines. Answer: for each line a list of begins and ends. They count UTF-16
     units of the uncoloured text, as browsers do. Lines after MARKS_SECS have empty lists.
     """
-    with open_log(request) as (log, source, _):
-        line_search = log.search_of(_query(request))
+    with open_log(request) as (log, source):
+        line_search = log.searches.get(_query(request))
         hits = line_search.hits if request.flag("only") else None
         selection = _selection(log, source, hits, request)
         expression = line_search.expression
@@ -199,8 +194,8 @@ def _utf16_spans(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int
 def at(request: Request) -> PageAnswer:
     """Return the number of the first line at `time` (ms since 1970) or later."""
     time_ns = request.number("time", 0, maximum=1 << 52) * 1_000_000
-    with open_log(request) as (log, source, problem):
-        return json_answer({**_state(log, source, problem), "line": log.index.number_at(time_ns)})
+    with open_log(request) as (log, source):
+        return json_answer({**_state(log, source), "line": log.index.number_at(time_ns)})
 
 
 def text(request: Request) -> PageAnswer:
@@ -210,7 +205,7 @@ def text(request: Request) -> PageAnswer:
     it, the answer is a download of all lines; `times=1` puts the time in UTC before each.
     """
     if request.params.get("count"):
-        with open_log(request) as (log, source, _):
+        with open_log(request) as (log, source):
             hits = log.search(source, _query(request))[0].hits if request.flag("only") else None
             log_lines = _selection(log, source, hits, request, MAX_COPIED).lines
         copied_text = "".join(_texts(iter(log_lines), times=False))
@@ -222,9 +217,9 @@ def text(request: Request) -> PageAnswer:
     with request.store.job(job_id) as reader:
         name = _NOT_IN_NAMES.sub("-", f"{reader.summary.name[:80]}-{job_id}").strip("-.") or "job"
 
-    def body() -> Iterator[bytes]:
+    def body() -> Iterator[str]:
         with request.store.job(job_id) as reader:
-            yield from pieces(_texts(reader.lines(streams=streams, attempt=attempt), times=times))
+            yield from _texts(reader.lines(streams=streams, attempt=attempt), times=times)
 
     return PageAnswer(body(), "text/plain; charset=utf-8", file_name=f"{name}.log")
 

@@ -5,8 +5,13 @@ from itertools import islice
 
 from logshipper_observe.base.output import to_json
 from logshipper_observe.base.words import NS
-from logshipper_observe.model.event_words import words_of_event
-from logshipper_observe.model.job_events import EventSelection, StateEvent, events_of
+from logshipper_observe.graphs.series import beginning_ns
+from logshipper_observe.model.job_events import (
+    EventSelection,
+    StateEvent,
+    events_of,
+    words_of_event,
+)
 from logshipper_observe.page.api.request import PageAnswer, Request, tagged_answer
 
 MAX_LISTED = 1_000
@@ -32,9 +37,7 @@ def events(request: Request) -> PageAnswer:
             if kind in ("", event.kind) and len(matches) < limit:
                 matches.append(event)
         complete = next(history, None) is None
-        start_ns = min(
-            (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
-        )
+        start_ns = beginning_ns(reader)
     document = {
         "total": kinds.total(),
         "complete": complete,

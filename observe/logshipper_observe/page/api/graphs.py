@@ -1,5 +1,4 @@
-"""`api/jobs/ID/axes`: a job's graphs; `.../graphs`: their points; `.../graph.csv`: the exact
-numbers."""
+"""`api/jobs/ID/axes`: a job's graphs; `.../graphs`: their points; `.../graph.csv`: exact numbers."""
 
 import math
 import time
@@ -10,10 +9,10 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.words import utc
 from logshipper_observe.formats.csv_rows import CsvRows, own_titles
 from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
+from logshipper_observe.graphs.points import Points
 from logshipper_observe.graphs.series import Graph, GraphRequest, is_constant, numeric_keys, planned
-from logshipper_observe.model.record_hints import record_hints
+from logshipper_observe.model.job_facts import record_hints
 from logshipper_observe.model.records import at_path, is_number
-from logshipper_observe.page.api.downloads import pieces
 from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal, tagged_answer
 from logshipper_observe.page.data.graph_feeds import KEPT_POINTS, FeedQuery
 
@@ -56,7 +55,6 @@ def graphs(request: Request) -> PageAnswer:
     """
     points = request.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
     query = FeedQuery(
-        request.store.intake.place,
         request.parts[0],
         request.params.get("x") or None,
         keys_of(request),
@@ -69,16 +67,10 @@ def graphs(request: Request) -> PageAnswer:
         feed = request.caches.feeds.get(query)
         with feed.lock:
             feed_graphs = feed.read_on(reader, READ_SECS)
-            facts = [
-                query,
-                points,
-                feed.records,
-                feed.complete,
-                reader.is_over,
-                [(graph.x.words, graph.total, graph.gaps) for graph in feed_graphs],
-            ]
+            drawn = [(graph.x.words, graph.total, graph.gaps) for graph in feed_graphs]
+            facts = [query, points, feed.reading.records, feed.complete, reader.is_over, drawn]
             document = {
-                "records": feed.records,
+                "records": feed.reading.records,
                 "total": reader.summary.records,
                 "complete": feed.complete,
                 "is_over": reader.is_over,
@@ -90,19 +82,15 @@ def graphs(request: Request) -> PageAnswer:
 
 def graph_csv(request: Request) -> PageAnswer:
     """Return the exact numbers of each record that has a key in `y` and its X."""
-    query = FeedQuery(
-        request.store.intake.place,
-        request.parts[0],
-        request.params.get("x") or None,
-        keys_of(request),
-    )
+    query = FeedQuery(request.parts[0], request.params.get("x") or None, keys_of(request))
     with request.store.job(request.parts[0]) as reader:
         feed = request.caches.feeds.get(query)
         with feed.lock:
             feed_graphs = feed.read_on(reader)
         job_id = reader.summary.job_id
-    body = pieces(_csv(request, feed_graphs))
-    return PageAnswer(body, "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv")
+    return PageAnswer(
+        _csv(request, feed_graphs), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv"
+    )
 
 
 def _csv(request: Request, graphs: list[Graph]) -> Iterator[str]:
@@ -119,22 +107,17 @@ def _csv(request: Request, graphs: list[Graph]) -> Iterator[str]:
             numbers = {
                 name: text for name, text in texts.items() if text is not None and is_number(text)
             }
-            if any(
-                graph.key in numbers and (graph.x.key is None or graph.x.key in numbers)
-                for graph in graphs
-            ):
+            if any({graph.key, graph.x.key} - {None} <= numbers.keys() for graph in graphs):
                 capture = [str(record.capture)] if has_several_captures else []
                 cells = [numbers.get(name, "") for name in names]
                 yield rows.row([utc(record.time_ns), str(record.attempt), *capture, *cells]) + "\n"
 
 
 def keys_of(request: Request, most: int = MOST_GRAPHS) -> tuple[str, ...]:
-    """Return the keys in `y`."""
     return tuple(request.texts("y", '["loss"]', most=most))
 
 
 def weight_of(request: Request) -> float:
-    """Return the weight of smoothing."""
     weight = request.real("smooth", 0.0)
     if not 0 <= weight < 1:
         raise RequestRefusal(f"smooth: {weight} isn't a number from 0 to below 1")
@@ -151,34 +134,33 @@ def axis_document(graph: Graph) -> dict[str, object]:
     }
 
 
+def points_document(curve: Points, points: int) -> dict[str, list[Any]]:  # Any: JSON
+    """Return at most so many points of a curve, the places before which the pen lifts, and gaps."""
+    thin = curve.thinned(points)
+    return {
+        "x": thin.xs.tolist(),
+        "y": thin.ys.tolist(),
+        "breaks": thin.breaks,
+        "gaps": [gap_document(gap) for _, gap in curve.gaps],
+    }
+
+
 def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
     notes = list(left_out_of(graph))
     if graph.own_x:
-        notes.insert(
-            0, f"In no record with {graph.instead_of}, so over another X. {rule_words(graph)}"
-        )
+        rule = rule_words(graph)
+        notes.insert(0, f"In no record with {graph.instead_of}, so over another X. {rule}")
     series = []
     for curve in graph.series:
-        thin = curve.thinned(points)
-        xs = thin.xs.tolist()
-        series.append(
-            {
-                "label": curve.label,
-                # identify the series' records: points.py
-                "origin": curve.origin,
-                "tags": curve.tags,
-                "curve": curve.curve_number,
-                "seen": curve.total,
-                "x": xs,
-                "y": thin.ys.tolist(),
-                "breaks": thin.breaks,
-                "gaps": [gap_document(gap) for _, gap in curve.gaps],
-            }
-        )
-        if len(xs) < curve.total:
+        document = points_document(curve, points)
+        # origin, tags and curve identify the series' records: points.py
+        identity = {"origin": curve.origin, "tags": curve.tags, "curve": curve.curve_number}
+        series.append({"label": curve.label, **identity, "seen": curve.total, **document})
+        shown = len(document["x"])
+        if shown < curve.total:
             of = f" of {curve.label}" if curve.label else ""
             notes.append(
-                f"{plural(len(xs), 'point')}{of} shown of {curve.total:,}: thinned evenly, each peak kept"
+                f"{plural(shown, 'point')}{of} shown of {curve.total:,}: thinned evenly, each peak kept"
             )
     return {
         "key": graph.key,

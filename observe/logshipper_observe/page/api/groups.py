@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logshipper.errors import LogshipperError, UnknownJob
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.graphs.curves import NONE, Trace, Treatment
-from logshipper_observe.graphs.graph_notes import gap_document
 from logshipper_observe.graphs.plot_runs import MAX_TRACES, PLACES, RUN, CommonAxes, PlotQuery, Runs
 from logshipper_observe.graphs.points import extreme_places
 from logshipper_observe.graphs.series import GraphRequest, numeric_keys
 from logshipper_observe.model.options import options_of
-from logshipper_observe.page.api.compare import job_ids, marks_of
+from logshipper_observe.page.api.compare import job_ids
 from logshipper_observe.page.api.graphs import (
     DEFAULT_POINTS,
     READ_SECS,
     axis_document,
     keys_of,
+    points_document,
     weight_of,
 )
 from logshipper_observe.page.api.request import (
@@ -66,27 +66,25 @@ def groups(request: Request) -> PageAnswer:
     )
     with ExitStack() as exit_stack:
         jobs = _open(request, exit_stack, query.group_by)
-        etag = etag_of([request.params, [_facts(job) for job in jobs]])
+        facts = [[facts_of(job.reader.summary), job.reader.is_over, job.options] for job in jobs]
+        etag = etag_of([request.params, facts])
         if etag == request.client_etag:
             return PageAnswer(b"", etag=etag)
-        grouping = _Grouping(request, query, jobs)
-        complete = grouping.read(time.monotonic() + READ_SECS)
+        runs = {key: Runs(query, 1) for key in keys}
+        complete, records = _read(request, query, jobs, runs)
         document = {
             "complete": complete,
-            "records": grouping.records,
+            "records": records,
             "total": sum(job.reader.summary.records for job in jobs),
-            "graphs": [grouping.graph(key, points) for key in keys] if complete else [],
+            "graphs": [_graph(query, key, runs[key], points) for key in keys] if complete else [],
             "secs": round(time.perf_counter() - began, 4),
         }
     return json_answer(document, etag if complete else "")
 
 
 def _open(request: Request, exit_stack: ExitStack, by: str) -> list[_Job]:
-    """Open the jobs that exist."""
     ids = job_ids(request)
-    labels = ids
-    if "labels" in request.params:
-        labels = request.texts("labels", '["lr=0.1"]')
+    labels = request.texts("labels", '["lr=0.1"]') if "labels" in request.params else ids
     if len(labels) != len(ids):
         raise RequestRefusal("labels: must have a text for each job")
     jobs = []
@@ -95,83 +93,68 @@ def _open(request: Request, exit_stack: ExitStack, by: str) -> list[_Job]:
             reader = exit_stack.enter_context(request.store.job(job_id))
         except UnknownJob:
             continue
-        options = {} if by in PLACES else options_of(reader, marks_of(request, reader))
+        options = {} if by in PLACES else options_of(reader, request.store.marks(reader))
         jobs.append(_Job(reader, label, options))
     return jobs
 
 
-def _facts(job: _Job) -> list[object]:
-    reader = job.reader
-    return [facts_of(reader.summary), reader.summary.records, reader.is_over, job.options]
-
-
-class _Grouping:
-    """The runs of jobs, by key."""
-
-    def __init__(self, request: Request, query: PlotQuery, jobs: Sequence[_Job]) -> None:
-        self.records = 0  # read so far
-        self._request = request
-        self._query = query
-        self._runs = {key: Runs(query, 1) for key in query.request.y}
-        self._jobs = jobs
-
-    def read(self, deadline: float) -> bool:
-        """Read all runs. Return False if the time is up before."""
-        all_keys = [numeric_keys(job.reader) for job in self._jobs]
-        choices = [job.reader.x_axis() for job in self._jobs]
-        complete = True
-        axes = CommonAxes(self._query, choices, all_keys)
-        for job, keys in zip(self._jobs, all_keys, strict=True):
-            for name in self._runs.keys() - keys.keys():
-                self._runs[name].notes.append(f"{job.label} has no key {name}")
-            for x, names in axes.by_x(name for name in self._runs if name in keys).items():
-                if x.key is not None and x.key not in keys:
-                    for name in names:
-                        self._runs[name].notes.append(f"{job.label} has no key {x.key}, which is X")
-                    continue
-                query = FeedQuery(
-                    self._request.store.intake.place,
-                    job.reader.summary.job_id,
-                    x,
-                    tuple(names),
-                    kept_points=RUN_POINTS,
-                    most_series=RUN_SERIES,
-                )
-                feed = self._request.caches.feeds.get(query)
-                with feed.lock:
-                    graphs = feed.read_on(job.reader, max(deadline - time.monotonic(), 0.0))
-                    complete = complete and feed.complete
-                    self.records += feed.records
-                    for graph in graphs:
-                        self._runs[graph.key].take(
-                            job.reader, job.label, x, [graph], "", job.options
-                        )
-        return complete
-
-    def graph(self, key: str, points: int) -> dict[str, Any]:  # Any: JSON
-        """Return a graph with at most so many points per curve."""
-        runs = self._runs[key]
-        if not runs.is_grouped:
-            return _empty(key, [f"No run of these has the tag or option {self._query.group_by}."])
-        try:
-            graph_set = runs.gather()
-        except LogshipperError as error:
-            return _empty(key, [str(error)])
-        (graph,) = graph_set.graphs
-        traces = [trace for trace in graph.series if isinstance(trace, Trace)]
-        notes = [note for trace in traces if (note := _uneven(trace))]
-        if len(traces) > MAX_TRACES:
-            notes.append(
-                f"{len(traces) - MAX_TRACES} more curves left out: one graph shows {MAX_TRACES}."
+def _read(
+    request: Request, query: PlotQuery, jobs: Sequence[_Job], runs: Mapping[str, Runs]
+) -> tuple[bool, int]:
+    """Read the runs of each key. Return whether the time sufficed, and the number of records read
+    so far."""
+    deadline = time.monotonic() + READ_SECS
+    all_keys = [numeric_keys(job.reader) for job in jobs]
+    axes = CommonAxes(query, [job.reader.x_axis() for job in jobs], all_keys)
+    complete, records = True, 0
+    for job, keys in zip(jobs, all_keys, strict=True):
+        for name in runs.keys() - keys.keys():
+            runs[name].notes.append(f"{job.label} has no key {name}")
+        for x, names in axes.by_x(name for name in runs if name in keys).items():
+            if x.key is not None and x.key not in keys:
+                for name in names:
+                    runs[name].notes.append(f"{job.label} has no key {x.key}, which is X")
+                continue
+            feed_query = FeedQuery(
+                job.reader.summary.job_id,
+                x,
+                tuple(names),
+                kept_points=RUN_POINTS,
+                most_series=RUN_SERIES,
             )
-        is_raw = self._query.treatment.aggregate == NONE
-        return {
-            **_empty(key, [*notes, *graph_set.notes]),
-            "integer": graph.integer and is_raw,
-            "x": axis_document(graph),
-            "scattered": graph.x.rule == 7 and is_raw,
-            "series": [_series(trace, points) for trace in traces[:MAX_TRACES]],
-        }
+            feed = request.caches.feeds.get(feed_query)
+            with feed.lock:
+                graphs = feed.read_on(job.reader, max(deadline - time.monotonic(), 0.0))
+                complete = complete and feed.complete
+                records += feed.reading.records
+                for graph in graphs:
+                    runs[graph.key].take(job.reader, job.label, x, [graph], "", job.options)
+    return complete, records
+
+
+def _graph(query: PlotQuery, key: str, runs: Runs, points: int) -> dict[str, Any]:  # Any: JSON
+    """Return a graph with at most so many points per curve."""
+    if not runs.is_grouped:
+        return _empty(key, [f"No run of these has the tag or option {query.group_by}."])
+    try:
+        graph_set = runs.gather()
+    except LogshipperError as error:
+        return _empty(key, [str(error)])
+    (graph,) = graph_set.graphs
+    traces = [trace for trace in graph.series if isinstance(trace, Trace)]
+    notes = list(filter(None, map(_uneven, traces)))
+    if len(traces) > MAX_TRACES:
+        notes.append(
+            f"{len(traces) - MAX_TRACES} more curves left out: one graph shows {MAX_TRACES}."
+        )
+    is_raw = query.treatment.aggregate == NONE
+    return {
+        **_empty(key, [*notes, *graph_set.notes]),
+        "integer": graph.integer and is_raw,
+        "x": axis_document(graph),
+        "scattered": graph.x.rule == 7 and is_raw,
+        "series": [_series(trace, points) for trace in traces[:MAX_TRACES]],
+    }
 
 
 def _empty(key: str, notes: list[str]) -> dict[str, Any]:  # Any: JSON
@@ -195,24 +178,13 @@ def _uneven(trace: Trace) -> str:
         return (
             f"{trace.group}: no two of its {trace.runs} runs share an X, so there is no deviation."
         )
-    return (
-        f"{trace.group}: some of its {trace.runs} runs lack an X: "
-        f"means are over {least} to {most} runs."
-    )
+    return f"{trace.group}: some of its {trace.runs} runs lack an X: means are over {least} to {most} runs."
 
 
 def _series(trace: Trace, points: int) -> dict[str, Any]:  # Any: JSON
     document: dict[str, Any] = {"group": trace.group, "runs": trace.runs, "seen": trace.total}
     if trace.errors is None:
-        thin = trace.thinned(points)
-        return {
-            **document,
-            "label": trace.label,
-            "x": thin.xs.tolist(),
-            "y": thin.ys.tolist(),
-            "breaks": thin.breaks,
-            "gaps": [gap_document(gap) for _, gap in trace.gaps],
-        }
+        return {**document, "label": trace.label, **points_document(trace, points)}
     places = extreme_places(trace.ys, points)
     return {
         **document,

@@ -1,5 +1,4 @@
-"""`api/jobs`: the list of jobs; `api/last`: the last values of some; `api/jobs/ID`: the head of a
-job's page."""
+"""`api/jobs`: the list of jobs; `api/last`: last values; `api/jobs/ID`: the head of a job's page."""
 
 import fnmatch
 import time
@@ -17,9 +16,7 @@ from logshipper_observe.model.documents import (
     job_document,
     moment,
 )
-from logshipper_observe.model.ledger import ledger_of
-from logshipper_observe.model.masked_values import masked_values, masked_words
-from logshipper_observe.model.missed_tasks import missed_tasks
+from logshipper_observe.model.job_facts import ledger_of, masked_values, masked_words, missed_tasks
 from logshipper_observe.model.overlay import NO_MARKS, Marks
 from logshipper_observe.page.api.request import PageAnswer, Request, json_answer, tagged_answer
 from logshipper_observe.page.data.job_list import MAX_LISTED, Listing, facts_of
@@ -31,7 +28,6 @@ from logshipper_observe.page.data.job_values import (
     in_order,
     offer_of,
 )
-from logshipper_observe.query.opening import overlay_of
 
 MAX_LAST = 50  # jobs of one request for last values
 _NAME_CHARS = 300  # of a column
@@ -137,7 +133,6 @@ def _sorted(
 
 
 def _column_names(request: Request) -> list[str] | None:
-    """Return the requested columns, None for the default."""
     if "columns" not in request.params:
         return None
     names = request.texts("columns", '["loss.min"]', least=0, most=MAX_COLUMNS)
@@ -149,14 +144,11 @@ def _document(job: JobSummary, now_ns: int, marks: Marks) -> Document:
 
 
 class _JobFilter:
-    """The filters of a list."""
-
     def __init__(self, request: Request) -> None:
         text = request.params.get("q", "").strip().casefold()[:200]
         has_wildcards = any(mark in text for mark in "*?[")
         self._pattern = text if has_wildcards or not text else f"*{text}*"
-        states = request.params.get("state", "").upper().split(",")
-        self.states = {state for state in states if state}
+        self.states = set(filter(None, request.params.get("state", "").upper().split(",")))
         self._tag = request.params.get("tag", "")
         self._starred = request.flag("starred")
 
@@ -183,12 +175,12 @@ def last(request: Request) -> PageAnswer:
     ids = set(request.params.get("jobs", "").split(",")[:MAX_LAST])
     store = request.store.get()
     listing = request.caches.listing.of(store)
-    values = {}
-    jobs: Sequence[JobSummary] = [job for job in listing.newest if job.job_id in ids]
+    jobs = [job for job in listing.newest if job.job_id in ids]
     if len(jobs) < len(ids):
-        jobs = request.caches.listing.all(listing, store)
+        jobs = [job for job in request.caches.listing.all(listing, store) if job.job_id in ids]
+    values = {}
     for job in jobs:
-        if job.job_id in ids and store is not None:
+        if store is not None:
             try:
                 values[job.job_id] = request.caches.listing.last(job, store)
             except LogshipperError:  # a damaged job: its own page shows the problem
@@ -201,12 +193,12 @@ def job(request: Request) -> PageAnswer:
     now_ns = time.time_ns()
     with request.store.job(request.parts[0]) as reader:
         summary = reader.summary
-        store = request.store.get()
-        marks = overlay_of(store).of(summary.key) if store else NO_MARKS
+        marks = request.store.marks(reader)
         status = reader.status()
         document = {
             "now_ns": now_ns,
-            "poll_secs": request.store.bar_poll_secs if status else request.store.poll_secs,
+            # a running bar changes, with the sidecar's delay, each second
+            "poll_secs": request.store.poll_secs(0.4) if status else request.store.poll_secs(),
             **_document(summary, now_ns, marks),
             "is_over": reader.is_over,
             "ledger": ledger_of(reader),
@@ -220,10 +212,7 @@ def job(request: Request) -> PageAnswer:
         }
         facts = [
             facts_of(summary),
-            reader.is_over,
-            document["captures"],
-            document["masked"],
-            document["missed"],
+            *(document[name] for name in ("is_over", "captures", "masked", "missed")),
             sorted(status.items()),
             marks.changed_ns,
         ]

@@ -36,18 +36,19 @@ def point(request: Request) -> PageAnswer:
             document = {
                 "line": None,
                 "complete": search.complete,
-                "records": search.records,
+                "records": search.reading.records,
                 "total": reader.summary.records,
                 "words": CHANGED if search.complete else "",
             }
         if record is None:
             return json_answer(document)
-        with open_log(request) as (log, source, problem):
+        with open_log(request) as (log, source):
             # read before the lookup: a copy of Loki's log may lack the newest lines
             has_line = getattr(source, "read_until", math.inf) > search.end_time
             log.bring_up(source)
             # not cached: late lines of a running job renumber the lines behind them
             line = line_number(log, source, reader, record)
+            problem = getattr(source, "problem", "")
     complete = line is not None or has_line or bool(problem)
     words = problem or _missing(record) if line is None and complete else ""
     return json_answer({**document, "line": line, "complete": complete, "words": words})
@@ -69,7 +70,6 @@ def _query(request: Request) -> PointQuery:
         if name not in request.params:
             raise RequestRefusal(f"{name}: is missing, the point's place")
     return PointQuery(
-        request.store.intake.place,
         request.parts[0],
         key,
         request.params.get("x") or None,

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper_ingest.model.metadata_keys import names_of, parse_record
 from logshipper_observe.formats.csv_rows import records_as_csv
-from logshipper_observe.model.record_hints import record_hints
+from logshipper_observe.model.job_facts import record_hints
 from logshipper_observe.model.records import Path, display_text, flat
-from logshipper_observe.page.api.downloads import pieces
 from logshipper_observe.page.api.request import PageAnswer, Request, tagged_answer
 
 if TYPE_CHECKING:
@@ -123,10 +122,10 @@ def _file(
         job_id = reader.summary.job_id
         count = reader.summary.records
 
-    def body() -> Iterator[bytes]:
+    def body() -> Iterator[str]:
         with request.store.job(request.parts[0]) as reader:
             # both passes over a running job must see the same records
             limit = count if not reader.is_over else None
-            yield from pieces(lines(lambda: islice(reader.records(), limit)))
+            yield from lines(lambda: islice(reader.records(), limit))
 
     return PageAnswer(body(), content_type, file_name=f"{job_id}-metadata.{suffix}")

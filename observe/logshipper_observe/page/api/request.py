@@ -11,13 +11,17 @@ import orjson
 
 from logshipper.errors import LogshipperError
 from logshipper_observe.base.output import to_json
-from logshipper_observe.page.data.graph_feeds import Feeds
+from logshipper_observe.page.data.cache import Cache
+from logshipper_observe.page.data.graph_feeds import Feed
 from logshipper_observe.page.data.job_list import JobListing
-from logshipper_observe.page.data.point_search import PointSearches
-from logshipper_observe.page.data.thread_store import ThreadStore
+from logshipper_observe.page.data.point_search import PointSearch
+from logshipper_observe.page.data.thread_store import SharedIngest, ThreadStore
 from logshipper_observe.page.log.log_copy import Copies
-from logshipper_observe.page.log.logs import Logs
+from logshipper_observe.page.log.logs import Log
 
+MOST_FEEDS = 24
+MOST_SEARCHES = 16
+MAX_LOGS = 16  # views
 JSON = "application/json"
 
 
@@ -29,15 +33,15 @@ class RequestRefusal(LogshipperError):
         super().__init__(message)
 
 
-@dataclass(frozen=True)
 class Caches:
-    """State that the server keeps between requests, for all threads."""
+    """State that the server keeps between requests, for all threads: the most recently used."""
 
-    listing: JobListing
-    feeds: Feeds  # graphs
-    searches: PointSearches  # for the records of points in graphs
-    logs: Logs
-    copies: Copies  # of logs in Loki
+    def __init__(self, intake: SharedIngest) -> None:
+        self.listing = JobListing()
+        self.feeds = Cache(Feed, MOST_FEEDS)  # graphs
+        self.searches = Cache(PointSearch, MOST_SEARCHES)  # for the records of points in graphs
+        self.logs = Cache(Log, MAX_LOGS)
+        self.copies = Copies(intake)  # of logs in Loki
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Request:
 class PageAnswer:
     """An answer of the server."""
 
-    body: bytes | Iterator[bytes]  # whole, or in pieces of unknown length
+    body: bytes | Iterator[str]  # whole, or texts of a download of unknown length
     content_type: str = JSON
     status: HTTPStatus = HTTPStatus.OK
     etag: str = ""  # "" for none

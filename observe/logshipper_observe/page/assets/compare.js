@@ -16,7 +16,7 @@ import { keepSettings } from "./settings.js";
 const MOST_CHARS = 60; // of what graphs are told apart by
 
 /** The address of jobs side by side. @param {string[]} ids */
-export const addressOf = (ids) => `#/compare/${ids.map(encodeURIComponent).join(",")}`;
+const addressOf = (ids) => `#/compare/${ids.map(encodeURIComponent).join(",")}`;
 
 const shortened = (text) => (text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text);
 

@@ -3,7 +3,7 @@
 import { Failure, get, path, repeat } from "./api.js";
 import { ConsoleSearch } from "./console_search.js";
 import { el, fill } from "./dom.js";
-import { clock, grouped, isRunning, local, plural } from "./format.js";
+import { grouped, isRunning, local, plural } from "./format.js";
 import { listen } from "./keys.js";
 import { LineRows } from "./line_rows.js";
 import { ATTEMPT, Lines, NUMBER, TIME } from "./lines.js";

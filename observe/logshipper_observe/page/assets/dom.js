@@ -47,7 +47,7 @@ const HIDDEN = /[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u
 const SOME_HIDDEN = new RegExp(HIDDEN.source, "u");
 
 /** Makes an invisible character visible: as a control picture, or by its number. */
-export function shownAs(character) {
+function shownAs(character) {
   const code = character.codePointAt(0);
   if (code < 0x20) return String.fromCharCode(0x2400 + code);
   if (code === 0x7f) return "\u2421";

@@ -7,7 +7,7 @@ import { kept, keep } from "./storage.js";
 
 const MOST = 24; // the server's limit
 const PLACE = "columns"; // in the browser's storage
-export const LAST = "*"; // the column of each job's last values
+const LAST = "*"; // the column of each job's last values
 
 export class JobColumns {
   /** @param {URLSearchParams} words of the address @param {() => void} changed */

@@ -204,7 +204,7 @@ function isNumeric(rows, at) {
 }
 
 /** Joins two pages. New columns of the second come last. */
-export function joined(one, other) {
+function joined(one, other) {
   const places = new Map(one.columns.map((column, at) => [JSON.stringify(column.path), at]));
   const columns = [...one.columns];
   const of = other.columns.map((column) => {

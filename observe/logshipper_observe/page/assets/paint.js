@@ -145,18 +145,24 @@ function axes(context, scene, theme, frame, xTicks, yTicks) {
   context.fillText(fitted(context, scene.xLabel, width), left + width, top + height + 22);
 }
 
-/** An event: a line from top to bottom, with a wedge at its top. */
-function moment(context, scene, theme, frame, mark) {
-  const x = Math.round(xPixel(frame, scene.x, mark.x)) + 0.5;
-  if (!Number.isFinite(x)) return;
-  context.strokeStyle = context.fillStyle = theme.marks[mark.look];
+/** A dashed line from top to bottom. */
+function upright(context, frame, x, colour, dash) {
+  context.strokeStyle = colour;
   context.lineWidth = 1;
-  context.setLineDash([2, 3]);
+  context.setLineDash(dash);
   context.beginPath();
   context.moveTo(x, frame.top);
   context.lineTo(x, frame.top + frame.height);
   context.stroke();
   context.setLineDash([]);
+}
+
+/** An event: a line from top to bottom, with a wedge at its top. */
+function moment(context, scene, theme, frame, mark) {
+  const x = Math.round(xPixel(frame, scene.x, mark.x)) + 0.5;
+  if (!Number.isFinite(x)) return;
+  context.fillStyle = theme.marks[mark.look];
+  upright(context, frame, x, context.fillStyle, [2, 3]);
   context.beginPath();
   context.moveTo(x - 4, frame.top);
   context.lineTo(x + 4, frame.top);
@@ -239,14 +245,7 @@ function dot(context, x, y, radius) {
 
 function crosshair(context, scene, theme, frame) {
   const x = Math.round(xPixel(frame, scene.x, scene.hover.x)) + 0.5;
-  context.strokeStyle = theme.axis;
-  context.lineWidth = 1;
-  context.setLineDash([4, 3]);
-  context.beginPath();
-  context.moveTo(x, frame.top);
-  context.lineTo(x, frame.top + frame.height);
-  context.stroke();
-  context.setLineDash([]);
+  upright(context, frame, x, theme.axis, [4, 3]);
   for (const point of scene.hover.points) {
     const px = xPixel(frame, scene.x, point.x);
     const py = yPixel(frame, scene.y, point.y);

@@ -101,7 +101,7 @@ function logTicks(scale, most) {
 }
 
 /** @param {number} value @param {number} step the distance between ticks */
-export function numberLabel(value, step) {
+function numberLabel(value, step) {
   if (Math.abs(value) < step * 1e-9) return "0";
   if (Math.abs(value) >= 1e6 || step < 1e-5) {
     const digits = Math.max(0, Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step) + 1e-9));

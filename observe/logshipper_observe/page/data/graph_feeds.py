@@ -7,11 +7,11 @@ job's end, a new job with the same id, or a change of X.
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from logshipper_observe.graphs.points import Points, SmoothedPoints
+from logshipper_observe.graphs.points import MovingMean, Points
 from logshipper_observe.graphs.series import (
     MAX_SERIES,
     Filling,
@@ -21,15 +21,12 @@ from logshipper_observe.graphs.series import (
     planned,
     with_own_x,
 )
-from logshipper_observe.graphs.smoothing import MovingMean
-from logshipper_observe.page.data.cache import Cache
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
     from logshipper_ingest.model.stores import Reader
     from logshipper_ingest.model.x_axis import XChoice
 
-MOST_FEEDS = 24
 _CLOCK_RECORDS = 256  # between two readings of the clock
 KEPT_POINTS = 1 << 12  # of a series: more than the pixels of a screen's width
 
@@ -39,7 +36,6 @@ EVERYWHERE = (-math.inf, math.inf)
 class FeedQuery(NamedTuple):
     """The graphs of a job that a page requests."""
 
-    place: str  # of the store
     job_id: str
     x: "str | XChoice | None"  # None for the job's own choice
     y: tuple[str, ...]  # keys
@@ -50,21 +46,12 @@ class FeedQuery(NamedTuple):
     most_series: int = MAX_SERIES  # of a graph
 
 
-class RecordSink(Protocol):
-    """A consumer of records, such as Filling."""
-
-    def add(self, record: "MetadataRecord") -> object:
-        """Take a record. A true result ends the reading."""
-
-    def show(self) -> None:
-        """Finish a stretch of reading."""
-
-
 @dataclass
 class Reading:
     """The progress of reading a job's records."""
 
-    filling: RecordSink
+    take: "Callable[[MetadataRecord], object]"  # a true result ends the reading
+    show: Callable[[], None] = lambda: None  # finishes a stretch of reading
     time_ns: int = 0  # of the last record
     at_that_time: int = 0  # records of time_ns read so far
     records: int = 0  # read so far
@@ -87,9 +74,9 @@ class Reading:
                 self.time_ns, self.at_that_time = record.time_ns, 0
             self.at_that_time += 1
             self.records += 1
-            if self.filling.add(record):
+            if self.take(record):
                 break
-        self.filling.show()
+        self.show()
         return done
 
 
@@ -103,11 +90,6 @@ class Feed:
         self._state: object = None
         self._absent_count = 0  # records of the summary that no reading returns
 
-    @property
-    def records(self) -> int:
-        """The number of records read so far."""
-        return self._reading.records
-
     def read_on(self, reader: "Reader", secs: float = math.inf) -> list[Graph]:
         """Read for at most so long, and return the graphs. Raises UnknownKey."""
         deadline = time.monotonic() + secs
@@ -117,12 +99,12 @@ class Feed:
         if state != self._state:
             self._begin(reader, graphs)
             self._state = state
-        self.complete = self._reading.read_on(reader, deadline)
-        if self.complete and reader.summary.records - self.records > self._absent_count:
+        self.complete = self.reading.read_on(reader, deadline)
+        if self.complete and reader.summary.records - self.reading.records > self._absent_count:
             self._begin(reader, self._plan(reader))  # some came late
-            self.complete = self._reading.read_on(reader, deadline)
+            self.complete = self.reading.read_on(reader, deadline)
             if self.complete:
-                self._absent_count = max(reader.summary.records - self.records, 0)
+                self._absent_count = max(reader.summary.records - self.reading.records, 0)
         if not self.complete or self.query.inside != EVERYWHERE:
             return self._graphs
         return [
@@ -136,33 +118,25 @@ class Feed:
 
     def _begin(self, reader: "Reader", graphs: list[Graph]) -> None:
         self._graphs = graphs
-        self._reading = Reading(self._filling(reader, graphs))
+        self.reading = self._reading_of(reader, graphs)
         self._absent_count = 0
         self._own_graphs: dict[int, tuple[Graph, Reading]] = {}
 
-    def _filling(self, reader: "Reader", graphs: Sequence[Graph]) -> Filling:
-        smooth, inside, limit = self.query.smooth, self.query.inside, self.query.kept_points
+    def _reading_of(self, reader: "Reader", graphs: Sequence[Graph]) -> Reading:
+        query = self.query
 
         def new_points() -> Points:
-            if not smooth:
-                return Points(limit=limit, inside=inside)
-            mean = MovingMean(smooth, debias=self.query.debias)
-            return SmoothedPoints(mean, limit, inside)
+            mean = MovingMean(query.smooth, debias=query.debias) if query.smooth else None
+            return Points(limit=query.kept_points, inside=query.inside, mean=mean)
 
-        return Filling(reader, graphs, new_points, self.query.most_series)
+        filling = Filling(reader, graphs, new_points, query.most_series)
+        return Reading(filling.add, filling.show)
 
     def _own_x_graph(self, reader: "Reader", at: int, deadline: float) -> Graph:
         """Return the graph of a key whose records lack the X of the others."""
         graph = with_own_x(reader, self._graphs[at])
         entry = self._own_graphs.get(at)
         if entry is None or entry[0].x.key != graph.x.key:
-            entry = self._own_graphs[at] = graph, Reading(self._filling(reader, [graph]))
+            entry = self._own_graphs[at] = graph, self._reading_of(reader, [graph])
         self.complete = entry[1].read_on(reader, deadline) and self.complete
         return entry[0]
-
-
-class Feeds(Cache[FeedQuery, Feed]):
-    """The most recently requested feeds."""
-
-    def __init__(self, capacity: int = MOST_FEEDS) -> None:
-        super().__init__(Feed, capacity)

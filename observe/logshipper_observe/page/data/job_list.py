@@ -6,6 +6,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import UnknownJob
@@ -62,11 +63,8 @@ class JobListing:
             signature, now = _signature(store), time.monotonic()
             listing = self._listing
             max_age_secs = _SERVER_SECS if signature is None else _KEPT_SECS
-            if (
-                listing is None
-                or signature != listing.signature
-                or now - listing.time > max_age_secs
-            ):
+            is_old = listing is not None and now - listing.time > max_age_secs
+            if listing is None or is_old or signature != listing.signature:
                 jobs = store.jobs()
                 newest, states = jobs[:MAX_LISTED], states_of(jobs)
                 marks = overlay_of(store).all()
@@ -98,11 +96,11 @@ class JobListing:
                     newest = next(reader.records(newest_first=True), None)
             except UnknownJob:
                 newest = None
-            if newest is not None:
-                pairs = list(flat(newest.line).items())[:_VALUES]
-                values = [
-                    [".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]] for path, value in pairs
-                ]
+            pairs = flat(newest.line) if newest else {}
+            values = [
+                [".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]]
+                for path, value in islice(pairs.items(), _VALUES)
+            ]
         with self._lock:
             self._last[job.job_id] = state, values
             while len(self._last) > _KEPT_LAST:
@@ -114,16 +112,14 @@ def _signature(store: "JobStore") -> object:
     """Return a value that changes with the list of the store's jobs, None for a server."""
     if not isinstance(store, LocalStore):
         return None
-    names = ("catalogue.db", "catalogue.db-wal", "overlay.db", "overlay.db-wal")
-    return [_stamp(os.path.join(store.root, name)) for name in names]
-
-
-def _stamp(path: str) -> tuple[int, int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    stamps: list[tuple[int, int, int] | None] = []
+    for name in ("catalogue.db", "catalogue.db-wal", "overlay.db", "overlay.db-wal"):
+        try:
+            status = os.stat(os.path.join(store.root, name))
+            stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        except OSError:
+            stamps.append(None)
+    return stamps
 
 
 def facts_of(summary: JobSummary) -> list[object]:

@@ -8,7 +8,7 @@ are about the start of the job (`start.--lr`, `start.git.commit`).
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import LogshipperError
@@ -16,8 +16,8 @@ from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.output import to_json
 from logshipper_observe.model.command_arguments import arguments_of, bare_name
-from logshipper_observe.model.constants import FirstValues, first_values
 from logshipper_observe.model.job_context import context_options, option_text
+from logshipper_observe.model.options import FirstValues, first_values
 from logshipper_observe.model.properties import (
     METADATA,
     MISSING,
@@ -72,8 +72,7 @@ NO_VALUES = JobValues({}, {})
 
 
 class _Entry(NamedTuple):
-    state: object  # of the job at that time
-    started_ns: int
+    state: tuple[int, int, int, bool]  # of the job at that time
     time: float  # of reading, monotonic
     values: JobValues
 
@@ -92,15 +91,14 @@ class ValueCache:
     def read(
         self, jobs: "Sequence[JobSummary]", store: "JobStore", secs: float = READ_SECS
     ) -> bool:
-        """Read the changed jobs, at least one, until the time is up. Return whether all are
-        read."""
+        """Read changed jobs, at least one, until the time is up. Return whether all are read."""
         deadline = time.monotonic() + secs
         least_age = 0.0 if isinstance(store, LocalStore) else _SERVER_SECS
         outdated = [job for job in jobs if self._is_outdated(job, least_age)]
         for at, job in enumerate(outdated):
             if at and time.monotonic() > deadline:
                 return False
-            entry = _Entry(_state(job), job.started_ns, time.monotonic(), _values_of(job, store))
+            entry = _Entry(_state(job), time.monotonic(), _values_of(job, store))
             with self._lock:
                 self._entries[job.key] = entry
                 self._entries.move_to_end(job.key)
@@ -109,10 +107,10 @@ class ValueCache:
         return True
 
     def _is_outdated(self, job: "JobSummary", least_age: float) -> bool:
-        entry = self._entries.get(job.key)
-        if entry is None or entry.started_ns != job.started_ns:
+        entry, state = self._entries.get(job.key), _state(job)
+        if entry is None or entry.state[0] != state[0]:
             return True
-        return entry.state != _state(job) and time.monotonic() - entry.time >= least_age
+        return entry.state != state and time.monotonic() - entry.time >= least_age
 
     def field(self, name: str) -> Field:
         """Return the column of a name."""
@@ -132,8 +130,7 @@ class ValueCache:
 def cells_of(fields: Sequence[Field], row: JobRow) -> list[str]:
     """Return a row's exact texts, "" for missing values."""
     columns = (ColumnSpec(field, field.name, "") for field in fields)
-    texts = (cell_of(column, row, terminal=False, exact=True) for column in columns)
-    return [text[:CELL_CHARS] for text in texts]
+    return [cell_of(column, row, terminal=False, exact=True)[:CELL_CHARS] for column in columns]
 
 
 def in_order(rows: Iterable[JobRow], field: Field, *, ascending: bool) -> list[JobRow]:
@@ -156,6 +153,8 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
             texts_by_option.setdefault(name, set()).add(text)
         metrics |= {field_name(name) for name, key in job.keys.items() if key.min != key.max}
     results = metrics.union(*(job.results for job in values))
+    # an argument may also be a key of the metadata: `--batch-size` and `batch_size`
+    keys = texts_by_option.keys() - results
     metrics -= jobs_by_option.keys()
     differing = [
         name
@@ -164,21 +163,12 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
         and (len(texts_by_option[name]) > 1 or count < len(values))
         and not name.startswith(_NO_DEFAULTS)
         and name not in results
-        and not _is_duplicate(name, texts_by_option.keys() - results)
+        and not (name.startswith(START) and bare_name(name.removeprefix(START)) in keys)
     ]
-    return Offer(
-        list(texts_by_option)[:MAX_OFFERED],
-        sorted(metrics)[:MAX_OFFERED],
-        differing,
-    )
+    return Offer(list(texts_by_option)[:MAX_OFFERED], sorted(metrics)[:MAX_OFFERED], differing)
 
 
-def _is_duplicate(name: str, options: Collection[str]) -> bool:
-    """Whether an argument is also a key of the metadata: `--batch-size` and `batch_size`."""
-    return name.startswith(START) and bare_name(name.removeprefix(START)) in options
-
-
-def _state(job: "JobSummary") -> object:
+def _state(job: "JobSummary") -> tuple[int, int, int, bool]:
     """Return a state that changes with the values: the start is recorded before the first line."""
     return job.started_ns, job.records, job.attempts, bool(job.lines)
 
@@ -192,14 +182,13 @@ def _values_of(job: "JobSummary", store: "JobStore") -> JobValues:
             context = context_options(reader)
     except LogshipperError:
         return NO_VALUES
-    constants = {
+    options = {
         field_name(name): value
         for name, value in first.constants.items()
         if len(value) <= CELL_CHARS
     }
-    return JobValues(
-        keys, {**constants, **_start_options(context)}, frozenset(map(field_name, first.results))
-    )
+    options |= _start_options(context)
+    return JobValues(keys, options, frozenset(map(field_name, first.results)))
 
 
 def field_name(key: str) -> str:

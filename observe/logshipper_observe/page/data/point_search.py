@@ -20,21 +20,18 @@ from logshipper_observe.graphs.series import (
     tags_of,
     with_own_x,
 )
-from logshipper_observe.page.data.cache import Cache
 from logshipper_observe.page.data.graph_feeds import Reading
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
     from logshipper_ingest.model.stores import Reader
 
-MOST_SEARCHES = 16
 _NEAR_NS = 1_000  # more than the rounding error of seconds since a job's start
 
 
 class PointQuery(NamedTuple):
     """A point of one of a job's graphs."""
 
-    place: str  # of the store
     job_id: str
     y: str  # the graph's key
     x: str | None  # of the graph's request, None for the job's own choice
@@ -54,15 +51,10 @@ class PointSearch:
         self.end_time = 0.0  # of the last reading, monotonic
         self._query = query
         self._state: object = None
-
-    @property
-    def records(self) -> int:
-        """The number of records read so far."""
-        return self._reading.records
+        self._record: MetadataRecord | None = None  # the match
 
     def read_on(self, reader: "Reader", secs: float) -> "MetadataRecord | None":
-        """Read for at most so long. Return the record, None without a match so far. Raises
-        UnknownKey."""
+        """Read for at most so long. Return the record, None so far. Raises UnknownKey."""
         deadline = time.monotonic() + secs
         query = self._query
         (graph,), _ = planned(reader, GraphRequest(query.x, (query.y,)), 1)
@@ -70,61 +62,38 @@ class PointSearch:
             graph = with_own_x(reader, graph)
         state = (graph.x, reader.summary.started_ns, len(reader.captures))
         if state != self._state:
-            self._sink = _PointSink(reader, graph, query)
-            self._reading = Reading(self._sink, self._begin_ns(reader, graph))
+            self._begin(reader, graph)
             self._state = state
-        if self._sink.record is None:
-            self.complete = self._reading.read_on(reader, deadline)
+        if self._record is None:
+            self.complete = self.reading.read_on(reader, deadline)
             self.end_time = time.monotonic()
-        return self._sink.record
+        return self._record
 
-    def _begin_ns(self, reader: "Reader", graph: Graph) -> int:
-        """Return a lower bound of the record's time: over logshipper's clock, X has the time."""
-        if graph.x.key is not None or graph.x.by_number or graph.x.path:
-            return 0
-        return max(beginning_ns(reader) + int(self._query.at[0] * NS) - _NEAR_NS, 0)
-
-
-class PointSearches(Cache[PointQuery, PointSearch]):
-    """The most recent searches."""
-
-    def __init__(self) -> None:
-        super().__init__(PointSearch, MOST_SEARCHES)
-
-
-class _PointSink:
-    """Takes records until one has the point."""
-
-    def __init__(self, reader: "Reader", graph: Graph, query: PointQuery) -> None:
-        self.record: MetadataRecord | None = None  # the match
+    def _begin(self, reader: "Reader", graph: Graph) -> None:
+        query = self._query
         capture = captures_by_label(reader).get(query.origin)
-        self._captures = {
-            peer.capture
-            for peer in reader.captures
-            if capture is not None and peer.source == capture.source
-        }
-        self._tags = query.tags
+        source = None if capture is None else capture.source
+        self._captures = {peer.capture for peer in reader.captures if peer.source == source}
+        self._record = None
         self._point = _Point(query.at, query.curve)
         self._filling = Filling(reader, [graph], lambda: self._point)
+        begin_ns = 0
+        if graph.x.key is None and not graph.x.by_number and not graph.x.path:
+            # X is logshipper's clock: no earlier record has the point
+            begin_ns = max(beginning_ns(reader) + int(query.at[0] * NS) - _NEAR_NS, 0)
+        self.reading = Reading(self._take, time_ns=begin_ns)
 
-    def add(self, record: "MetadataRecord") -> bool:
-        tags = tags_of(record.line) if '"tags"' in record.line else ()
-        if record.capture not in self._captures or tags != self._tags:
+    def _take(self, record: "MetadataRecord") -> bool:
+        if record.capture not in self._captures or tags_of(record.line) != self._query.tags:
             return False
         self._point.is_here = False
         self._filling.add(record)
-        if self._point.is_here:
-            self.record = record
+        self._record = record if self._point.is_here else None
         return self._point.is_here
-
-    def show(self) -> None:
-        """Do nothing: no graph shows the records."""
 
 
 class _Point(Points):
     """A series without memory that compares each point with a place on a curve."""
-
-    __slots__ = ("_of_curve", "_place", "is_here")
 
     def __init__(self, place: tuple[float, float], curve: int | None) -> None:
         super().__init__()

@@ -7,12 +7,18 @@ time ingests the spool, at most every INGEST_SECS.
 import argparse
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from logshipper_observe.query.opening import LIST_SECS, is_from_loki, open_store, store_place
+from logshipper_observe.model.overlay import NO_MARKS, Marks
+from logshipper_observe.query.opening import (
+    LIST_SECS,
+    is_from_loki,
+    open_store,
+    overlay_of,
+    store_place,
+)
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import JobStore, Reader
@@ -61,18 +67,9 @@ class ThreadStore:
         self._store = None
         self._stack.close()
 
-    @property
-    def poll_secs(self) -> float:
-        """The interval at which a page polls a running job."""
-        return self._at_least(1.5)
-
-    @property
-    def bar_poll_secs(self) -> float:
-        """The interval for a running bar: with the sidecar's delay, below a second."""
-        return self._at_least(0.4)
-
-    def _at_least(self, secs: float) -> float:
-        return secs if self._store is None else max(self._store.poll_secs, secs)
+    def poll_secs(self, least: float = 1.5) -> float:
+        """Return the interval at which a page polls a running job."""
+        return least if self._store is None else max(self._store.poll_secs, least)
 
     def get(self) -> "JobStore | None":
         """Return the store after ingestion, None without one. Raises StoreError, ConfigError."""
@@ -82,11 +79,14 @@ class ThreadStore:
             self.intake.run(self._store)
         return self._store
 
-    @contextmanager
-    def job(self, job_id: str) -> Iterator["Reader"]:
-        """Raises UnknownJob."""
+    def marks(self, reader: "Reader") -> Marks:
+        """Return the tags, note and star of a job."""
+        store = self.get()
+        return overlay_of(store).of(reader.summary.key) if store else NO_MARKS
+
+    def job(self, job_id: str) -> "Reader":
+        """Open a job. Raises UnknownJob."""
         store = self.get()
         if store is None:
             raise UnknownJob(job_id, f"no job has the id {job_id!r}: there are no jobs yet")
-        with store.open(job_id) as reader:
-            yield reader
+        return store.open(job_id)

@@ -1,2 +1,1 @@
-"""Logs for the page: lines by number, searches, and a copy of a log from a store without line
-numbers."""
+"""Logs for the page: lines by number, searches, copies of logs from stores without line numbers."""

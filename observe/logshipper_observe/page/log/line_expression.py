@@ -9,6 +9,7 @@ import re
 import string
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from logshipper.errors import LogshipperError
@@ -67,20 +68,17 @@ class _State(dict[str, "_State"]):
         self._expression = expression
         self._nodes = nodes
         self._place = place
-        self._is_hit_at_end: bool | None = None
 
     def __missing__(self, character: str) -> "_State":
         state = self._expression.step(self._nodes, self._place, character)
         self[character] = state
         return state
 
-    @property
+    @cached_property
     def is_hit(self) -> bool:
         """Whether the expression matches if the line ends here."""
-        if self._is_hit_at_end is None:
-            place = self._place._replace(ends=True, word_behind=False)
-            self._is_hit_at_end = self._expression.is_hit(self._nodes, place)
-        return self._is_hit_at_end
+        place = self._place._replace(ends=True, word_behind=False)
+        return self._expression.is_hit(self._nodes, place)
 
 
 class LineExpression:
@@ -247,7 +245,6 @@ class LineExpression:
 
 
 def _test(name: str, argument: Any, ignores_case: bool) -> Test:
-    """Return the test for a part's characters."""
     if name == "ANY":
         return lambda character: True
     entries = argument if name == "IN" else [("LITERAL", argument)]

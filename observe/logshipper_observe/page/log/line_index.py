@@ -46,13 +46,11 @@ class LineIndex:
         self._ids = array("q")
         self._times = array("q")
         self._lines = array("I")
-        self._of_stream = array("B")
-        self._of_capture = array("I")
         self._firsts = array("q")  # number of each block's first line, ignoring overlaps
         self._joins = array("B")  # whether a block overlaps an earlier one
         self._until_ns = 0  # end of the last group
-        self._columns = (
-            self._ids, self._times, self._lines, self._of_stream, self._of_capture, self._firsts, self._joins
+        self._columns = (  # first the fields of BlockHead
+            self._ids, self._times, self._lines, array("B"), array("I"), self._firsts, self._joins
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -64,50 +62,39 @@ class LineIndex:
 
     def add(self, blocks: Sequence[BlockHead]) -> None:
         """Add blocks with higher ids than all before."""
-        if self._extend(blocks):
+        if blocks:
+            self.newest = blocks[-1].id
+        visible_blocks = [
+            block
+            for block in blocks
+            if (self._streams is None or block.stream in self._streams)
+            and (self._captures is None or block.capture in self._captures)
+        ]
+        if not visible_blocks or self._extend(visible_blocks):
             return
-        late_blocks: list[BlockHead] = []
-        for block in blocks:
-            self.newest = block.id
-            if (self._streams is not None and block.stream not in self._streams) or (
-                self._captures is not None and block.capture not in self._captures
-            ):
-                continue
-            if late_blocks or block.time_ns < self._until_ns:
-                late_blocks.append(block)
-            else:
-                self._append(block)
-        if late_blocks:
-            self._insert(late_blocks)
+        for at, block in enumerate(visible_blocks):
+            if block.time_ns < self._until_ns:
+                self._insert(visible_blocks[at:])
+                return
+            self._append(block)
 
     def _extend(self, blocks: Sequence[BlockHead]) -> bool:
-        """Add blocks ten times as fast, if all count and none overlaps another. Otherwise do nothing
-        and return False."""
-        if not blocks or self._captures is not None:
-            return False
+        """Add blocks ten times as fast, unless one overlaps another. Return whether they are added."""
         ids, times, lines, streams, captures = zip(*blocks, strict=True)
-        if self._streams is not None and any(
-            stream not in self._streams for stream in set(streams)
-        ):
-            return False
         if times[0] < self._until_ns or any(map(gt, map(add, times, lines), times[1:])):
             return False
         *firsts, total = accumulate(lines, initial=self.total)
         new = (ids, times, lines, streams, captures, firsts, bytes(len(blocks)))
         for column, values in zip(self._columns, new, strict=True):
             column.extend(values)
-        self._until_ns, self.total, self.newest = times[-1] + lines[-1], total, ids[-1]
+        self._until_ns, self.total = times[-1] + lines[-1], total
         return True
 
     def _append(self, block: BlockHead) -> None:
-        self._joins.append(block.time_ns < self._until_ns)
+        row = (*block, self.total, block.time_ns < self._until_ns)
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
         self._until_ns = max(self._until_ns, block.time_ns + block.lines)
-        self._ids.append(block.id)
-        self._times.append(block.time_ns)
-        self._lines.append(block.lines)
-        self._of_stream.append(block.stream)
-        self._of_capture.append(block.capture)
-        self._firsts.append(self.total)
         self.total += block.lines
 
     def _insert(self, late_blocks: list[BlockHead]) -> None:
@@ -146,8 +133,7 @@ class LineIndex:
         return min(list(self._changes)[-change_count:]) if change_count else None
 
     def alone(self, begin: int, limit: int) -> int:
-        """Return the end of the run of blocks from `begin` on that overlap no other, `begin` itself
-        for an empty run."""
+        """Return the end of the run of blocks from `begin` on that overlap no other."""
         end = min(begin + limit, len(self))
         try:
             return self._joins.index(1, begin + 1, end + 1) - 1
@@ -159,18 +145,11 @@ class LineIndex:
         return self._ids[begin:end]
 
     def first(self, at: int) -> int:
-        """Return the number of the first line of a block that overlaps no other, or behind the last
-        block."""
+        """Return the number of a block's first line, without overlaps; at the end, of all lines."""
         return self._firsts[at] if at < len(self) else self.total
 
     def block(self, at: int) -> BlockHead:
-        return BlockHead(
-            self._ids[at],
-            self._times[at],
-            self._lines[at],
-            self._of_stream[at],
-            self._of_capture[at],
-        )
+        return BlockHead(*(column[at] for column in self._columns[:5]))
 
     def slices(self, first: int, end: int) -> Iterator[Slice]:
         """Return the groups of the lines from first to end. They may have further lines."""

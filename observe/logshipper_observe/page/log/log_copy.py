@@ -37,7 +37,6 @@ _TEXTS = 32  # blocks of one read
 IDLE_SECS = 900.0  # without a viewer; then the copy ends
 RETRY_SECS = 3.0
 _NO_POSITION = Position(0, 0, 0, 0)
-
 _MAX_COPIES = 8
 
 
@@ -115,9 +114,9 @@ class Copy:
             return self._heads[after:]  # ids count from 1
 
     def block_texts(self, ids: Sequence[int]) -> list[bytes]:
-        blocks = map(self._rows, ids[:_TEXTS])
         return [
-            "".join(f"{row[2]}\n" for row in rows).encode("utf-8", "replace") for rows in blocks
+            "".join(f"{text}\n" for _, _, text, _ in self._rows(number)).encode("utf-8", "replace")
+            for number in ids[:_TEXTS]
         ]
 
     def block_lines(self, head: BlockHead) -> list[LogLine]:
@@ -149,7 +148,7 @@ class Copy:
                 try:
                     with store.job(self._job_id) as reader:
                         self._read(reader)
-                        pause = IDLE_SECS if reader.is_over else store.poll_secs
+                        pause = IDLE_SECS if reader.is_over else store.poll_secs()
                         self.read_until = math.inf if reader.is_over else began
                     self.problem = ""
                     self.complete = True
@@ -160,9 +159,8 @@ class Copy:
                     self.problem = str(error)
                     pause = RETRY_SECS
                 except OSError as error:  # of the file, such as a full disk
-                    self._stay(
-                        f"can't write the copy in {tempfile.gettempdir()}: {os_words(error)}"
-                    )
+                    folder = tempfile.gettempdir()
+                    self._stay(f"can't write the copy in {folder}: {os_words(error)}")
                     return
                 if self._is_full:
                     self._stay("the log is too long for a copy")
@@ -179,8 +177,7 @@ class Copy:
         lines = sum(head.lines for head in self._heads)
         self.problem = f"{reason}: the page shows only the first {lines:,} lines"
         self.complete = True
-        while not self._over.is_set() and time.monotonic() - self._last_look < IDLE_SECS:
-            self._pause(IDLE_SECS)
+        self._pause(math.inf)
 
     @property
     def _is_full(self) -> bool:
@@ -206,12 +203,9 @@ class Copy:
                 streams=(Stream.STDOUT, Stream.STDERR), kinds=ALL_KINDS, after=self._after
             ):
                 self._after = line.position
+                is_full = len(block) >= BLOCK_LINES or chars >= _BLOCK_CHARS
                 source = (line.stream, line.capture)
-                if block and (
-                    source != (block[0].stream, block[0].capture)
-                    or len(block) >= BLOCK_LINES
-                    or chars >= _BLOCK_CHARS
-                ):
+                if block and (is_full or source != (block[0].stream, block[0].capture)):
                     self._put(block, numbers[block[0].capture])
                     block, chars = [], 0
                 block.append(line)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from logshipper_ingest.model.job import Capture, LogLine
 
-MAX_LOGS = 16  # views in memory
 MAX_SEARCHES = 4  # of each view
 MAX_TEXTS = 8_192  # blocks of one read
 STREAMS = {
@@ -58,47 +57,40 @@ class Log:
     def __init__(self, view: View) -> None:
         self.lock = threading.Lock()  # callers hold it
         self._view = view
-        self.index = self._empty()
+        self._begin(generation=0)
+
+    def _begin(self, generation: int) -> None:
+        streams = (*STREAMS[self._view.streams], Stream.NONE)
+        self.index = LineIndex(None if self._view.streams == "both" else streams)
+        self.index.generation = generation
         self._newest: BlockHead | None = None  # the last one in the index
         self._attempts: dict[int, int] = {}  # by capture
-        self._searches = Cache(Search, MAX_SEARCHES)
+        self.searches = Cache(Search, MAX_SEARCHES)
 
     def bring_up(self, source: Blocks) -> None:
         """Add new blocks. Start again if a new job has taken the id. `source` may be older than the
         last one and have fewer captures."""
         blocks = source.blocks(self._newest.id - 1 if self._newest else 0)
         if self._newest is not None and (not blocks or blocks[0] != self._newest):
-            self._forget()
+            self._begin(self.index.generation + 1)  # all lines get other numbers
             blocks = source.blocks()
         elif self._newest is not None:
             del blocks[0]
         attempts = {capture.capture: capture.attempt for capture in source.captures}
         if not attempts.keys() <= self._attempts.keys():
             self._attempts |= attempts
-            self.index.see(captures=self._captures_of_attempt())
+            if self._view.attempt:
+                self.index.see(
+                    {
+                        capture
+                        for capture, attempt in self._attempts.items()
+                        if attempt == self._view.attempt
+                    }
+                )
         # blocks of a capture that this source lacks wait for the next call
         ready_blocks = list(takewhile(lambda block: block.capture in self._attempts, blocks))
         self.index.add(ready_blocks)
         self._newest = ready_blocks[-1] if ready_blocks else self._newest
-
-    def _empty(self) -> LineIndex:
-        streams = STREAMS[self._view.streams]
-        return LineIndex(None if self._view.streams == "both" else (*streams, Stream.NONE))
-
-    def _forget(self) -> None:
-        generation = self.index.generation
-        self.index = self._empty()
-        self.index.generation = generation + 1  # all lines get other numbers
-        self._newest = None
-        self._attempts = {}
-        self._searches = Cache(Search, MAX_SEARCHES)
-
-    def _captures_of_attempt(self) -> set[int] | None:
-        if not self._view.attempt:
-            return None
-        return {
-            capture for capture, attempt in self._attempts.items() if attempt == self._view.attempt
-        }
 
     def lines(self, source: Blocks, first: int, end: int) -> "list[LogLine]":
         """Return the lines from first up to end, exclusive."""
@@ -118,13 +110,9 @@ class Log:
             lines.append(group_lines[number - first])
         return lines
 
-    def search_of(self, query: SearchQuery) -> Search:
-        """Return a search in its present state. Raises ExpressionRefusal."""
-        return self._searches.get(query)
-
     def search(self, source: Blocks, query: SearchQuery) -> tuple[Search, bool]:
         """Continue a search. Return it, and whether it is complete. Raises ExpressionRefusal."""
-        search = self.search_of(query)
+        search = self.searches.get(query)
         is_scanned = search.scan(self.index, partial(self._text, source))
         return search, search.count_repeats(partial(self._lines_at, source)) and is_scanned
 
@@ -146,13 +134,6 @@ class Log:
             if not text:  # deleted: the other lines keep their numbers
                 texts[number] = b"\n" * index.block(at + number).lines
         return at + len(texts), b"".join(texts)
-
-
-class Logs(Cache[View, Log]):
-    """The most recently viewed logs."""
-
-    def __init__(self) -> None:
-        super().__init__(Log, MAX_LOGS)
 
 
 def merged_lines(source: Blocks, group: Slice) -> "list[LogLine]":

@@ -1,6 +1,6 @@
 """The line of a metadata record in its job's log, or none if the line is uncertain."""
 
-from itertools import islice
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING
 
 from logshipper.classify.text_records import TextRecords
@@ -20,8 +20,7 @@ _EPOCH = '{"epoch": '  # an epoch from an earlier line is the first key of a rec
 
 def line_number(log: Log, source: Blocks, reader: "Reader", record: "MetadataRecord") -> int | None:
     """Return the number of the record's line, None if it is uncertain."""
-    groups = islice(log.index.groups_back(record.time_ns), _MOST_GROUPS)
-    for group in groups:
+    for group in islice(log.index.groups_back(record.time_ns), _MOST_GROUPS):
         log_lines = merged_lines(source, group)
         for at, line in enumerate(log_lines):
             if line.time_ns == record.time_ns and _is_of(record, line):
@@ -48,12 +47,8 @@ def _neighbour_line(
     """
     records = _neighbour_records(reader, record)
     place_by_time = {line.time_ns: at for at, line in enumerate(log_lines) if _is_of(record, line)}
-    places: list[int] = []
-    time_ns = records[0].time_ns - 1
-    while time_ns in place_by_time and len(places) < _MOST_NEIGHBOURS:
-        places.append(place_by_time[time_ns])
-        time_ns -= 1
-    places.reverse()
+    times = takewhile(place_by_time.__contains__, count(records[0].time_ns - 1, -1))
+    places = [place_by_time[time_ns] for time_ns in islice(times, _MOST_NEIGHBOURS)][::-1]
     text = "".join(f"{uncoloured(log_lines[place].text)}\n" for place in places)
     made_at = [
         places[made.at]
@@ -79,11 +74,5 @@ def _neighbour_records(reader: "Reader", record: "MetadataRecord") -> "list[Meta
         for peer in reader.records(begin_ns=begin_ns, end_ns=end_ns)
         if (peer.capture, peer.stream) == (record.capture, record.stream) and peer.origin != JSON
     }
-    first = time_ns
-    while first - 1 in peer_by_time:
-        first -= 1
-    records = []
-    while first in peer_by_time:
-        records.append(peer_by_time[first])
-        first += 1
-    return records
+    first = time_ns - sum(1 for _ in takewhile(peer_by_time.__contains__, count(time_ns - 1, -1)))
+    return [peer_by_time[at_ns] for at_ns in takewhile(peer_by_time.__contains__, count(first))]

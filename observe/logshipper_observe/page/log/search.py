@@ -10,7 +10,7 @@ import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.classify.repeat_note import NOTE_BEGIN, printed_line
 from logshipper.spool.segment import Kind
@@ -27,9 +27,6 @@ _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,64}m")
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine
-
-Texts = Callable[[int], tuple[int, bytes]]
-LinesAt: TypeAlias = "Callable[[int], tuple[int, list[LogLine]]]"
 
 
 class SearchQuery(NamedTuple):
@@ -54,12 +51,13 @@ class Search:
         self._at = 0  # place in the index: all blocks before it are scanned
         self._lines_done = 0  # scanned lines of the blocks from there on
         self._exact = query.exact
-        self._needle = query.text.encode("utf-8", "replace")
-        if not query.exact:
-            self._needle = query.text.lower().encode("utf-8", "replace")
+        text = query.text if query.exact else query.text.lower()
+        self._needle = text.encode("utf-8", "replace")
         self._ascii = query.text.isascii()
 
-    def scan(self, index: LineIndex, texts: Texts, secs: float = SECS) -> bool:
+    def scan(
+        self, index: LineIndex, texts: Callable[[int], tuple[int, bytes]], secs: float = SECS
+    ) -> bool:
         """Continue until the time is up. Return whether all is scanned. `texts` reads blocks from a
         place in the index on that no other block overlaps: the place behind them, and their text."""
         change = index.changed_since(self._generation)
@@ -99,13 +97,14 @@ class Search:
         """How often the job printed matching lines."""
         return len(self.hits) + sum(lines - 1 for lines in self.notes.values() if lines)
 
-    def count_repeats(self, lines_at: LinesAt, secs: float = SECS) -> bool:
+    def count_repeats(
+        self, lines_at: "Callable[[int], tuple[int, list[LogLine]]]", secs: float = SECS
+    ) -> bool:
         """Read repeat notes until the time is up. Return whether all are read. `lines_at` returns
         the group of a line: the number of its first line, and its lines."""
         until = time.monotonic() + secs
-        pending = [number for number, lines in self.notes.items() if not lines]
         first, lines = 0, list["LogLine"]()
-        for number in pending:
+        for number in [number for number, repeats in self.notes.items() if not repeats]:
             if not first <= number < first + len(lines):
                 if time.monotonic() > until:
                     return False
@@ -130,8 +129,7 @@ class Search:
 
     def _match(self, expression: LineExpression, first: int, text: bytes, until: float) -> bool:
         """Match at least some lines. Return False if the time is up before the text's end."""
-        lines = text.split(b"\n")
-        lines.pop()
+        lines = text.split(b"\n")[:-1]
         begin = self._lines_done
         for at in range(begin, len(lines)):
             if at > begin and not at % _CLOCK_LINES and time.monotonic() > until:

@@ -36,10 +36,12 @@ class FakeLoki:
         self.texts = list(texts)
         self.is_over = False
         self.captures = captures_of(1, 2)
-        self.poll_secs = 0.01
         self.open_count = 0
         self._fail_at = list(fail_at)
         self._read = 0
+
+    def poll_secs(self) -> float:
+        return 0.01
 
     @contextmanager
     def job(self, job_id: str) -> Iterator["FakeLoki"]:

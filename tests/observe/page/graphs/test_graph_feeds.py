@@ -9,7 +9,8 @@ import pytest
 
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
-from logshipper_observe.page.data.graph_feeds import Feed, FeedQuery, Feeds
+from logshipper_observe.page.data.cache import Cache
+from logshipper_observe.page.data.graph_feeds import Feed, FeedQuery
 from logshipper_observe.query.asked import UnknownKey
 from tests.tools.captures.segment_factory import SECOND_NS as NS
 from tests.tools.fakes.loki_fake import FakeLoki
@@ -37,7 +38,7 @@ class StoreFeed:
     def __init__(self, root: Path, *keys: str, x: str | None = None) -> None:
         self._root = root
         self._request = GraphRequest(x, keys)
-        self.feed = Feed(FeedQuery("here", JOB, x, keys))
+        self.feed = Feed(FeedQuery(JOB, x, keys))
 
     def read(self) -> list[Graph]:
         with LocalStore(str(self._root)) as store:
@@ -45,7 +46,7 @@ class StoreFeed:
             with store.open(JOB) as reader:
                 feed_graphs = self.feed.read_on(reader)
                 assert points(feed_graphs) == points(graphs(reader, self._request, 99)[0])
-                assert self.feed.records == reader.summary.records
+                assert self.feed.reading.records == reader.summary.records
                 return feed_graphs
 
 
@@ -113,8 +114,8 @@ def test_unknown_keys_and_the_cap_of_feeds(tmp_path: Path) -> None:
         job.end()
     with pytest.raises(UnknownKey):
         StoreFeed(root, "lost").read()
-    feeds = Feeds(capacity=2)
-    queries = [FeedQuery("here", JOB, None, (key,)) for key in "abc"]
+    feeds = Cache(Feed, 2)
+    queries = [FeedQuery(JOB, None, (key,)) for key in "abc"]
     first = feeds.get(queries[0])
     assert feeds.get(queries[0]) is first
     feeds.get(queries[1])
@@ -124,7 +125,7 @@ def test_unknown_keys_and_the_cap_of_feeds(tmp_path: Path) -> None:
 
 def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    feed = Feed(FeedQuery("here", JOB, None, ("loss",), 0.5))
+    feed = Feed(FeedQuery(JOB, None, ("loss",), 0.5))
     losses = [8.0, 4.0, 2.0, 1.0]
     with SpooledCapture(root) as job:
         for step, loss in enumerate(losses):
@@ -140,7 +141,7 @@ def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_debiased_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
     """By hand: 8, (0.5*8 - 1) / 1.5, (0.25*8 - 0.5*1 + 2) / 1.75."""
     root = tmp_path / "store"
-    feed = Feed(FeedQuery("here", JOB, None, ("loss",), 0.5, debias=True))
+    feed = Feed(FeedQuery(JOB, None, ("loss",), 0.5, debias=True))
     with SpooledCapture(root) as job:
         for step, loss in enumerate((8.0, -1.0, 2.0)):
             job.metadata({"step": step, "loss": loss})
@@ -154,7 +155,7 @@ def test_debiased_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "store"
-    feed = Feed(FeedQuery("here", JOB, None, ("loss", "lr")))
+    feed = Feed(FeedQuery(JOB, None, ("loss", "lr")))
     with SpooledCapture(root) as job:
         job.metadata(*(json.dumps({"epoch": step, "loss": step}) for step in range(700)))
         job.metadata(*(json.dumps({"step": step, "lr": step}) for step in range(700)))
@@ -171,7 +172,7 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
                 )
                 feed_graphs = feed.read_on(reader, secs=1.0)
                 monkeypatch.undo()
-                record_counts.append(feed.records)
+                record_counts.append(feed.reading.records)
                 if feed.complete:
                     break
                 assert not any(graph.own_x for graph in feed_graphs[:1])
