@@ -11,15 +11,15 @@ import requests
 
 from logshipper_grafana.parts import links, queries
 from logshipper_grafana.parts.records import RECORD_FIELD
-from tests.grafana import printed
-from tests.grafana.captured import CLUSTER, PARTITION, SCRAPE_MS, Fixture
 from tests.grafana.conftest import Pages
-from tests.grafana.expected import numbered
-from tests.grafana.frames import Json
-from tests.grafana.interpolation import Text
-from tests.grafana.pages import LenientPage, Page, Panel, Sources
-from tests.grafana.printed import Job
-from tests.grafana.sources import (
+from tests.grafana.tools import printed
+from tests.grafana.tools.captured import CLUSTER, PARTITION, SCRAPE_MS, Fixture
+from tests.grafana.tools.expected import numbered
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.interpolation import Text
+from tests.grafana.tools.pages import LenientPage, Page, Panel, Sources
+from tests.grafana.tools.printed import Job
+from tests.grafana.tools.sources import (
     PrometheusSource,
     QueryFailed,
     Range,

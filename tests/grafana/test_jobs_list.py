@@ -9,8 +9,8 @@ import pytest
 from logshipper_grafana.pages import jobs
 from logshipper_grafana.parts import lint
 from logshipper_grafana.parts.queries import SIGNAL_WORDS
-from tests.grafana.frames import NUMBER, STRING, TIME, Field, Frame, Json, loki_frame
-from tests.grafana.transformations import applied
+from tests.grafana.tools.frames import NUMBER, STRING, TIME, Field, Frame, Json, loki_frame
+from tests.grafana.tools.transformations import applied
 
 PAGE = jobs.dashboard()
 (LIST,) = [panel for panel in PAGE["panels"] if panel["type"] == "table"]

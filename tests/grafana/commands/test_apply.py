@@ -20,8 +20,8 @@ from logshipper_grafana.tool.content import (
     wanted_data_sources,
 )
 from logshipper_grafana.tool.render import text_of
-from tests.grafana import fake_grafana
-from tests.grafana.fake_grafana import ADMIN, EDITOR, PASSWORD, USER, VIEWER, FakeGrafana
+from tests.grafana.tools import fake_grafana
+from tests.grafana.tools.fake_grafana import ADMIN, EDITOR, PASSWORD, USER, VIEWER, FakeGrafana
 from tests.tools.fakes.faulty_server import FaultyServer, Said
 from tests.tools.fakes.tls_gateway import Authority
 from tests.tools.sources import ROOT, SOURCES

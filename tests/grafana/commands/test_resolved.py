@@ -18,13 +18,13 @@ from logshipper_grafana.tool.resolve import (
     series_text,
 )
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.grafana import printed as jobs_printed
-from tests.grafana.captured import CLUSTER, Fixture
+from tests.grafana.commands.test_check import panels_of
 from tests.grafana.conftest import Pages
-from tests.grafana.frames import Json
-from tests.grafana.interpolation import replaced
-from tests.grafana.sources import Range
-from tests.grafana.test_check import panels_of
+from tests.grafana.tools import printed as jobs_printed
+from tests.grafana.tools.captured import CLUSTER, Fixture
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.interpolation import replaced
+from tests.grafana.tools.sources import Range
 
 NAMES = ["ended", "three-nodes", "odd-keys", "no-metadata"]
 

@@ -21,10 +21,10 @@ from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.metrics.prometheus import Target
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.grafana import fake_grafana, printed
-from tests.grafana.captured import CLUSTER, Fixture
-from tests.grafana.fake_grafana import ADMIN, VIEWER, FakeGrafana
-from tests.grafana.frames import Json
+from tests.grafana.tools import fake_grafana, printed
+from tests.grafana.tools.captured import CLUSTER, Fixture
+from tests.grafana.tools.fake_grafana import ADMIN, VIEWER, FakeGrafana
+from tests.grafana.tools.frames import Json
 from tests.servers.running import COMPOSE, LokiServer, PrometheusServer
 from tests.tools.captures.captured_runs import wait_until
 from tests.tools.fakes.faulty_server import FaultyServer, Said
