@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logshipper_grafana.pages import jobs
-from logshipper_grafana.parts.queries import SIGNAL_WORDS
+from logshipper_grafana.parts.run_queries import SIGNAL_WORDS
 from tests.grafana.tools.frames import NUMBER, STRING, TIME, Field, Frame, Json, loki_frame
 from tests.grafana.tools.lint import panels_of
 from tests.grafana.tools.transformations import applied

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from logshipper_grafana.parts import links, queries
-from logshipper_grafana.parts.queries import SIGNALLED
 from logshipper_grafana.parts.records import NOTHING
+from logshipper_grafana.parts.run_queries import SIGNALLED
 from tests.grafana.conftest import Pages
 from tests.grafana.tools import printed
 from tests.grafana.tools.captured import PARTITION, USER
