@@ -35,10 +35,10 @@ from benchmarks.prometheus_series import Facts, Node, facts_of
 from logshipper_grafana.parts import links
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder
-from tests.grafana.interpolation import Text
-from tests.grafana.pages import Page
-from tests.grafana.sources import PrometheusSource, Range
-from tests.grafana.two_databases import remote_write
+from tests.grafana.tools.interpolation import Text
+from tests.grafana.tools.pages import Page
+from tests.grafana.tools.sources import PrometheusSource, Range
+from tests.grafana.tools.two_databases import remote_write
 from tests.ingest.metrics.test_remote_write import RECEIVER
 from tests.servers.progress import Progress
 from tests.servers.running import LokiServer, PrometheusServer

@@ -37,9 +37,9 @@ from logshipper_ingest.metrics.job_series import CaptureView
 from logshipper_ingest.metrics.metrics_server import MetricsServer
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.x_axis import XAxis
-from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS
-from tests.grafana.pages import Page, Source
-from tests.grafana.sources import LokiSource, PrometheusSource, Range
+from tests.grafana.tools.captured import PAD_AFTER_MS, PAD_BEFORE_MS
+from tests.grafana.tools.pages import Page, Source
+from tests.grafana.tools.sources import LokiSource, PrometheusSource, Range
 from tests.servers.progress import Progress
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captures.captured_runs import wait_until

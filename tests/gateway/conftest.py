@@ -14,7 +14,7 @@ import pytest
 
 from logshipper_ingest.agent.node_spool import NodeIdentity
 from tests.gateway.nginx import Nginx, SiteCertificates, site_certificates
-from tests.grafana.captured import TaskSocket
+from tests.grafana.tools.captured import TaskSocket
 from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer
 from tests.tools.stores.node_agents import NodeAgent

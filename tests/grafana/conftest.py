@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from logshipper_grafana.parts import links
-from tests.grafana.captured import CLUSTER, SCRAPE_MS, Fixture, captured_jobs
-from tests.grafana.interpolation import Text
-from tests.grafana.pages import Page
-from tests.grafana.sources import PrometheusSource, Range
+from tests.grafana.tools.captured import CLUSTER, SCRAPE_MS, Fixture, captured_jobs
+from tests.grafana.tools.interpolation import Text
+from tests.grafana.tools.pages import Page
+from tests.grafana.tools.sources import PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 
 

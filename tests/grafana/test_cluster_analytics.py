@@ -14,10 +14,10 @@ import pytest
 from logshipper.start.cli import main
 from logshipper_grafana.parts import links
 from logshipper_observe.base.words import utc
-from tests.grafana.captured import CLUSTER, Fixture
-from tests.grafana.frames import NUMBER, TIME, Frame
-from tests.grafana.pages import Page
-from tests.grafana.sources import PrometheusSource, Range
+from tests.grafana.tools.captured import CLUSTER, Fixture
+from tests.grafana.tools.frames import NUMBER, TIME, Frame
+from tests.grafana.tools.pages import Page
+from tests.grafana.tools.sources import PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 from tests.tools.waiting import scaled
 

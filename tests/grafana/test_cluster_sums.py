@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pytest
 
 from logshipper_grafana.parts import links
-from tests.grafana.captured import CLUSTER, Fixture
-from tests.grafana.pages import Page
-from tests.grafana.sources import PrometheusSource, Range
 from tests.grafana.test_cluster_analytics import backfill
+from tests.grafana.tools.captured import CLUSTER, Fixture
+from tests.grafana.tools.pages import Page
+from tests.grafana.tools.sources import PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 
 STEP = 15  # seconds, between scrapes

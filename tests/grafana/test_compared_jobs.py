@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from logshipper_grafana.pages import compare
-from tests.grafana.frames import Frame, loki_frame
-from tests.grafana.transformations import applied
+from tests.grafana.tools.frames import Frame, loki_frame
+from tests.grafana.tools.transformations import applied
 
 TRANSFORMATIONS = next(
     panel["transformations"]

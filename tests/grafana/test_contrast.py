@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.grafana.frames import Json
-from tests.grafana.pages import dashboard, dashboards
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.pages import dashboard, dashboards
 
 LEAST = 4.5
 # Grafana's own: of panels, and of the names that its themes give to colours

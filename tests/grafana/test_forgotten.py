@@ -9,17 +9,17 @@ from urllib.parse import parse_qs
 import pytest
 import requests
 
-from logshipper_grafana.parts import links, queries
+from logshipper_grafana.parts import key_queries, links, queries
 from logshipper_grafana.parts.records import RECORD_FIELD
-from tests.grafana import printed
-from tests.grafana.captured import CLUSTER, PARTITION, SCRAPE_MS, Fixture
 from tests.grafana.conftest import Pages
-from tests.grafana.expected import numbered
-from tests.grafana.frames import Json
-from tests.grafana.interpolation import Text
-from tests.grafana.pages import LenientPage, Page, Panel, Sources
-from tests.grafana.printed import Job
-from tests.grafana.sources import (
+from tests.grafana.tools import printed
+from tests.grafana.tools.captured import CLUSTER, PARTITION, SCRAPE_MS, Fixture
+from tests.grafana.tools.expected import numbered
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.interpolation import Text
+from tests.grafana.tools.pages import LenientPage, Page, Panel, Sources
+from tests.grafana.tools.printed import Job
+from tests.grafana.tools.sources import (
     PrometheusSource,
     QueryFailed,
     Range,
@@ -84,7 +84,7 @@ def test_panels_are_the_same_without_prometheus(name: str, pages: Pages, forgott
 def test_a_job_of_three_weeks_ago(pages: Pages) -> None:
     """Real Prometheus never knew it."""
     page = pages.job("old")
-    assert (page.value("x"), page.value("rule")) == ("step", queries.RULES[3])
+    assert (page.value("x"), page.value("rule")) == ("step", key_queries.RULES[3])
     assert page.value("host") == ["$__all"]
     assert page.variables["host"].options == [("old1", "old1")]
     graph = page.show("loss")
@@ -125,8 +125,8 @@ def test_without_the_data_source_for_it_graphs_go_over_the_records_number(jobs: 
     job = jobs.jobs["old"]
     sources: Sources = {"loki": jobs.loki, "prometheus": jobs.prometheus}
     page = Page(links.JOB, sources, job.when, cluster=CLUSTER, job=job.job_id)
-    assert (page.value("x"), page.value("rule")) == (RECORD_FIELD, queries.NO_RULE)
-    assert page.value("thinned") == queries.NEWEST_ONLY
+    assert (page.value("x"), page.value("rule")) == (RECORD_FIELD, key_queries.NO_RULE)
+    assert page.value("thinned") == key_queries.NEWEST_ONLY
     panel = page.show("Over record")
     assert panel.rows() == panel.frame.rows() == numbered("record number", printed.OLD.records)
 
@@ -138,7 +138,7 @@ def test_without_any_prometheus(jobs: Fixture) -> None:
     sources: Sources = {"loki": jobs.loki, "prometheus": twice, "values": values}
     job = jobs.jobs["three-nodes"]
     page = LenientPage(links.JOB, sources, job.when, cluster=CLUSTER, job=job.job_id)
-    assert (page.value("x"), page.value("rule")) == ("epoch", queries.RULES[2])
+    assert (page.value("x"), page.value("rule")) == ("epoch", key_queries.RULES[2])
     assert page.show("loss").frames
 
 
@@ -169,7 +169,7 @@ def test_a_forgotten_job_is_compared_with_one_that_is_known(jobs: Fixture) -> No
     when = Range(jobs.jobs["old"].when.begin_ms, jobs.today.end_ms)
     page = Page(links.COMPARE, jobs.sources, when, cluster=CLUSTER, jobs=ids)
     assert page.value("source") == "loki-values-uid"
-    assert (page.value("x"), page.value("rule")) == ("step", queries.RULES[3])
+    assert (page.value("x"), page.value("rule")) == ("step", key_queries.RULES[3])
     assert [text for text, _ in page.variables["y"].options] == ["loss"]
     assert page.show("Captured jobs compared").frames[0].column("records") == [7, 3]
 
@@ -287,7 +287,7 @@ def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
     when = Range(now_ns // 10**6 - 60_000, now_ns // 10**6 + 60_000)
     page = Page(links.JOB, empty.sources, when, cluster=cluster, job="earlier")
     assert page.variables["host"].options == [("n9", "n9")]
-    assert (page.value("x"), page.value("rule")) == (RECORD_FIELD, queries.NO_RULE)
+    assert (page.value("x"), page.value("rule")) == (RECORD_FIELD, key_queries.NO_RULE)
     assert page.show("Over record").rows() == numbered("record number", lines["metadata"])
     assert page.show("Last, least and largest").rows()[0]["last"] == "1"
     listed = Page(links.JOBS, empty.sources, when, cluster=cluster, key1="loss")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from logshipper_grafana.parts import links
-from logshipper_grafana.parts.lint import panels_of, problems
 from logshipper_grafana.tool.render import FOLDER
+from tests.grafana.tools.lint import panels_of, problems
 
 Json = dict[str, Any]  # Any: JSON
 NAME = f"{links.JOB}.json"

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from logshipper_grafana.pages import job_console
-from logshipper_grafana.parts import links, queries, records
-from logshipper_grafana.parts.panels import PAGE_WIDTH, Json, loki, panel, place, row
+from logshipper_grafana.parts import Json, key_queries, links, queries, records
+from logshipper_grafana.parts.panels import PAGE_WIDTH, loki, panel, place, row
 from logshipper_grafana.parts.variables import label_pattern
 from logshipper_grafana.tool.render import FOLDER, dashboards, differences, text_of, write
 from logshipper_ingest.model.job import SLURM_STATES, worst_state
@@ -117,7 +117,7 @@ def test_a_line_s_link_keeps_what_is_chosen() -> None:
 
 def test_rules_and_states_are_those_of_the_stores() -> None:
     """The package stands alone at run time; what it repeats must stay the same."""
-    assert {rule: words for rule, words in queries.RULES.items() if rule > 2} == _WORDS
+    assert {rule: words for rule, words in key_queries.RULES.items() if rule > 2} == _WORDS
     assert records.MAX_DEPTH == MAX_DEPTH
     for better, worse in itertools.pairwise(sorted(SLURM_STATES, key=queries.STATES.__getitem__)):
         assert worst_state([worse, better]) == worst_state([better, worse]) == worse

@@ -6,14 +6,23 @@ import json
 import pytest
 
 from logshipper_grafana.parts import links
-from tests.grafana import printed
-from tests.grafana.captured import CLUSTER
 from tests.grafana.conftest import Pages
-from tests.grafana.expected import BLANK, DENSE, NO_X, floats, numbered, numbers, over, series_name
-from tests.grafana.frames import NUMBER, TIME, Frame, Json
-from tests.grafana.interpolation import Scope
-from tests.grafana.pages import Page, Panel
-from tests.grafana.printed import Job
+from tests.grafana.tools import printed
+from tests.grafana.tools.captured import CLUSTER
+from tests.grafana.tools.expected import (
+    BLANK,
+    DENSE,
+    NO_X,
+    floats,
+    numbered,
+    numbers,
+    over,
+    series_name,
+)
+from tests.grafana.tools.frames import NUMBER, TIME, Frame, Json
+from tests.grafana.tools.interpolation import Scope
+from tests.grafana.tools.pages import Page, Panel
+from tests.grafana.tools.printed import Job
 
 ALL, TABLE, OVER_TIME, REST = "Over ", "Metadata: ", "All keys over time", "Records without "
 RULES = {

@@ -8,14 +8,14 @@ from urllib.parse import parse_qs
 import pytest
 
 from logshipper_grafana.parts import links, queries
-from tests.grafana import printed
-from tests.grafana.captured import ACCOUNT, CLUSTER, HOSTS, PARTITION, USER
 from tests.grafana.conftest import Pages
-from tests.grafana.expected import BLANK
-from tests.grafana.frames import NUMBER, Json
-from tests.grafana.pages import Page
-from tests.grafana.printed import Job
-from tests.grafana.sources import Range
+from tests.grafana.tools import printed
+from tests.grafana.tools.captured import ACCOUNT, CLUSTER, HOSTS, PARTITION, USER
+from tests.grafana.tools.expected import BLANK
+from tests.grafana.tools.frames import NUMBER, Json
+from tests.grafana.tools.pages import Page
+from tests.grafana.tools.printed import Job
+from tests.grafana.tools.sources import Range
 
 LOG = "Console log"
 ENDS = {job.name: "COMPLETED" for job in printed.EVERY} | {

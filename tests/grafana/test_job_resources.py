@@ -10,11 +10,11 @@ import pytest
 
 from logshipper_grafana.parts import exporters, links
 from logshipper_grafana.parts.exporters import ALL_USED, IS_NEAR, NOT_TOLD, TOO_SHORT, UNUSED
-from tests.grafana.captured import CLUSTER
-from tests.grafana.interpolation import Text
-from tests.grafana.pages import Page, Sources, dashboard
-from tests.grafana.sources import LokiSource, PrometheusSource, Range
 from tests.grafana.test_cluster_analytics import backfill
+from tests.grafana.tools.captured import CLUSTER
+from tests.grafana.tools.interpolation import Text
+from tests.grafana.tools.pages import Page, Sources, dashboard
+from tests.grafana.tools.sources import LokiSource, PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 from tests.tools.sources import ROOT
 

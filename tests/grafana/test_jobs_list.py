@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from logshipper_grafana.pages import jobs
-from logshipper_grafana.parts import lint
-from logshipper_grafana.parts.queries import SIGNAL_WORDS
-from tests.grafana.frames import NUMBER, STRING, TIME, Field, Frame, Json, loki_frame
-from tests.grafana.transformations import applied
+from logshipper_grafana.parts.run_queries import SIGNAL_WORDS
+from tests.grafana.tools.frames import NUMBER, STRING, TIME, Field, Frame, Json, loki_frame
+from tests.grafana.tools.lint import panels_of
+from tests.grafana.tools.transformations import applied
 
 PAGE = jobs.dashboard()
 (LIST,) = [panel for panel in PAGE["panels"] if panel["type"] == "table"]
@@ -138,7 +138,7 @@ def test_the_page_fits_on_a_screen() -> None:
 
 
 def test_a_refresh_asks_for_no_more_than_it_may() -> None:
-    targets = sum(len(panel["targets"]) for panel in lint.panels_of(PAGE))
+    targets = sum(len(panel["targets"]) for panel in panels_of(PAGE))
     variables = [model for model in PAGE["templating"]["list"] if model["type"] == "query"]
     assert targets + len(variables) <= MAX_REQUESTS
 

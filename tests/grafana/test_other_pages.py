@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from logshipper_grafana.parts import links, queries
-from logshipper_grafana.parts.queries import SIGNALLED
 from logshipper_grafana.parts.records import NOTHING
-from tests.grafana import printed
-from tests.grafana.captured import PARTITION, USER
+from logshipper_grafana.parts.run_queries import SIGNALLED
 from tests.grafana.conftest import Pages
-from tests.grafana.expected import DENSE, over, series_name
-from tests.grafana.frames import Json
-from tests.grafana.interpolation import Text
-from tests.grafana.pages import Page
-from tests.grafana.sources import Range
+from tests.grafana.tools import printed
+from tests.grafana.tools.captured import PARTITION, USER
+from tests.grafana.tools.expected import DENSE, over, series_name
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.interpolation import Text
+from tests.grafana.tools.pages import Page
+from tests.grafana.tools.sources import Range
 from tests.tools.waiting import wait_until
 
 LIST = "Captured jobs: newest first"

@@ -6,12 +6,12 @@ import re
 import pytest
 
 from logshipper_grafana.parts import links
-from tests.grafana import printed
-from tests.grafana.captured import CONTROLLER, Captured, Fixture
 from tests.grafana.conftest import Pages
-from tests.grafana.interpolation import Text
-from tests.grafana.pages import Panel, dashboard, dashboards
-from tests.grafana.sources import LokiSource, Query, Range
+from tests.grafana.tools import printed
+from tests.grafana.tools.captured import CONTROLLER, Captured, Fixture
+from tests.grafana.tools.interpolation import Text
+from tests.grafana.tools.pages import Panel, dashboard, dashboards
+from tests.grafana.tools.sources import LokiSource, Query, Range
 
 NAMES = [job.name for job in printed.EVERY]
 FORGOTTEN = printed.OLD.name  # by Prometheus: nobody knows any more which nodes it ran on

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from logshipper_grafana.pages import job_graphs
-from tests.grafana.frames import Frame, loki_frame
-from tests.grafana.transformations import applied
+from tests.grafana.tools.frames import Frame, loki_frame
+from tests.grafana.tools.transformations import applied
 
 TRANSFORMATIONS = job_graphs.reported_values()["transformations"]
 NUMBERS = ("last", "last_at", "least", "least_at", "largest", "largest_at")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.grafana.frames import BOOLEAN, NUMBER, OTHER, STRING, TIME, Field, Frame, kind_of
-from tests.grafana.transformations import applied, parsed_object
+from tests.grafana.tools.frames import BOOLEAN, NUMBER, OTHER, STRING, TIME, Field, Frame, kind_of
+from tests.grafana.tools.transformations import applied, parsed_object
 
 JSON_OPTIONS = {"source": "Line", "format": "json", "replace": True}
 

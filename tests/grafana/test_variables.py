@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.grafana.interpolation import Text, Variable, escaped_regex, references, replaced
-from tests.grafana.pages import in_order
-from tests.grafana.sources import LokiSource, PrometheusSource, Range
-from tests.grafana.variable_options import custom, filtered
-from tests.grafana.variable_options import in_order as sorted_options
+from tests.grafana.tools.interpolation import Text, Variable, escaped_regex, references, replaced
+from tests.grafana.tools.pages import in_order
+from tests.grafana.tools.sources import LokiSource, PrometheusSource, Range
+from tests.grafana.tools.variable_options import custom, filtered
+from tests.grafana.tools.variable_options import in_order as sorted_options
 
 ALL = ["$__all"]
 

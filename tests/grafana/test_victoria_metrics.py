@@ -14,10 +14,10 @@ from logshipper_grafana.parts import links
 from tests.deploy.test_alerts import ALERTS, UNIT_TESTS, rules
 from tests.grafana import test_cluster_analytics as analytics
 from tests.grafana import test_job_resources as resources
-from tests.grafana.captured import CLUSTER, Fixture
-from tests.grafana.pages import Page, Sources
-from tests.grafana.sources import Range
-from tests.grafana.two_databases import (
+from tests.grafana.tools.captured import CLUSTER, Fixture
+from tests.grafana.tools.pages import Page, Sources
+from tests.grafana.tools.sources import Range
+from tests.grafana.tools.two_databases import (
     EVERY_SECS,
     BothSources,
     Comparison,

@@ -36,7 +36,6 @@ BUILT = {
 }
 # Of texts that nobody else writes.
 OWN = {
-    "grafana/logshipper_grafana/parts/lint.py:_VARIABLE": "dashboards, as the code makes them",
     "observe/logshipper_observe/query/conditions.py:_CONDITION": "a condition, which the reader typed",
 }
 # More than linear, of texts that are cut before: so many characters at most.

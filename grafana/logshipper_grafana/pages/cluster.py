@@ -1,88 +1,62 @@
 """The page of a cluster: captured jobs, and the health of capture on its nodes."""
 
-from typing import Any
-
-from logshipper_grafana.pages.cluster_analytics import all_jobs, captured_jobs, utilization
-from logshipper_grafana.parts import links, queries
-from logshipper_grafana.parts.panels import (
-    BARS,
-    BARS_FROM_POINTS,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
+from logshipper_grafana.pages.cluster_analytics import (
+    all_jobs,
+    captured_jobs,
+    interval_bars,
+    utilization,
+)
+from logshipper_grafana.parts import (
     Json,
+    colors,
+    links,
+    mappings,
+    queries,
+    records,
+    run_queries,
+    states,
+    transforms,
+    variables,
+)
+from logshipper_grafana.parts.panels import (
     colored,
     field,
-    link,
+    label_only,
     loki,
-    mapped,
-    of_word,
     place,
     prometheus,
     row,
     stat,
     table,
-    thresholds,
+    time_column,
     time_graph,
 )
-from logshipper_grafana.parts.queries import JOB_ENDED
-from logshipper_grafana.parts.records import as_text as clean_text
-from logshipper_grafana.parts.states import COLORS
-from logshipper_grafana.parts.transforms import (
-    as_time,
-    decode,
-    merge_rows,
-    order_by_time,
-    organize,
-    rows_with,
-    sort_by,
-)
-from logshipper_grafana.parts.variables import labels_of, places
+from logshipper_grafana.parts.queries import CLUSTER, JOB_ENDED
 
-_CLUSTER = 'cluster="${cluster:raw}"'
-_AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}, host=~`${{node:pipe}}`}}"
-_RUNNING = f'logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}'
-_JOBS_RUNNING = f"count(group by(job_id)({_RUNNING}))"
-_NODES_WITH_AGENT = f"count(group by(host)({_AGENTS}))"
-_INFO_RUNNING = f"logshipper_job_info{{{_CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}"
-_NODES_CAPTURING = f"count(group by(host)({_INFO_RUNNING}))"
-_JOB_STARTS = f"min by(job_id)({queries.run_starts(_CLUSTER)})"
-_STEP = "1m"  # least width of a bar
+_AGENTS = f"logshipper_agent_build_info{{{CLUSTER}, host=~`${{node:pipe}}`}}"
+_OF_NODES = f"* on(instance, job) group_left(host) {_AGENTS}"
+_RUNNING = f'logshipper_job_state{{{CLUSTER}, state="RUNNING"}}'
+_JOB_STARTS = f"min by(job_id)({run_queries.run_starts()})"
 _LAG_SECS, _SPOOL_BYTES = 60, 1 << 30  # beyond these, a node's capture needs attention
 _MOST_NODES = 10  # in a graph
 _OF_THIS_CLUSTER = 'cluster=~"|${cluster:regex}"'  # some alerts are of none
 
 
 def dashboard() -> Json:
+    agents = f"logshipper_agent_build_info{{{CLUSTER}}}"
+    nodes = variables.labels_of("node", "Node", "Nodes with an agent.", agents, "host")
+    lag = links.explore("prometheus", _by_node(_metric("lag_seconds")))
     return {
         "uid": links.CLUSTER,
         "title": "logshipper: cluster",
         "description": "Captured jobs of a cluster, what they print, and how capture does on each node.",
         "time": {"from": "now-6h", "to": "now"},
         "refresh": "1m",
-        "templating": {
-            "list": [
-                labels_of(
-                    "node",
-                    "Node",
-                    "Nodes with an agent.",
-                    f"logshipper_agent_build_info{{{_CLUSTER}}}",
-                    "host",
-                ),
-                *places(),
-            ]
-        },
+        "templating": {"list": [nodes, *variables.places()]},
         "links": [
             links.page_link("Jobs", "all captured jobs", links.JOBS),
             links.page_link("Compare", "several jobs over one key", links.COMPARE),
-            links.explore_link(
-                "Lag in Explore",
-                "the query",
-                links.explore("prometheus", _by_node(_metric("lag_seconds"))),
-            ),
+            links.explore_link("Lag in Explore", "the query", lag),
         ],
         "panels": place(
             [
@@ -111,11 +85,7 @@ def _metric(name: str) -> str:
 
 def _by_node(series: str) -> str:
     """Return a series by node: an agent's other metrics have only its scrape address."""
-    return f"sum by(host)(({series}) * on(instance, job) group_left(host) {_AGENTS})"
-
-
-def _rate(name: str) -> str:
-    return _by_node(f"sum by(instance, job)(rate({_metric(name)}[$__rate_interval]))")
+    return f"sum by(host)(({series}) {_OF_NODES})"
 
 
 def _increase(name: str) -> str:
@@ -125,8 +95,7 @@ def _increase(name: str) -> str:
 
 def _lost() -> str:
     """Return exact lost lines by node, of the jobs that its agent shows."""
-    lost = f'sum by(instance, job)(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}})'
-    return _by_node(lost)
+    return _by_node(f'sum by(instance, job)(logshipper_job_lines{{{CLUSTER}, outcome="lost"}})')
 
 
 _ALL_IS_WELL = "nothing lost, nothing late, no alert"
@@ -154,31 +123,21 @@ def _wrong() -> Json:
     well = f'label_replace(0 * group({_AGENTS}), "words", "{_ALL_IS_WELL}", "", "")'
     more = f'count_values("count", count({every}) - {_MOST_WORDS} > 0)'
     more = f'label_replace({more}, "words", "and $1 more, below", "count", "(.+)")'
+    well_is_green = mappings.mapped({_ALL_IS_WELL: (_ALL_IS_WELL, colors.GREEN)})
     return stat(
         "What is wrong: alerts, losses, lag",
         "Firing alerts of Prometheus whose names begin with Logshipper; of each chosen node lines that were lost, "
         "entries that Loki refused and what limits left out, within the page's time, and lines that wait for Loki for "
         "over a minute at its end. Without alerts' rules in Prometheus there is no alert.",
-        prometheus(
-            f"topk({_MOST_WORDS}, {every}) or on() {well} or -9 * {more}", instant=True, table=True
-        ),
+        prometheus(f"topk({_MOST_WORDS}, {every}) or on() {well} or -9 * {more}", table=True),
         width=24,
         height=2,
         unit="string",
-        options={
-            "reduceOptions": {"calcs": [], "fields": "/^words$/", "values": True},
-            "textMode": "value",
-        },
-        defaults={"mappings": [*mapped({_ALL_IS_WELL: (_ALL_IS_WELL, GREEN)}), _OTHERS_RED]},
-        transformations=[sort_by("Value", newest_first=True)],
+        options={**label_only("words"), "textMode": "value"},
+        defaults={"mappings": [*well_is_green, mappings.matching(".+", colors.RED, index=1)]},
+        transformations=[transforms.sort_by("Value", newest_first=True)],
         no_value="Prometheus knows no agent of this cluster",
     )
-
-
-_OTHERS_RED: Json = {
-    "type": "regex",
-    "options": {"pattern": ".+", "result": {"color": of_word(RED), "index": 1}},
-}
 
 
 def _of_each_node(values: str, words: str) -> str:
@@ -189,97 +148,70 @@ def _of_each_node(values: str, words: str) -> str:
 
 
 def _now() -> list[Json]:
-    started = f"count({queries.in_page(_JOB_STARTS)})"
-    return [
-        stat(
-            "Captured jobs running",
+    running = f"logshipper_job_info{{{CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}"
+    counts = {
+        "Captured jobs running": (
             "Jobs of which at least one capture runs. Jobs that aren't captured are not known here.",
-            prometheus(_JOBS_RUNNING, instant=True),
-            width=6,
-            height=3,
-            no_value="0",
+            f"count(group by(job_id)({_RUNNING}))",
         ),
-        stat(
-            "Captured jobs started",
+        "Captured jobs started": (
             "In the page's time.",
-            prometheus(started, instant=True),
-            width=6,
-            height=3,
-            no_value="0",
+            f"count({run_queries.in_page(_JOB_STARTS)})",
         ),
-        stat(
-            "Nodes with an agent",
+        "Nodes with an agent": (
             "Nodes whose agent Prometheus has scraped in the last minutes.",
-            prometheus(_NODES_WITH_AGENT, instant=True),
-            width=6,
-            height=3,
-            no_value="0",
+            f"count(group by(host)({_AGENTS}))",
         ),
-        stat(
-            "Nodes capturing",
+        "Nodes capturing": (
             "Nodes on which a capture runs. Others may be in use by jobs that aren't captured.",
-            prometheus(_NODES_CAPTURING, instant=True),
-            width=6,
-            height=3,
-            no_value="0",
+            f"count(group by(host)({running}))",
         ),
+    }
+    return [
+        stat(title, description, prometheus(expr, instant=True), width=6, height=3, no_value="0")
+        for title, (description, expr) in counts.items()
     ]
 
 
 def _jobs() -> list[Json]:
-    started = queries.in_interval(queries.in_page(_JOB_STARTS))
-    ends = queries.of_last_run(queries.run_states(_CLUSTER), _CLUSTER)
-    ended = queries.in_interval(queries.in_page(ends))
+    started = run_queries.in_interval(run_queries.in_page(_JOB_STARTS))
+    ends = run_queries.of_last_run(run_queries.run_states())
+    ended = run_queries.in_interval(run_queries.in_page(ends))
     return [
-        _bars(
+        interval_bars(
             "Captured jobs started per interval",
             "Jobs whose first capture began in the interval that a bar stands for.",
             prometheus(f"count({started})", legend="started"),
-            overrides=[colored("started", ORANGE)],
+            overrides=[colored("started", colors.ORANGE)],
+            width=8,
             no_value="none started",
         ),
-        _bars(
+        interval_bars(
             "Captured jobs ended per interval, by state",
             "Jobs whose last capture ended in the interval that a bar stands for: of a job that was started again "
             "its newest run. The state is Slurm's, where the controller's agent tells it.",
             prometheus(f"count by(state)({ended})", legend="{{state}}"),
-            overrides=[colored(state, color) for state, color in COLORS.items()],
+            width=8,
+            overrides=states.SERIES,
             no_value="none ended",
         ),
         utilization(),
     ]
 
 
-def _bars(title: str, description: str, target: Json, **more: Any) -> Json:
-    """Counts of jobs by interval. more: as for `panel`. Any: those differ in type."""
-    return time_graph(
-        title,
-        description,
-        [target],
-        width=8,
-        interval=_STEP,
-        points=BARS,
-        custom=BARS_FROM_POINTS,
-        defaults={"min": 0},
-        **more,
-    )
-
-
 def _lines() -> list[Json]:
-    of_nodes = f"* on(instance, job) group_left(host) {_AGENTS}"
-    lines = f"sum by(stream)(rate({_metric('lines_total')}[$__rate_interval]) {of_nodes})"
-    volume = f"sum by(what)(rate({_metric('bytes_total')}[$__rate_interval]) {of_nodes})"
-    users = f'sum by(user)(rate({_metric("bytes_total")}{{what="printed"}}[5m]) {of_nodes})'
-    info = f"max by(job_id, user, name)(logshipper_job_info{{{_CLUSTER}}})"
-    talk = f'sum by(job_id)(rate(logshipper_job_bytes{{{_CLUSTER}, what="printed"}}[5m]))'
-    to_job = links.page(links.JOB, job="${__value.text:percentencode}")
+    lines = f"sum by(stream)(rate({_metric('lines_total')}[$__rate_interval]) {_OF_NODES})"
+    volume = f"sum by(what)(rate({_metric('bytes_total')}[$__rate_interval]) {_OF_NODES})"
+    users = f'sum by(user)(rate({_metric("bytes_total")}{{what="printed"}}[5m]) {_OF_NODES})'
+    info = f"max by(job_id, user, name)(logshipper_job_info{{{CLUSTER}}})"
+    talk = f'sum by(job_id)(rate(logshipper_job_bytes{{{CLUSTER}, what="printed"}}[5m]))'
     return [
         time_graph(
             "Lines per second",
             "Printed by captured jobs on the chosen nodes, as terminals show them; by stream.",
             [prometheus(lines, legend="{{stream}}")],
             width=6,
-            overrides=[colored("stdout", BLUE), colored("stderr", ORANGE)],
+            overrides=[colored("stdout", colors.BLUE), colored("stderr", colors.ORANGE)],
             defaults={"min": 0},
         ),
         time_graph(
@@ -289,7 +221,7 @@ def _lines() -> list[Json]:
             [prometheus(volume, legend="{{what}}")],
             width=6,
             unit="Bps",
-            overrides=[colored("printed", ORANGE), colored("logged", BLUE)],
+            overrides=[colored("printed", colors.ORANGE), colored("logged", colors.BLUE)],
             defaults={"min": 0},
         ),
         _top_printers(
@@ -304,12 +236,7 @@ def _lines() -> list[Json]:
             "Bytes per second in the last 5 minutes of the page's time. A click on a job opens it.",
             f"topk(10, ({talk} > 0) * on(job_id) group_left(user, name) {info})",
             ["job_id", "name", "user"],
-            field(
-                "job_id",
-                displayName="job",
-                custom__minWidth=60,
-                links=[link("Open ${__value.text}", to_job)],
-            ),
+            field("job_id", displayName="job", custom__minWidth=60, links=links.of_job()),
             field("name", custom__minWidth=80),
         ),
     ]
@@ -319,20 +246,19 @@ def _top_printers(
     title: str, description: str, promql: str, columns: list[str], *overrides: Json
 ) -> Json:
     """Return a table of the largest printers, in descending order."""
-    of_user = links.page(links.JOBS, user="${__value.text:percentencode}")
     return table(
         title,
         description,
-        [prometheus(promql, instant=True, table=True)],
+        [prometheus(promql, table=True)],
         width=6,
         height=8,
         transformations=[
-            organize(renamed={"Value": "printed"}, order=[*columns, "Value"], hidden=["Time"]),
-            sort_by("printed", newest_first=True),
+            transforms.organize({"Value": "printed"}, order=[*columns, "Value"], hidden=["Time"]),
+            transforms.sort_by("printed", newest_first=True),
         ],
         overrides=[
             *overrides,
-            field("user", custom__minWidth=55, links=[link("Jobs of ${__value.text}", of_user)]),
+            field("user", custom__minWidth=55, links=links.of_user()),
             field("printed", unit="Bps", custom__width=80),
         ],
         no_value="nothing is printed",
@@ -355,35 +281,30 @@ def _health() -> list[Json]:
         "I": ("clock ahead of Loki", _by_node(_metric("clock_skew_seconds"))),
     }
     renamed = {f"Value #{ref}": name for ref, (name, _) in columns.items() if name}
-    worth_a_look = {"color": {"mode": "thresholds"}, "custom__displayMode": "color-text"}
-    steps = thresholds((None, GREEN), (1, RED))
+    clock_limits = colors.thresholds((None, colors.RED), (-30, colors.GREEN), (30, colors.RED))
     limits = {
-        "lag": ("s", thresholds((None, GREEN), (_LAG_SECS, RED))),
-        "spool": ("bytes", thresholds((None, GREEN), (_SPOOL_BYTES, RED))),
-        "refused entries": ("none", steps),
-        "lines lost": ("none", steps),
-        "left out by limits": ("none", steps),
-        "clock ahead of Loki": ("s", thresholds((None, RED), (-30, GREEN), (30, RED))),
+        "lag": ("s", colors.limit(_LAG_SECS)),
+        "spool": ("bytes", colors.limit(_SPOOL_BYTES)),
+        "refused entries": ("none", colors.limit(1)),
+        "lines lost": ("none", colors.limit(1)),
+        "left out by limits": ("none", colors.limit(1)),
+        "clock ahead of Loki": ("s", clock_limits),
     }
+    entries = f"sum by(kind)(rate({_metric('entries_total')}[$__rate_interval]) {_OF_NODES})"
     return [
         table(
             "Capture health of each node",
             "Lag, spool, captures and lost lines: at the end of the page's time; refused entries (they are in "
             "the node's quarantine), retries and what limits left out: within the page's time.",
-            [
-                prometheus(expr, instant=True, table=True, ref=ref)
-                for ref, (_, expr) in columns.items()
-            ],
+            [prometheus(expr, table=True, ref=ref) for ref, (_, expr) in columns.items()],
             height=9,
             transformations=[
-                merge_rows(),
-                organize(
-                    renamed=renamed,
-                    order=["host", *renamed, "version"],
-                    hidden=["Time", "Value #A"],
+                transforms.merge_rows(),
+                transforms.organize(
+                    renamed, order=["host", *renamed, "version"], hidden=["Time", "Value #A"]
                 ),
-                rows_with("version"),
-                sort_by("lag", newest_first=True),
+                transforms.rows_with("version"),
+                transforms.sort_by("lag", newest_first=True),
             ],
             overrides=[
                 field("host", displayName="node", custom__minWidth=80),
@@ -395,7 +316,8 @@ def _health() -> list[Json]:
                         thresholds=steps,
                         decimals=0,
                         custom__minWidth=_min_width(name),
-                        **worth_a_look,
+                        color={"mode": "thresholds"},
+                        custom__displayMode="color-text",
                     )
                     for name, (unit, steps) in limits.items()
                 ),
@@ -412,21 +334,14 @@ def _health() -> list[Json]:
         time_graph(
             "Entries per second that Loki acknowledged",
             "Lines, records, events, heartbeats, bars; by kind.",
-            [
-                prometheus(
-                    f"sum by(kind)(rate({_metric('entries_total')}[$__rate_interval]) "
-                    f"* on(instance, job) group_left(host) {_AGENTS})",
-                    legend="{{kind}}",
-                )
-            ],
+            [prometheus(entries, legend="{{kind}}")],
             width=12,
             overrides=[
-                colored(kind, color)
-                for kind, color in zip(
-                    ("log", "metadata", "event", "status", "command"),
-                    (BLUE, ORANGE, GREEN, SKY, PURPLE),
-                    strict=True,
-                )
+                colored("log", colors.BLUE),
+                colored("metadata", colors.ORANGE),
+                colored("event", colors.GREEN),
+                colored("status", colors.SKY),
+                colored("command", colors.PURPLE),
             ],
         ),
         _alerts(),
@@ -460,21 +375,10 @@ def _of_nodes(what: str, description: str, name: str, unit: str) -> Json:
 def _events() -> Json:
     """Return events of all jobs; the text filter drops heartbeats of earlier agents before any
     parsing."""
-    names = "|".join(
-        (
-            "heartbeat_lost",
-            "heartbeat_found",
-            "lines_lost",
-            "lines_left_out",
-            "segment_damaged",
-            JOB_ENDED,
-        )
-    )
-    events = f'{{{_CLUSTER}, kind="event"}} |~ `^[{{]"event":"({names})"` | json event="event", message="message"'
-    labels = "".join(
-        f'"{label}":"{{{{.{label}}}}}",' for label in ("event", "job_id", "user", "host")
-    )
-    line = f'{{{labels}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{{{{{clean_text(".message")}}}}}"}}'
+    names = f"heartbeat_lost|heartbeat_found|lines_lost|lines_left_out|segment_damaged|{JOB_ENDED}"
+    events = f'{{{CLUSTER}, kind="event"}} |~ `^[{{]"event":"({names})"` | json event="event", message="message"'
+    labels = records.label_fields("event", "job_id", "user", "host")
+    line = f'{{{labels}{records.TIME}"message":"{records.text(".message")}"}}'
     return table(
         "Late heartbeats, losses and ends by the scheduler, newest first",
         "Of all captured jobs: what was silent for 20 seconds and what came back, lines that are missing, and how the "
@@ -483,25 +387,15 @@ def _events() -> Json:
         height=6,
         no_value="none in this time",
         transformations=[
-            *order_by_time(newest_first=True),
-            decode(),
-            as_time("time"),
-            organize(order=["time", "job_id", "event", "message", "user", "host"]),
+            *transforms.decoded(newest_first=True),
+            transforms.as_time("time"),
+            transforms.organize(order=["time", "job_id", "event", "message", "user", "host"]),
         ],
         overrides=[
-            field("time", unit="dateTimeAsIso", custom__width=160),
+            time_column("time"),
             field("event", custom__width=150),
             field("message", custom__minWidth=300),
-            field(
-                "job_id",
-                custom__minWidth=100,
-                links=[
-                    link(
-                        "Job ${__value.text}",
-                        links.page(links.JOB, job="${__value.text:percentencode}"),
-                    )
-                ],
-            ),
+            field("job_id", custom__minWidth=100, links=links.of_job("Job ${__value.text}")),
         ],
     )
 
@@ -522,6 +416,8 @@ def _alerts() -> Json:
         width=12,
         height=8,
         transformations=[
-            organize(order=["alertstate", "alertname", "severity"], hidden=["Time", "Value"])
+            transforms.organize(
+                order=["alertstate", "alertname", "severity"], hidden=["Time", "Value"]
+            )
         ],
     )

@@ -4,15 +4,12 @@ launch overheads, busy nodes.
 They cover captured jobs, except for the counts of all jobs by Slurm's controller; titles say which.
 """
 
-from logshipper_grafana.parts import queries
+from typing import Any
+
+from logshipper_grafana.parts import Json, colors, queries, run_queries, states, transforms
 from logshipper_grafana.parts.panels import (
     BARS,
     BARS_FROM_POINTS,
-    BLUE,
-    GREY,
-    ORANGE,
-    SKY,
-    Json,
     colored,
     field,
     prometheus,
@@ -20,31 +17,25 @@ from logshipper_grafana.parts.panels import (
     table,
     time_graph,
 )
-from logshipper_grafana.parts.states import COLORS
-from logshipper_grafana.parts.transforms import as_time, merge_rows, organize, sort_by
+from logshipper_grafana.parts.queries import CLUSTER
+from logshipper_grafana.parts.run_queries import last_values
 
-_CLUSTER = 'cluster="${cluster:raw}"'
 _OF_CAPTURE = "job_id, attempt, step, task"
-_AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}}}"
+_AGENTS = f"logshipper_agent_build_info{{{CLUSTER}}}"
 _OF_CLUSTER = (
     f"* on(instance, job) group_left(host) {_AGENTS}"  # an agent's counters have only its address
 )
 _STEP = "1m"  # at least, of a point
 
-_RUNNING = f'logshipper_job_state{{{_CLUSTER}, state=~"RUNNING|UNRESPONSIVE"}}'
-_INFO = f"logshipper_job_info{{{_CLUSTER}}}"
+_RUNNING = f'logshipper_job_state{{{CLUSTER}, state=~"RUNNING|UNRESPONSIVE"}}'
+_INFO = f"logshipper_job_info{{{CLUSTER}}}"
 _INFO_RUNNING = f"{_INFO} and on({_OF_CAPTURE}) {_RUNNING}"
 
 
-def _last_values(metric: str) -> str:
-    """Its last values within the page's time up to a point."""
-    return f"last_over_time({metric}{{{_CLUSTER}}}[$__range])"
-
-
-_ENDED = queries.in_page(queries.run_ends(_CLUSTER))
-_START = queries.run_starts(_CLUSTER)
-_SLURM_END = f"max by(job_id, attempt)({_last_values(queries.SLURM_END)})"
-_SLURM_START = f"max by(job_id, attempt)({_last_values('logshipper_job_slurm_start_time_seconds')})"
+_ENDED = run_queries.in_page(run_queries.run_ends())
+_START = run_queries.run_starts()
+_SLURM_END = f"max by(job_id, attempt)({last_values(run_queries.SLURM_END)})"
+_SLURM_START = f"max by(job_id, attempt)({last_values('logshipper_job_slurm_start_time_seconds')})"
 _MEASURES = {
     "run time": f"({_ENDED}) - on(job_id, attempt) {_START}",
     "launched to started": f"({_START} and on(job_id, attempt) ({_ENDED})) - on(job_id, attempt) {_SLURM_START}",
@@ -69,8 +60,14 @@ def all_jobs() -> list[Json]:
     return [_ended(), _node_hours(), _hours(), _waits()]
 
 
+def interval_bars(title: str, description: str, target: Json, **more: Any) -> Json:
+    """Counts of jobs by interval. more: as for `panel`. Any: those differ in type."""
+    more |= {"interval": _STEP, "points": BARS, "custom": BARS_FROM_POINTS, "defaults": {"min": 0}}
+    return time_graph(title, description, [target], **more)
+
+
 def _throughput() -> Json:
-    ends = f"{queries.in_page(queries.run_states(_CLUSTER))} <= time()"
+    ends = f"{run_queries.in_page(run_queries.run_states())} <= time()"
     return time_graph(
         "Throughput: captured jobs that had ended, by state",
         "Since the begin of the page's time; each run of a restarted job by itself. The state is Slurm's, where the "
@@ -78,7 +75,7 @@ def _throughput() -> Json:
         [prometheus(f"count by(state)({ends})", legend="{{state}}")],
         width=16,
         interval=_STEP,
-        overrides=[colored(state, color) for state, color in COLORS.items()],
+        overrides=states.SERIES,
         defaults={"min": 0},
         custom={"lineInterpolation": "stepAfter"},
         no_value="none ended",
@@ -87,7 +84,7 @@ def _throughput() -> Json:
 
 def utilization() -> Json:
     node_counts = (
-        f"max by(job_id)(logshipper_job_nodes{{{_CLUSTER}}} and on({_OF_CAPTURE}) {_RUNNING})"
+        f"max by(job_id)(logshipper_job_nodes{{{CLUSTER}}} and on({_OF_CAPTURE}) {_RUNNING})"
     )
     hosts = f"count by(job_id)(group by(job_id, host)({_INFO_RUNNING}))"
     node_counts = f"clamp_max({node_counts}, scalar(count(group by(host)({_AGENTS}))))"  # it is the job's own word
@@ -107,11 +104,11 @@ def utilization() -> Json:
         width=8,
         interval=_STEP,
         overrides=[
-            colored("nodes with an agent", GREY),
-            colored("nodes of captured jobs", BLUE),
+            colored("nodes with an agent", colors.GREY),
+            colored("nodes of captured jobs", colors.BLUE),
             field(
                 "captured jobs",
-                color={"mode": "fixed", "fixedColor": ORANGE},
+                color={"mode": "fixed", "fixedColor": colors.ORANGE},
                 custom__axisPlacement="right",
             ),
         ],
@@ -128,17 +125,13 @@ def _ended() -> Json:
     agents = f"group by(instance, job, host)({queries.seen(_AGENTS)})"
     grown = f"clamp_min(max_over_time({within}) - {before}, 0)"
     ended = f"sum by(state)({grown} * on(instance, job) group_left(host) {agents})"
-    return time_graph(
+    return interval_bars(
         "All jobs that Slurm ended per interval, by state",
         "Captured or not, as the hook job-ended on Slurm's controller told its agent: their number and nothing else. "
         "Without it there is no data.",
-        [prometheus(f"{ended} > 0", legend="{{state}}")],
+        prometheus(f"{ended} > 0", legend="{{state}}"),
         width=16,
-        interval=_STEP,
-        points=BARS,
-        custom=BARS_FROM_POINTS,
-        overrides=[colored(state, color) for state, color in COLORS.items()],
-        defaults={"min": 0},
+        overrides=states.SERIES,
         no_value="none ended, or nobody tells",
     )
 
@@ -149,23 +142,23 @@ def _hours() -> Json:
     # time
     later = f"last_over_time({sums}[2w:5m] offset -2w)"
     node_seconds = f"{later} or {sums} or last_over_time({sums}[$__range:1h])"
-    agents = f"group by(instance, job, host)({_last_values('logshipper_agent_build_info')})"
+    agents = f"group by(instance, job, host)({last_values('logshipper_agent_build_info')})"
     by_hour = f"sum by(hour)(max by(host, hour)(({node_seconds}) * on(instance, job) group_left(host) {agents})) / 3600"
     return time_graph(
         "Utilization: nodes of all jobs that Slurm ended, by hour",
         "Captured or not: nodes in use on average in each hour, as the hook job-ended on Slurm's controller told its "
         "agent. A job counts when it is over, so the last hours lack what still runs. Without the hook no data.",
-        [prometheus(by_hour, instant=True, table=True)],
+        [prometheus(by_hour, table=True)],
         width=12,
         custom=BARS_FROM_POINTS,
         transformations=[
-            organize(
-                renamed={"Value": "nodes on average"}, order=["hour", "Value"], hidden=["Time"]
+            transforms.organize(
+                {"Value": "nodes on average"}, order=["hour", "Value"], hidden=["Time"]
             ),
-            as_time("hour"),
-            sort_by("hour"),
+            transforms.as_time("hour"),
+            transforms.sort_by("hour"),
         ],
-        overrides=[colored("nodes on average", BLUE)],
+        overrides=[colored("nodes on average", colors.BLUE)],
         defaults={"min": 0},
         no_value="nobody tells",
     )
@@ -186,7 +179,7 @@ def _waits() -> Json:
         width=12,
         unit="s",
         interval="10m",
-        overrides=[colored("half of them", BLUE), colored("9 of 10", ORANGE)],
+        overrides=[colored("half of them", colors.BLUE), colored("9 of 10", colors.ORANGE)],
         defaults={"min": 0},
         no_value="none ended, or nobody tells",
     )
@@ -194,7 +187,7 @@ def _waits() -> Json:
 
 def _run_times() -> Json:
     targets = [
-        prometheus(_by_measure(function), instant=True, table=True, ref=ref)
+        prometheus(_by_measure(function), table=True, ref=ref)
         for ref, function in zip("ABCDEF", _STATISTICS.values(), strict=True)
     ]
     renamed = {f"Value #{ref}": name for ref, name in zip("ABCDEF", _STATISTICS, strict=True)}
@@ -205,8 +198,8 @@ def _run_times() -> Json:
         targets,
         height=6,
         transformations=[
-            merge_rows(),
-            organize(renamed=renamed, order=["what", *renamed], hidden=["Time"]),
+            transforms.merge_rows(),
+            transforms.organize(renamed, order=["what", *renamed], hidden=["Time"]),
         ],
         overrides=[
             field("what", displayName="seconds", custom__minWidth=150),
@@ -234,12 +227,12 @@ def _busy_nodes() -> Json:
     return table(
         "Busy share of each node",
         "How much of the page's time a captured job ran on it, while Prometheus scraped its agent.",
-        [prometheus(f"avg_over_time(({busy})[$__range:$__interval])", instant=True, table=True)],
+        [prometheus(f"avg_over_time(({busy})[$__range:$__interval])", table=True)],
         width=8,
         height=8,
         transformations=[
-            organize(renamed={"Value": "busy"}, order=["host", "Value"], hidden=["Time"]),
-            sort_by("busy", newest_first=True),
+            transforms.organize({"Value": "busy"}, order=["host", "Value"], hidden=["Time"]),
+            transforms.sort_by("busy", newest_first=True),
         ],
         overrides=[
             field("host", displayName="node", custom__minWidth=80),
@@ -249,7 +242,7 @@ def _busy_nodes() -> Json:
                 decimals=1,
                 min=0,
                 max=1,
-                color={"mode": "fixed", "fixedColor": SKY},
+                color={"mode": "fixed", "fixedColor": colors.SKY},
             ),
         ],
     )

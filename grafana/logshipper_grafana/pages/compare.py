@@ -1,63 +1,41 @@
 """The page that compares jobs over one key that they share."""
 
-from logshipper_grafana.parts import links, loki_compared, queries, records, states, values
-from logshipper_grafana.parts.loki_metrics import (
-    OF_JOBS,
-    SOURCE,
-    either,
-    events,
-    known_jobs,
-    source,
-)
-from logshipper_grafana.parts.panels import (
-    JOB_COLORS,
-    PAGE_WIDTH,
+from logshipper_grafana.parts import (
     Json,
+    key_queries,
+    links,
+    loki_compared,
+    mappings,
+    queries,
+    records,
+    states,
+    transforms,
+    values,
+    variables,
+)
+from logshipper_grafana.parts.key_queries import thinned
+from logshipper_grafana.parts.loki_metrics import OF_JOBS, events, known_jobs, source
+from logshipper_grafana.parts.panels import (
+    PAGE_WIDTH,
+    colored_text,
     field,
-    link,
     loki,
     place,
     row,
-    swatches,
     table,
+    time_column,
     xy_graph,
 )
-from logshipper_grafana.parts.queries import over_range, thinned
-from logshipper_grafana.parts.transforms import (
-    as_time,
-    by_series,
-    decode,
-    different_columns,
-    merge_rows,
-    newest_of_each,
-    order_by_time,
-    organize,
-    rows_as_columns,
-    rows_as_one,
-    rows_with,
-    sort_by,
-    without_empty_frames,
-)
-from logshipper_grafana.parts.variables import (
-    ALPHABETICAL,
-    HIDDEN,
-    ON_LOAD,
-    label_pattern,
-    labels_of,
-    places,
-    query_variable,
-)
-from logshipper_grafana.parts.variables import values as values_source
+from logshipper_grafana.parts.queries import CLUSTER, over_range
 from logshipper_grafana.parts.x_axis import CHOICE, X, over_x_or_number, x_choice
 from logshipper_ingest.model.key_reports import VALUE
 from logshipper_ingest.model.ranks import RULE_UNIT
 
-_CLUSTER = 'cluster="${cluster:raw}"'
-_JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
+_JOBS = f"{CLUSTER}, job_id=~`${{jobs:pipe}}`"
 _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job, fit for a query
 _NUMBER, _NAME = "#", "captured job"
 _REPORTS, _RECORDS = (
-    f'{{{_CLUSTER}, host=~`${{nodes:pipe}}`, kind="{kind}"}} | job_id=~`${{jobs:pipe}}`'
+    f'{{{CLUSTER}, host=~`${{nodes:pipe}}`, kind="{kind}"}} | job_id=~`${{jobs:pipe}}`'
     for kind in (VALUE, "metadata")
 )
 
@@ -116,94 +94,81 @@ def _range_max(metric: str, *matchers: str) -> str:
 
 
 def _variables() -> list[Json]:
-    info = over_range("max_over_time", f"logshipper_job_info{{{_CLUSTER}, user=~`${{user:pipe}}`}}")
+    info = over_range("max_over_time", f"logshipper_job_info{{{CLUSTER}, user=~`${{user:pipe}}`}}")
     title = f'label_join({info}, "title", " · ", "name", "job_id", "user")'
     hosts = f"group by(host)({_range_max('logshipper_job_info')})"
+    # the number of records with drawable keys, and their captures
+    counts = f"({_range_max('logshipper_key', f'key!=`{X}`', key_queries.NO_CONSTANT)} > 1)"
+    captures = _range_max("logshipper_metadata_value")
+    shared_ranks = f"bottomk(1, {_shared_ranks()}) / {RULE_UNIT}"
     return [
-        labels_of(
+        variables.labels_of(
             "user",
             "User",
             "Whose jobs can be chosen.",
-            f"logshipper_job_info{{{_CLUSTER}}}",
+            f"logshipper_job_info{{{CLUSTER}}}",
             "user",
         ),
         source(name="lister"),
-        query_variable(
+        variables.query(
             "jobs",
             "Jobs",
             "The jobs to compare, of those that were seen in the page's time.",
-            either(f"group by(title)({title})", loki_compared.jobs(), by="lister"),
+            f"group by(title)({title})",
             '/[{,]title="(?<text>.* · (?<value>[^ ]+) · [^ ]*)"/',
-            sort=ALPHABETICAL,
+            sort=variables.ALPHABETICAL,
             multi=True,
             includes_all=False,
-            source="${lister}",
+            logql=loki_compared.jobs(),
+            by="lister",
         ),
         source(f"{known_jobs(_JOBS)} == on() {loki_compared.job_count()}"),
-        query_variable(
-            "nodes",
+        variables.hidden(
             "nodes",
             "The nodes that they ran on.",
-            either(hosts, loki_compared.hosts()),
-            label_pattern("host"),
-            hide=HIDDEN,
+            hosts,
+            variables.label_pattern("host"),
             multi=True,
-            refresh=ON_LOAD,
-            source=SOURCE,
+            refresh=variables.ON_LOAD,
+            logql=loki_compared.hosts(),
         ),
-        query_variable(
-            "names",
+        variables.hidden(
             "names",
             "What each job is called in legends, in the order of its number.",
-            either(_names(), loki_compared.names()),
-            label_pattern("called"),
-            sort=ALPHABETICAL,
-            hide=HIDDEN,
+            _names(),
+            variables.label_pattern("called"),
+            sort=variables.ALPHABETICAL,
             multi=True,
-            refresh=ON_LOAD,
-            source=SOURCE,
+            refresh=variables.ON_LOAD,
+            logql=loki_compared.names(),
         ),
         *x_choice(
             "The key that graphs have as X, of those that all jobs share; auto: chosen by the rules.",
-            either(_shared_choices(), loki_compared.x_choices()),
-            either(
-                queries.or_else(
-                    f"bottomk(1, {_shared_ranks()}) / {RULE_UNIT}", "key", records.RECORD_FIELD
-                ),
-                loki_compared.x_key(),
-            ),
-            no_key=queries.NO_SHARED_KEY,
+            (_shared_choices(), loki_compared.x_choices()),
+            (queries.or_else(shared_ranks, "key", records.RECORD_FIELD), loki_compared.x_key()),
+            no_key=key_queries.NO_SHARED_KEY,
         ),
-        query_variable(
+        variables.query(
             "y",
             "Keys",
             "The keys that are drawn over X: those of which a job has more than one number.",
-            either(
-                queries.keys_to_draw(
-                    queries.thinning_together(*_counts_and_captures(), by="key"),
-                    counts=_counts_and_captures()[0],
-                ),
-                loki_compared.keys_to_draw(),
+            key_queries.keys_to_draw(
+                key_queries.thinning_together(counts, captures, by="key"), counts=counts
             ),
-            queries.PICKED_PATTERN,
-            sort=ALPHABETICAL,
+            key_queries.PICKED_PATTERN,
+            logql=loki_compared.keys_to_draw(),
+            sort=variables.ALPHABETICAL,
             multi=True,
-            source=SOURCE,
         ),
-        query_variable(
-            "thinned",
+        variables.hidden(
             "thinned",
             "How much is left out, in words.",
-            either(
-                queries.thinning_words(queries.thinning_together(*_counts_and_captures())),
-                loki_compared.thinning_words(),
-            ),
-            label_pattern("words"),
-            hide=HIDDEN,
-            source=SOURCE,
+            key_queries.thinning_words(key_queries.thinning_together(counts, captures)),
+            variables.label_pattern("words"),
+            logql=loki_compared.thinning_words(),
         ),
-        *places(),
-        values_source(),
+        *variables.places(),
+        variables.values(),
     ]
 
 
@@ -214,12 +179,6 @@ def _names() -> str:
     pairs = f'label_join({plain}, "pair", "|", "job_id", "name")'
     names = f'label_replace({pairs}, "called", "$1=$2 ($1)", "pair", "([^|]+)[|]({_SAFE_NAME})")'
     return f"group by(called)({names})"
-
-
-def _counts_and_captures() -> tuple[str, str]:
-    """Return the number of records with drawable keys, and their captures."""
-    counts = f"({_range_max('logshipper_key', f'key!=`{X}`', queries.NO_CONSTANT)} > 1)"
-    return counts, _range_max("logshipper_metadata_value")
 
 
 def _shared_keys() -> str:
@@ -271,7 +230,6 @@ def _comparison() -> Json:
         events(OF_JOBS, queries.ACCOUNTS, "records"), " | unwrap records", place
     )
     columns = {"A": info, "B": state, "C": f"sum by (job_id)({records})"}
-    to_job = links.page(links.JOB, job="${__value.text:percentencode}")
     return table(
         "Captured jobs compared",
         "The chosen jobs. A click on a job opens it, with the same time range.",
@@ -279,31 +237,21 @@ def _comparison() -> Json:
         width=PAGE_WIDTH,
         height=7,
         transformations=[
-            merge_rows(),
-            organize(
-                renamed={"Value #A": "started", "Value #B": "state", "Value #C": "records"},
+            transforms.merge_rows(),
+            transforms.organize(
+                {"Value #A": "started", "Value #B": "state", "Value #C": "records"},
                 order=["job_id", "name", "user", "Value #B", "Value #A", "Value #C", "partition"],
                 hidden=["Time", "attempt"],
             ),
-            rows_with("user"),
-            as_time("started"),
+            transforms.rows_with("user"),
+            transforms.as_time("started"),
         ],
         overrides=[
-            field(
-                "job_id",
-                displayName="job",
-                custom__minWidth=80,
-                links=[link("Open ${__value.text}", to_job)],
-            ),
+            field("job_id", displayName="job", custom__minWidth=80, links=links.of_job()),
             field("name", custom__minWidth=90),
             field("user", custom__width=75),
-            field(
-                "state",
-                mappings=states.BY_NUMBER,
-                custom__displayMode="color-text",
-                custom__width=150,
-            ),
-            field("started", unit="dateTimeAsIso", custom__width=160),
+            colored_text("state", states.BY_NUMBER, 150),
+            time_column("started"),
             field("records", custom__width=75),
             field("partition", custom__width=85),
         ],
@@ -335,27 +283,26 @@ def _jobs_and_configuration() -> Json:
         height=7,
         options={"showHeader": False},
         transformations=[
-            *order_by_time(newest_first=True),
-            decode(),
-            merge_rows(),
+            *transforms.decoded(newest_first=True),
+            transforms.merge_rows(),
             # of reports the newest last, of records the first
-            sort_by(values.REPORTED_AT),
-            sort_by("task", newest_first=True),
-            sort_by("attempt"),
-            *newest_of_each(["job", "key"], ["row"]),
-            sort_by("key"),  # an empty one would be the last
-            *rows_as_one("job", "key", row="row"),
-            sort_by(_NUMBER),
-            organize(order=[_NUMBER, _NAME]),
-            *different_columns(always=(_NUMBER, _NAME)),
-            *rows_as_columns(),
+            transforms.sort_by(values.REPORTED_AT),
+            transforms.sort_by("task", newest_first=True),
+            transforms.sort_by("attempt"),
+            *transforms.newest_of_each(["job", "key"], ["row"]),
+            transforms.sort_by("key"),  # an empty one would be the last
+            *transforms.rows_as_one("job", "key", row="row"),
+            transforms.sort_by(_NUMBER),
+            transforms.organize(order=[_NUMBER, _NAME]),
+            *transforms.different_columns(always=(_NUMBER, _NAME)),
+            *transforms.rows_as_columns(),
         ],
         overrides=[
             field(
                 "0",
                 custom__width=30,
                 custom__displayMode="color-background-solid",
-                mappings=swatches(),
+                mappings=mappings.swatches(),
             ),
             field("1", custom__minWidth=160),
         ],
@@ -375,20 +322,15 @@ def _graph() -> Json:
         over_x_or_number(
             _RECORDS + thinned("${y:raw}"),
             only="${y:text}",
-            series=_SERIES + queries.DENSE_SERIES,
+            series=_SERIES + key_queries.DENSE_SERIES,
             nodes="nodes",
         ),
         width=PAGE_WIDTH,  # of both together
         height=8,
         repeat="y",
         per_row=2,
-        colors=JOB_COLORS,
-        transformations=[
-            *order_by_time(),
-            decode(),
-            *by_series(),  # gives all graphs the same colours
-            without_empty_frames(),
-        ],
+        by_job=True,
+        transformations=transforms.of_graph(),  # with the same colours in all graphs
         no_value="no record has both",
     )
 

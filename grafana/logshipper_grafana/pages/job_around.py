@@ -1,34 +1,32 @@
 """The job's surroundings: other jobs of its user."""
 
-from logshipper_grafana.parts import links, queries
-from logshipper_grafana.parts.panels import Json, field, link, prometheus, table
-from logshipper_grafana.parts.transforms import as_time, merge_rows, organize, rows_with
+from logshipper_grafana.parts import Json, links, queries, run_queries, transforms
+from logshipper_grafana.parts.panels import field, prometheus, table
 
 
 def same_user() -> Json:
     info = "logshipper_job_info"
-    cluster = 'cluster="${cluster:raw}"'
     users = f"group by(user)({queries.job_max(info)})"
-    jobs = f"max by(user, job_id, name)(last_over_time({info}{{{cluster}}}[$__range])) and on(user) {users}"
-    started = f"max by(job_id)(last_over_time(logshipper_job_start_time_seconds{{{cluster}}}[$__range])) * 1000"
-    to_job = links.page(links.JOB, job="${__value.text:percentencode}")
+    jobs = f"max by(user, job_id, name)({run_queries.last_values(info)}) and on(user) {users}"
+    started = run_queries.last_values("logshipper_job_start_time_seconds")
+    started = f"max by(job_id)({started}) * 1000"
     return table(
         "Captured jobs of the same user in this time",
         "A click on a job opens it, with the same time range.",
         [
-            prometheus(f"topk(200, {jobs})", instant=True, table=True, ref="A"),
-            prometheus(started, instant=True, table=True, ref="B"),
+            prometheus(f"topk(200, {jobs})", table=True, ref="A"),
+            prometheus(started, table=True, ref="B"),
         ],
         height=8,
         transformations=[
-            merge_rows(),
-            organize(
-                renamed={"Value #B": "started"},
+            transforms.merge_rows(),
+            transforms.organize(
+                {"Value #B": "started"},
                 order=["job_id", "name", "user", "Value #B"],
                 hidden=["Time", "Value #A"],
             ),
-            rows_with("user"),
-            as_time("started"),
+            transforms.rows_with("user"),
+            transforms.as_time("started"),
         ],
-        overrides=[field("job_id", links=[link("Open ${__value.text}", to_job)])],
+        overrides=[field("job_id", links=links.of_job())],
     )

@@ -2,16 +2,12 @@
 
 from logshipper.spool.segment import COPY
 from logshipper_grafana.pages.job_variables import CHOSEN
-from logshipper_grafana.parts import links
+from logshipper_grafana.parts import Json, colors, links, transforms
 from logshipper_grafana.parts.panels import (
-    BLUE,
-    ORANGE,
     PAGE_WIDTH,
     STACKED_BARS,
-    Json,
     colored,
     field,
-    link,
     loki,
     panel,
     table,
@@ -19,7 +15,6 @@ from logshipper_grafana.parts.panels import (
 )
 from logshipper_grafana.parts.queries import MAX_ENTRIES, SEARCH, job_lines
 from logshipper_grafana.parts.records import as_text
-from logshipper_grafana.parts.transforms import as_time, decode, order_by_time
 
 WIDTH = 14
 PAGE_REST = PAGE_WIDTH - WIDTH  # beside the log
@@ -47,7 +42,7 @@ def console() -> Json:
         [loki(f"{_lines()}{SEARCH}{_WITH_SOURCE}{_LEVELS_NOT_GUESSED}", lines=MAX_ENTRIES)],
         width=WIDTH,
         height=14,
-        links=[link("This log in Explore", links.explore("loki", _lines()))],
+        links=[links.link("This log in Explore", links.explore("loki", _lines()))],
         options={
             "showTime": True,
             "showLabels": False,
@@ -71,7 +66,7 @@ def lines_over_time() -> Json:
         width=24,
         height=6,
         custom=STACKED_BARS,
-        overrides=[colored("stdout", BLUE), colored("stderr", ORANGE)],
+        overrides=[colored("stdout", colors.BLUE), colored("stderr", colors.ORANGE)],
     )
 
 
@@ -99,13 +94,16 @@ def line_table() -> Json:
             )
         ],
         height=12,
-        transformations=[*order_by_time(newest_first=True), decode(), as_time("time")],
+        transformations=[
+            *transforms.decoded(newest_first=True),
+            transforms.as_time("time"),
+        ],
         overrides=[
             field(
                 "time",
                 unit="dateTimeAsIso",
                 custom__width=200,
-                links=[link("This minute in all graphs", to_time)],
+                links=[links.link("This minute in all graphs", to_time)],
             ),
             field("stream", custom__width=80),
             field("task", custom__width=60),

@@ -1,28 +1,10 @@
 """The job's numbers: the table of its metadata, graphs over time and over X."""
 
 from logshipper_grafana.pages import job_console
-from logshipper_grafana.parts import links, queries, records, values
-from logshipper_grafana.parts.panels import (
-    PAGE_WIDTH,
-    Json,
-    field,
-    link,
-    loki,
-    table,
-    time_graph,
-    xy_graph,
-)
-from logshipper_grafana.parts.queries import MAX_ENTRIES, thinned
-from logshipper_grafana.parts.transforms import (
-    as_time,
-    by_series,
-    decode,
-    order_by_time,
-    organize,
-    rows_with,
-    sort_by,
-    without_empty_frames,
-)
+from logshipper_grafana.parts import Json, links, queries, records, transforms, values
+from logshipper_grafana.parts.key_queries import thinned
+from logshipper_grafana.parts.panels import PAGE_WIDTH, field, loki, table, time_graph, xy_graph
+from logshipper_grafana.parts.queries import MAX_ENTRIES
 from logshipper_grafana.parts.x_axis import X, nothing_to_draw, over_x_or_number, over_x_or_own
 from logshipper_ingest.model.key_reports import VALUE
 
@@ -30,11 +12,8 @@ from logshipper_ingest.model.key_reports import VALUE
 # do not join.
 _SUFFIX = (
     '{{if eq "${attempt:raw}" "all"}}{{$ls = print " · attempt " .attempt}}{{end}}'
-    '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}' + records.TAGS
-)
-# A graph's series stand in the order of attempts and tasks, 2 before 10, regardless of the printing
-# order.
-_ORDERED = (
+    '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}' + records.TAGS +
+    # series stand in the order of attempts and tasks, 2 before 10, regardless of the printing order
     '{{if or (eq "${attempt:raw}" "all") (eq "${task:raw}" "all")}}'
     "{{$lm = print (add 1000000 (int .attempt)) (add 1000000 (int .task)) $ls}}{{end}}"
 )
@@ -55,12 +34,13 @@ def metadata() -> Json:
         "is a line of stdout that is one JSON object.",
         [loki(queries.job_records() + records.whole(), lines=MAX_ENTRIES)],
         height=10,
-        links=[link("These records in Explore", links.explore("loki", queries.job_records()))],
+        links=[
+            links.link("These records in Explore", links.explore("loki", queries.job_records()))
+        ],
         transformations=[
-            *order_by_time(newest_first=True),
-            decode(),
-            as_time(records.TIME_FIELD),
-            organize(order=[records.TIME_FIELD]),
+            *transforms.decoded(newest_first=True),
+            transforms.as_time(records.TIME_FIELD),
+            transforms.organize(order=[records.TIME_FIELD]),
         ],
         overrides=[field(records.TIME_FIELD, unit="dateTimeAsIso", custom__width=170)],
     )
@@ -76,28 +56,20 @@ def all_over_time() -> Json:
         "All keys over time${thinned}",
         "Each key with numbers, when it was printed. A click on a legend entry shows only that key, Ctrl+click "
         "takes one in or out.",
-        [
-            loki(
-                _thinned_records() + records.over_time(suffix=_SUFFIX + _ORDERED), lines=MAX_ENTRIES
-            )
-        ],
+        [loki(_thinned_records() + records.over_time(suffix=_SUFFIX), lines=MAX_ENTRIES)],
         width=12,
         height=9,
         unit="short",
         custom={"showPoints": "always", "pointSize": 4},
         # all rows have a time: in 10.0 to 10.2 sorting loses values of columns with gaps that no
         # filter has gone over
-        transformations=_transformations(
-            as_time(records.TIME_FIELD),
-            rows_with(records.TIME_FIELD),
-            sort_by(records.TIME_FIELD),
+        transformations=transforms.of_graph(
+            transforms.as_time(records.TIME_FIELD),
+            transforms.rows_with(records.TIME_FIELD),
+            transforms.sort_by(records.TIME_FIELD),
         ),
         no_value=_NONE,
     )
-
-
-def _transformations(*more: Json) -> list[Json]:
-    return [*order_by_time(), decode(), *by_series(), *more, without_empty_frames()]
 
 
 def all_over_x() -> Json:
@@ -112,10 +84,10 @@ def all_over_x() -> Json:
         "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
         " numbers. Another one: X axis, above; auto: the link above. A click on a legend entry shows only that key, "
         "Ctrl+click takes one in or out. Without X: over the record's number.",
-        over_x_or_number(_thinned_records(), suffix=_SUFFIX + _ORDERED),
+        over_x_or_number(_thinned_records(), suffix=_SUFFIX),
         width=12,
         height=9,
-        transformations=_transformations(),
+        transformations=transforms.of_graph(),
         no_value=_NONE,
     )
 
@@ -132,12 +104,12 @@ def each_over_x(*, legend: bool = False) -> Json:
         over_x_or_own(
             queries.job_records() + thinned("${graph:raw}"),
             only="${graph:text}",
-            suffix=_SUFFIX + _ORDERED,
+            suffix=_SUFFIX,
         ),
         width=PAGE_WIDTH,  # of all of them together
         height=8 if legend else 5,
         legend=legend,
-        transformations=_transformations(),
+        transformations=transforms.of_graph(),
         repeat="graph",
         per_row=3 if legend else 4,
         no_value=_NONE,
@@ -163,13 +135,13 @@ def without_x() -> Json:
         "are counted by their set of keys. Nothing to see: every record with numbers has X.",
         [
             loki(
-                _thinned_records() + records.without_x(X, suffix=_SUFFIX + _ORDERED),
+                _thinned_records() + records.without_x(X, suffix=_SUFFIX),
                 lines=MAX_ENTRIES,
             ),
             nothing_to_draw(),
         ],
         width=24,
         height=8,
-        transformations=_transformations(),
+        transformations=transforms.of_graph(),
         no_value="every record with numbers has X",
     )

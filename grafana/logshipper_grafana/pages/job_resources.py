@@ -1,23 +1,11 @@
 """The job's use of its nodes, with exporters: a verdict in words, and graphs."""
 
-from logshipper_grafana.parts import exporters
+from logshipper_grafana.parts import Json, colors, exporters, transforms
 from logshipper_grafana.parts.exporters import Measure
-from logshipper_grafana.parts.panels import (
-    GREEN,
-    GREY,
-    PAGE_WIDTH,
-    RED,
-    Json,
-    field,
-    of_word,
-    prometheus,
-    table,
-    time_graph,
-)
-from logshipper_grafana.parts.transforms import organize, sort_by
+from logshipper_grafana.parts.panels import PAGE_WIDTH, field, prometheus, table, time_graph
 
 _ALARMS = (exporters.UNUSED, exporters.IS_NEAR, f"{exporters.LOW}$")
-_COLORS = {"|".join(_ALARMS): RED, f"^{exporters.ALL_USED}": GREEN, ".*": GREY}
+_COLORS = {"|".join(_ALARMS): colors.RED, f"^{exporters.ALL_USED}": colors.GREEN, ".*": colors.GREY}
 
 
 def verdict() -> Json:
@@ -27,7 +15,7 @@ def verdict() -> Json:
             "type": "regex",
             "options": {
                 "pattern": f"/{pattern}/",
-                "result": {"color": of_word(color), "index": index},
+                "result": {"color": colors.of_word(color), "index": index},
             },
         }
         for index, (pattern, color) in enumerate(_COLORS.items())
@@ -36,12 +24,12 @@ def verdict() -> Json:
         "What the job used: verdict",
         "Of the chosen attempt in the page's time, by exporters on its nodes that tell of this job alone: GPUs and "
         "cores that it has and doesn't use, memory next to its limit.",
-        [prometheus(exporters.verdict(), instant=True, table=True)],
+        [prometheus(exporters.verdict(), table=True)],
         height=4,
         options={"showHeader": False},
         transformations=[
-            sort_by("Value", newest_first=True),
-            organize(hidden=["Time", "Value"]),
+            transforms.sort_by("Value", newest_first=True),
+            transforms.organize(hidden=["Time", "Value"]),
         ],
         overrides=[field("words", mappings=mappings, custom__displayMode="color-text")],
         interval="15s",

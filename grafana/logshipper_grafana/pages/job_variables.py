@@ -1,20 +1,13 @@
 """The variables of a job's page. Those in addresses: cluster, job, attempt, task, host, xsel, y,
 stream, search."""
 
-from logshipper_grafana.parts import loki_metrics, queries
-from logshipper_grafana.parts.loki_metrics import SOURCE, either
-from logshipper_grafana.parts.panels import Json
-from logshipper_grafana.parts.variables import (
-    ALPHABETICAL,
-    HIDDEN,
-    NUMERICAL,
-    ON_LOAD,
-    choice_variable,
-    label_pattern,
-    places,
-    query_variable,
-    text_variable,
-    values,
+from logshipper_grafana.parts import (
+    Json,
+    key_queries,
+    loki_metrics,
+    queries,
+    run_queries,
+    variables,
 )
 from logshipper_grafana.parts.x_axis import CHOICE, X, x_choice
 
@@ -23,63 +16,57 @@ STREAMS = {"stdout|stderr": "stdout and stderr", "stdout": "stdout", "stderr": "
 CHOSEN = ("host", "attempt", "task", "y", "stream")  # kept by links to the same job
 
 
-def variables() -> list[Json]:
+def page_variables() -> list[Json]:
     return [
         # typed, since a list would hold all jobs of the time range, and lose a job that Prometheus
         # has forgotten
-        text_variable("job", "Job", "The job's id. The page Jobs finds it."),
+        variables.text("job", "Job", "The job's id. The page Jobs finds it."),
         loki_metrics.source(loki_metrics.known_jobs(queries.OF_JOB)),
         *loki_metrics.nodes(),
-        query_variable(
+        variables.query(
             "host",
             "Node",
             "The nodes that the job's captures ran on; everything on this page is of the chosen ones.",
-            either(queries.hosts(), loki_metrics.hosts()),
-            label_pattern("host"),
-            sort=ALPHABETICAL,
+            queries.hosts(),
+            variables.label_pattern("host"),
+            sort=variables.ALPHABETICAL,
             multi=True,
-            source=SOURCE,
+            logql=loki_metrics.hosts(),
         ),
-        query_variable(
-            "shard",
+        variables.hidden(
             "shard",
             "Which of their streams hold the job's lines.",
             queries.shard(),
-            label_pattern("shard"),
-            hide=HIDDEN,
+            variables.label_pattern("shard"),
         ),
-        query_variable(
-            "slurm",
+        variables.hidden(
             "slurm",
             "The nodes whose agents tell how Slurm ended jobs.",
-            either(queries.slurm_hosts(), loki_metrics.slurm_hosts()),
-            label_pattern("host"),
-            hide=HIDDEN,
+            queries.slurm_hosts(),
+            variables.label_pattern("host"),
             multi=True,
-            refresh=ON_LOAD,
-            source=SOURCE,
+            refresh=variables.ON_LOAD,
+            logql=loki_metrics.slurm_hosts(),
         ),
         *_own_time(),
         *_captures(),
         *_x(),
         *_keys(),
-        choice_variable(
+        variables.choice(
             "stream", "Stream", "What of the output is shown: stdout, stderr, or both.", STREAMS
         ),
-        text_variable(
+        variables.text(
             "search", "Search", "Shows only lines with these words, in upper or lower case."
         ),
-        query_variable(
-            "backtick",
+        variables.hidden(
             "backtick",
             "How words with a backtick are found.",
             queries.search_with_backtick(),
             queries.SEARCH_STAGE,
-            hide=HIDDEN,
-            refresh=ON_LOAD,
+            refresh=variables.ON_LOAD,
         ),
-        *places(),
-        values(),
+        *variables.places(),
+        variables.values(),
     ]
 
 
@@ -87,15 +74,13 @@ def _own_time() -> list[Json]:
     """Return the job's own time, for a link: Loki refuses logs of more than a month."""
     times = zip(("begin", "end"), queries.own_time(), loki_metrics.own_time(), strict=True)
     return [
-        query_variable(
-            name,
+        variables.hidden(
             name,
             "The job's own time, in ms since 1970.",
-            either(promql, logql),
+            promql,
             r"/\{\} (?<value>[0-9]+)/",
-            hide=HIDDEN,
-            refresh=ON_LOAD,
-            source=SOURCE,
+            refresh=variables.ON_LOAD,
+            logql=logql,
         )
         for name, promql, logql in times
     ]
@@ -103,46 +88,41 @@ def _own_time() -> list[Json]:
 
 def _keys() -> list[Json]:
     """Return the choice of keys, and its graphs."""
-    drawn = (f"key!=`{X}`", queries.NO_CONSTANT)
+    drawn = (f"key!=`{X}`", key_queries.NO_CONSTANT)
     several = f"({queries.job_max('logshipper_key', *drawn)}) > 1"
     chosen = f"({queries.job_max('logshipper_key', *drawn, 'key=~`${y:regex}`')}) > 1"
     places = queries.job_max("logshipper_x_rank", "choice!=`auto`")
     return [
-        query_variable(
+        variables.query(
             "y",
             "Keys",
             f"The keys that have a graph of their own over X: those of more than one number; of more than "
-            f"{queries.MAX_GRAPHS} the first by name.",
-            either(f"group by(key)({several})", loki_metrics.drawable_keys()),
-            label_pattern("key"),
-            sort=ALPHABETICAL,
+            f"{key_queries.MAX_GRAPHS} the first by name.",
+            f"group by(key)({several})",
+            variables.label_pattern("key"),
+            sort=variables.ALPHABETICAL,
             multi=True,
             all_value=".+",
-            refresh=ON_LOAD,
-            source=SOURCE,
+            refresh=variables.ON_LOAD,
+            logql=loki_metrics.drawable_keys(),
         ),
-        query_variable(
-            "graph",
+        variables.hidden(
             "graph",
             "Each key that is drawn, with what its query needs.",
-            either(
-                queries.or_no_graph(queries.keys_to_draw(queries.first_by_name(chosen, places))),
-                loki_metrics.keys_to_draw(),
+            key_queries.or_no_graph(
+                key_queries.keys_to_draw(key_queries.first_by_name(chosen, places))
             ),
-            queries.PICKED_PATTERN,
-            sort=ALPHABETICAL,
-            hide=HIDDEN,
+            key_queries.PICKED_PATTERN,
+            logql=loki_metrics.keys_to_draw(),
+            sort=variables.ALPHABETICAL,
             multi=True,
-            source=SOURCE,
         ),
-        query_variable(
-            "more_keys",
+        variables.hidden(
             "more_keys",
             "How many keys have no graph, in words.",
-            either(queries.more_keys_words(chosen), loki_metrics.more_keys_words()),
-            label_pattern("words"),
-            hide=HIDDEN,
-            source=SOURCE,
+            key_queries.more_keys_words(chosen),
+            variables.label_pattern("words"),
+            logql=loki_metrics.more_keys_words(),
         ),
     ]
 
@@ -151,61 +131,48 @@ def _captures() -> list[Json]:
     """Return the choice among attempts and tasks, and its meaning: `last` stays valid for other
     jobs."""
     attempts, tasks = queries.attempt_choices(), queries.task_choices()
+    logql_attempts, logql_tasks = loki_metrics.attempt_choices(), loki_metrics.task_choices()
     return [
-        query_variable(
+        variables.query(
             "attempt",
             "Attempt",
             "Which start of a job that was started again; all: each is a series of its own.",
-            either(attempts, loki_metrics.attempt_choices()),
-            label_pattern("choice"),
-            sort=NUMERICAL,
+            attempts,
+            variables.label_pattern("choice"),
+            sort=variables.NUMERICAL,
             first="last",
-            source=SOURCE,
+            logql=logql_attempts,
         ),
-        query_variable(
-            "attempts",
+        variables.hidden(
             "attempts",
             "The chosen attempt as a regular expression.",
-            either(
-                queries.choice_or_everything(attempts, "${attempt:raw}", "attempt"),
-                queries.choice_or_everything(
-                    loki_metrics.attempt_choices(), "${attempt:raw}", "attempt"
-                ),
-            ),
-            label_pattern("attempt"),
-            hide=HIDDEN,
-            source=SOURCE,
+            queries.choice_or_everything(attempts, "${attempt:raw}", "attempt"),
+            variables.label_pattern("attempt"),
+            logql=queries.choice_or_everything(logql_attempts, "${attempt:raw}", "attempt"),
         ),
-        query_variable(
-            "span",
+        variables.hidden(
             "span",
             "When the chosen attempt began and ended.",
-            queries.span(),
-            label_pattern("end", "begin"),
-            hide=HIDDEN,
+            run_queries.span(),
+            variables.label_pattern("end", "begin"),
         ),
-        query_variable(
+        variables.query(
             "task",
             "Task",
             "Whose numbers are shown: at first of the lowest task that has any; all: each is a series of its own.",
-            either(tasks, loki_metrics.task_choices()),
-            label_pattern("choice"),
-            sort=NUMERICAL,
+            tasks,
+            variables.label_pattern("choice"),
+            sort=variables.NUMERICAL,
             first="lowest",
-            refresh=ON_LOAD,
-            source=SOURCE,
+            refresh=variables.ON_LOAD,
+            logql=logql_tasks,
         ),
-        query_variable(
-            "tasks",
+        variables.hidden(
             "tasks",
             "The chosen task as a regular expression.",
-            either(
-                queries.choice_or_everything(tasks, "${task:raw}", "task"),
-                queries.choice_or_everything(loki_metrics.task_choices(), "${task:raw}", "task"),
-            ),
-            label_pattern("task"),
-            hide=HIDDEN,
-            source=SOURCE,
+            queries.choice_or_everything(tasks, "${task:raw}", "task"),
+            variables.label_pattern("task"),
+            logql=queries.choice_or_everything(logql_tasks, "${task:raw}", "task"),
         ),
     ]
 
@@ -215,34 +182,28 @@ def _x() -> list[Json]:
     return [
         *x_choice(
             "The key that graphs have as X; auto: chosen by the rules.",
-            either(queries.x_choices(), loki_metrics.x_choices()),
-            either(queries.x_key(CHOICE), loki_metrics.x_key()),
+            (key_queries.x_choices(), loki_metrics.x_choices()),
+            (key_queries.x_key(CHOICE), loki_metrics.x_key()),
         ),
-        query_variable(
-            "record_count",
+        variables.hidden(
             "record_count",
             "How many records the job has on one node; -1: not known.",
-            either(queries.record_count(), loki_metrics.record_count()),
+            key_queries.record_count(),
             r"/\{\} (?<value>-?[0-9]+)/",
-            hide=HIDDEN,
-            source=SOURCE,
+            logql=loki_metrics.record_count(),
         ),
-        query_variable(
-            "dec",
+        variables.hidden(
             "dec",
             "The digits that a record's number ends in to be drawn.",
-            queries.thinning(),
-            label_pattern("dec"),
-            hide=HIDDEN,
-            refresh=ON_LOAD,
+            key_queries.thinning(),
+            variables.label_pattern("dec"),
+            refresh=variables.ON_LOAD,
         ),
-        query_variable(
-            "thinned",
+        variables.hidden(
             "thinned",
             "How much is left out, in words.",
-            queries.count_words(),
-            label_pattern("words"),
-            hide=HIDDEN,
-            refresh=ON_LOAD,
+            key_queries.count_words(),
+            variables.label_pattern("words"),
+            refresh=variables.ON_LOAD,
         ),
     ]

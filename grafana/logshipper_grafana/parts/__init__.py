@@ -1,2 +1,5 @@
-"""Parts of pages: panels, queries, variables, transformations, links; and rules for pages (`lint`).
-Imports none of the others."""
+"""Parts of pages: panels, queries, variables, transformations, links. Imports none of the others."""
+
+from typing import Any
+
+Json = dict[str, Any]  # Any: JSON

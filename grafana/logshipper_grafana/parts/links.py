@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts import Json
 
 JOBS, JOB, COMPARE, CLUSTER = (
     "logshipper-jobs",
@@ -27,6 +27,21 @@ def page(uid: str, *, when: str = SAME_TIME, kept: Sequence[str] = (), **variabl
     values = [f"var-{name}={value}" for name, value in variables.items()]
     values += [f"${{{name}:queryparam}}" for name in kept]
     return f"/d/{uid}?{'&'.join((_SOURCES, *values, *filter(None, [when])))}"
+
+
+def of_job(title: str = "Open ${__value.text}") -> list[Json]:
+    """A column's links to the page of the job that it names."""
+    return [link(title, page(JOB, job="${__value.text:percentencode}"))]
+
+
+def of_user(title: str = "Jobs of ${__value.text}", *, kept: Sequence[str] = ()) -> list[Json]:
+    """A column's links to the list of jobs of the user that it names."""
+    return [link(title, page(JOBS, kept=kept, user="${__value.text:percentencode}"))]
+
+
+def link(title: str, url: str) -> Json:
+    """A link of a panel or a column."""
+    return {"title": title, "url": url, "targetBlank": False}
 
 
 def explore(data_source: str, expr: str) -> str:

@@ -1,6 +1,6 @@
 """Queries to Loki that replace Prometheus' for several jobs; see loki_metrics."""
 
-from logshipper_grafana.parts import queries
+from logshipper_grafana.parts import key_queries, queries
 from logshipper_grafana.parts.loki_metrics import (
     OF_JOBS,
     STARTS,
@@ -74,7 +74,7 @@ def x_choices() -> str:
 
 
 def x_key() -> str:
-    """The key that is X, as queries.x_key, else RECORD_FIELD with 0."""
+    """The key that is X, as key_queries.x_key, else RECORD_FIELD with 0."""
     return queries.or_else(
         f"bottomk(1, {ranks(OF_JOBS)} and on(key) {_shared_keys()}) / {RULE_UNIT}",
         "key",
@@ -89,9 +89,9 @@ def _ratios(*labels: str) -> str:
     """Return the number of answers for a key's records of all jobs, besides the first hundred of
     each capture."""
     captures = count(keys(OF_JOBS), "job_id, attempt, step, task")
-    first = f"{queries.FIRST_RECORDS} * count({captures})"
-    room = f"({queries.MAX_ENTRIES} - {first} > {queries.FIRST_RECORDS})"
-    room = f"({room} or on() vector({queries.FIRST_RECORDS}))"
+    first = f"{key_queries.FIRST_RECORDS} * count({captures})"
+    room = f"({queries.MAX_ENTRIES} - {first} > {key_queries.FIRST_RECORDS})"
+    room = f"({room} or on() vector({key_queries.FIRST_RECORDS}))"
     of_jobs = (
         f"max by (job_id, host, {', '.join(labels)})({changing_numbers(OF_JOBS, *labels)} > 1)"
     )
@@ -99,26 +99,26 @@ def _ratios(*labels: str) -> str:
 
 
 def keys_to_draw() -> str:
-    """Return `picked` as queries.keys_to_draw does, without a key's own X."""
-    end = queries.PICKED_END.format(dense=DENSE)
-    start = queries.PICKED.format(key="$1", own_x="")
+    """Return `picked` as key_queries.keys_to_draw does, without a key's own X."""
+    end = key_queries.PICKED_END.format(dense=DENSE)
+    start = key_queries.PICKED.format(key="$1", own_x="")
     parts = [
         f"label_replace({_ratios('key')} > {10 ** (digits - 1)}, `picked`, `{'0' * digits}{start}{end}`, `key`, `(.*)`)"
-        for digits in range(queries.MAX_DIGITS, 0, -1)
+        for digits in range(key_queries.MAX_DIGITS, 0, -1)
     ]
     numbers = f"max by (key)({changing_numbers(OF_JOBS, 'key')})"
-    for above, dense in ((queries.MANY_POINTS, DENSE), (1, "")):
-        end = queries.PICKED_END.format(dense=dense)
+    for above, dense in ((key_queries.MANY_POINTS, DENSE), (1, "")):
+        end = key_queries.PICKED_END.format(dense=dense)
         parts.append(f"label_replace({numbers} > {above}, `picked`, `{start}{end}`, `key`, `(.*)`)")
     return f"max by (picked)({' or on(key) '.join(parts)})"
 
 
 def thinning_words() -> str:
-    """Return words as queries.thinning_words does."""
+    """Return words as key_queries.thinning_words does."""
     most = f"max({_ratios('key')})"
     parts = [
-        f"label_replace({most} > {10 ** (digits - 1)}, `words`, `{queries.one_of(digits, 'at least ')}`, ``, ``)"
-        for digits in range(queries.MAX_DIGITS, 0, -1)
+        f"label_replace({most} > {10 ** (digits - 1)}, `words`, `{key_queries.one_of(digits, 'at least ')}`, ``, ``)"
+        for digits in range(key_queries.MAX_DIGITS, 0, -1)
     ]
     parts.append(f"label_replace({most}, `words`, ` `, ``, ``)")
-    return queries.or_else(" or on() ".join(parts), "words", queries.NEWEST_ONLY)
+    return queries.or_else(" or on() ".join(parts), "words", key_queries.NEWEST_ONLY)

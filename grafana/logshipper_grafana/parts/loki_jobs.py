@@ -6,7 +6,7 @@ without a reported end runs. The reading begins before the page's time, because 
 has said so shortly before (LOOK_BACK).
 """
 
-from logshipper_grafana.parts import queries
+from logshipper_grafana.parts import queries, run_queries
 from logshipper_grafana.parts.loki_metrics import (
     CAPTURE,
     LOOK_BACK,
@@ -122,7 +122,7 @@ def _alive(captures: str, state: str) -> str:
 
 
 def states() -> str:
-    """Return states as queries.job_states does, but jobs that vanished with their nodes run."""
+    """Return states as run_queries.job_states does, but jobs that vanished with their nodes run."""
     rank = "".join(
         f'{{{{if eq .state "{state}"}}}}{rank}{{{{end}}}}' for state, rank in queries.STATES.items()
     )
@@ -169,7 +169,7 @@ def page_times() -> tuple[str, str]:
 
 
 def node_words() -> str:
-    """Return nodes as queries.node_words does; `+ others` if the scheduler gives no number of
+    """Return nodes as run_queries.node_words does; `+ others` if the scheduler gives no number of
     nodes."""
     node = "{{.host}}{{if .nodes}}{{if gt (int .nodes) 1}} +{{sub (int .nodes) 1}}{{end}}{{end}}"
     with_node = f"{_events(_FITS, 'started_ns', 'nodes')} | label_format node=`{node}`"
@@ -195,9 +195,9 @@ def last_values(key: str) -> str:
 
 
 def ends_by_number() -> str:
-    """Return ends as queries.ends_by_number does."""
+    """Return ends as run_queries.ends_by_number does."""
     number = (
-        f'{{{{if and .signal (ne .signal "0")}}}}{{{{add {queries.SIGNALLED} (int .signal)}}}}'
+        f'{{{{if and .signal (ne .signal "0")}}}}{{{{add {run_queries.SIGNALLED} (int .signal)}}}}'
         "{{else}}{{.exit_code}}{{end}}"
     )
     ended = f"{_events(CLOSED, 'exit_code', 'signal')} | label_format lsend=`{number}`"

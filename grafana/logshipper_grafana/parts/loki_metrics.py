@@ -3,30 +3,22 @@
 A dashboard's variable can send any query to Prometheus, but only queries about labels to Loki. Loki
 answers an instant LogQL query as Prometheus does. So a data source of the type Prometheus with
 Loki's address (`http://loki:3100/loki`) lets variables query Loki. The variable `source` decides:
-its value is the data source, and its text the switch of `either`.
+its value is the data source, and its text the switch of `variables.either`.
 
 The numbers come from entries of kind `value` (docs/agent.md), and from events. Loki prints labels
 in no order, so only one label of a series is read. Queries contain no single quote and no
-backslash, because they are text in one of Prometheus' queries (`either`): names are
+backslash, because they are text in one of Prometheus' queries (`variables.either`): names are
 percent-encoded.
 """
 
 from collections.abc import Sequence
 
-from logshipper_grafana.parts import queries
+from logshipper_grafana.parts import Json, key_queries, queries, variables
 from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
-from logshipper_grafana.parts.variables import (
-    HIDDEN,
-    ON_LOAD,
-    Json,
-    label_pattern,
-    query_variable,
-)
 from logshipper_ingest.model.job import CLOSED, STARTED, STILL_RUNNING, STILL_RUNNING_SECS
 from logshipper_ingest.model.key_reports import VALUE
 from logshipper_ingest.model.ranks import MAX_POINTS, RULE_UNIT
 
-SOURCE = "${source}"
 SOURCE_PATTERN = '/[{,]v="(?<value>[^|"]*)[|](?<text>[^"]*)"/'
 _CLUSTER = "cluster=`${cluster:raw}`"
 OF_JOB = " | job_id=`${job:percentencode}`"
@@ -43,18 +35,9 @@ _ONLY_TEXT = f"label_replace({_NOTHING}, 'z', '"
 _X_NAME, _CHOICE_NAME = (f'(urldecode "${{{name}:percentencode}}")' for name in ("x", "xsel"))
 
 
-def either(promql: str, logql: str, *, by: str = "source") -> str:
-    """Return a query that Prometheus and Loki read differently.
-
-    The text of the variable `by` turns LogQL into a string for Prometheus. It is blank for Loki, to
-    which PromQL is a comment.
-    """
-    if "'" in logql or "\\" in logql:
-        raise ValueError(f"it can't be a text of PromQL's: {logql}")
-    return f"${{{by}:text}}{logql} #', '', '') or {promql}"
-
-
-def source(known: str = _NOTHING, *, name: str = "source", refresh: int = ON_LOAD) -> Json:
+def source(
+    known: str = _NOTHING, *, name: str = "source", refresh: int = variables.ON_LOAD
+) -> Json:
     """Return the variable with the data source: Prometheus if it knows the jobs, or without another
     source; else Loki.
 
@@ -64,13 +47,11 @@ def source(known: str = _NOTHING, *, name: str = "source", refresh: int = ON_LOA
     loki = 'label_replace(vector(0), "v", "${values:raw}| ", "", "")'
     loki_or_prometheus = f'label_replace({loki}, "v", "{prometheus}", "v", "[|] ")'
     knows = f'label_replace({known}, "v", "{prometheus}", "", "")'
-    return query_variable(
-        name,
+    return variables.hidden(
         name,
         "Which data source is asked for keys and nodes: Prometheus, or Loki.",
         f"{knows} or on() {loki_or_prometheus}",
         SOURCE_PATTERN,
-        hide=HIDDEN,
         refresh=refresh,
     )
 
@@ -139,26 +120,22 @@ def nodes() -> list[Json]:
     started = 'label_replace(vector(0), "started", "${started:pipe}", "", "")'
     host = f'label_replace({started}, "host", ".+", "", "")'
     return [
-        query_variable(
-            "started",
+        variables.hidden(
             "started",
             "The nodes where the job began, or said that it still runs, where Loki is asked for keys.",
-            either(_NOTHING, count(starts, "host", LOOK_BACK)),
-            label_pattern("host"),
-            hide=HIDDEN,
+            _NOTHING,
+            variables.label_pattern("host"),
             multi=True,
-            refresh=ON_LOAD,
-            source=SOURCE,
+            refresh=variables.ON_LOAD,
+            logql=count(starts, "host", LOOK_BACK),
         ),
-        query_variable(
-            "nodes",
+        variables.hidden(
             "nodes",
             "The nodes whose events and keys are asked of Loki.",
             f'label_replace({host}, "host", "$1", "started", "(.+)")',
-            label_pattern("host"),
-            hide=HIDDEN,
-            refresh=ON_LOAD,
-            source=SOURCE,
+            variables.label_pattern("host"),
+            refresh=variables.ON_LOAD,
+            datasource={"type": "prometheus", "uid": variables.SOURCE},
         ),
     ]
 
@@ -243,7 +220,7 @@ def ranks(jobs: str) -> str:
 
 
 def x_key() -> str:
-    """Return X as queries.x_key does."""
+    """Return X as key_queries.x_key does."""
     key_count = f"count({count(keys(OF_JOB), 'key')})"
     chosen = f"bottomk(1, {ranks(OF_JOB)}) / {RULE_UNIT} and on() ({key_count} > 1)"
     only = f"label_replace(-1 * ({key_count} == 1), `key`, `{RECORD_FIELD}`, ``, ``)"
@@ -252,11 +229,13 @@ def x_key() -> str:
 
 # ---- keys to draw
 
-_CHANGING = " | constant!=`true`"  # as queries.NO_CONSTANT
+_CHANGING = " | constant!=`true`"  # as key_queries.NO_CONSTANT
 _NOT_X = where(f"ne .key {_X_NAME}")
 _IN_CHOICE = in_choice("y", "key")
 # the parts of keys_to_draw's result besides digits and DENSE
-_PICKED = f" | label_format lspicked=`{queries.PICKED.format(key='{{.key}}', own_x='{{.own_x}}')}`"
+_PICKED = (
+    f" | label_format lspicked=`{key_queries.PICKED.format(key='{{.key}}', own_x='{{.own_x}}')}`"
+)
 
 
 def changing_numbers(jobs: str, *labels: str, stages: str = "") -> str:
@@ -281,15 +260,15 @@ def drawable_keys() -> str:
 
 
 def keys_to_draw() -> str:
-    """Return the chosen keys as queries.or_no_graph of queries.keys_to_draw does."""
+    """Return the chosen keys as key_queries.or_no_graph of key_queries.keys_to_draw does."""
     counts = _job_numbers(_IN_CHOICE + _PICKED, "key", "lspicked")
     largest = f"topk by (key)(1, {counts})"
     places = f"(max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {RANGE}))) % {RULE_UNIT}"
     several = f"({_job_numbers(_IN_CHOICE, 'key')} > 1)"
-    first = f"bottomk({queries.MAX_GRAPHS}, {places} and on(key) {several})"
+    first = f"bottomk({key_queries.MAX_GRAPHS}, {places} and on(key) {several})"
     picked = f"max by (picked)(({_by_digits(largest, _DIGITS)}) and on(key) {first})"
-    none = queries.PICKED.format(key=queries.NO_GRAPH, own_x="")
-    none += queries.PICKED_END.format(dense="")
+    none = key_queries.PICKED.format(key=key_queries.NO_GRAPH, own_x="")
+    none += key_queries.PICKED_END.format(dense="")
     return f"{picked} or on() label_replace(vector(0), `picked`, `{none}`, ``, ``)"
 
 
@@ -297,7 +276,7 @@ def keys_to_draw() -> str:
 # reads the reports again for each
 _DIGITS = (
     *((MAX_POINTS * 10 ** (digits - 1), "0" * digits, DENSE) for digits in range(4, 0, -1)),
-    (queries.MANY_POINTS, "", DENSE),
+    (key_queries.MANY_POINTS, "", DENSE),
     (1, "", ""),
 )
 
@@ -306,25 +285,25 @@ def _by_digits(series: str, levels: Sequence[tuple[int, str, str]]) -> str:
     """Add `picked` for the first level that the value exceeds."""
     parts = (
         f"label_replace({series} > {above}, `picked`, "
-        f"`{digits}$1{queries.PICKED_END.format(dense=dense)}`, `lspicked`, `(.*)`)"
+        f"`{digits}$1{key_queries.PICKED_END.format(dense=dense)}`, `lspicked`, `(.*)`)"
         for above, digits, dense in levels
     )
     return " or on(key) ".join(parts)
 
 
 def more_keys_words() -> str:
-    """Return words as queries.more_keys_words does, without the number."""
+    """Return words as key_queries.more_keys_words does, without the number."""
     several = f"{_job_numbers(_IN_CHOICE, 'key')} > 1"
-    words = f" – the first {queries.MAX_GRAPHS} keys, by name: others by Keys, above"
+    words = f" – the first {key_queries.MAX_GRAPHS} keys, by name: others by Keys, above"
     return queries.or_else(
-        f"label_replace(count({several}) > {queries.MAX_GRAPHS}, `words`, `{words}`, ``, ``)",
+        f"label_replace(count({several}) > {key_queries.MAX_GRAPHS}, `words`, `{words}`, ``, ``)",
         "words",
         " ",
     )
 
 
 def record_count() -> str:
-    """Return the count as queries.record_count does."""
+    """Return the count as key_queries.record_count does."""
     accounts = events(OF_JOB, queries.ACCOUNTS, "records")
     newest = f"last_over_time({accounts} | unwrap records {RANGE}) by ({CAPTURE})"
     return f"max(sum by (host)({newest})) or on() (vector(0) - 1)"

@@ -1,39 +1,14 @@
 """Panels, and how they lie on a page. A panel is a dict as Grafana reads it, but for its size:
 `place` gives all of a page ids and places."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
+from logshipper_grafana.parts import Json, colors
 from logshipper_grafana.parts.records import DENSE, NOTHING
 from logshipper_grafana.parts.variables import LOKI, MIXED, PROMETHEUS
 
-Json = dict[str, Any]  # Any: JSON
-
-# Okabe and Ito's palette: eight colours for any colour vision.
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-    "#F0E442",
-    "#999999",
-)
-# By words: Grafana's own colours with a contrast of 4.5 on panels of light and dark pages, which no
-# single colour has.
-_AS_WORDS = {
-    BLUE: "blue",
-    SKY: "blue",
-    GREEN: "semi-dark-green",
-    RED: "red",
-    ORANGE: "red",
-    PURPLE: "purple",
-    GREY: "text",
-}
-PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
-# visible as thin lines on white and on black
-_KEY_PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 PAGE_WIDTH = 24
 BARS = 48  # of a graph: thinner ones show only their border
 STACKED_BARS: Json = {
@@ -75,15 +50,15 @@ def prometheus(
 ) -> Json:
     """Return a query of Prometheus.
 
-    instant: at the end of the range; table: labels become columns; source: the data source of that
-    type, "" for Prometheus itself.
+    instant: at the end of the range; table: this, and labels become columns; source: the data
+    source of that type, "" for Prometheus itself.
     """
     target: Json = {
         "datasource": {"type": "prometheus", "uid": source} if source else PROMETHEUS,
         "expr": expr,
         "refId": ref,
-        "instant": instant,
-        "range": not instant,
+        "instant": instant or table,
+        "range": not (instant or table),
     }
     if table:
         target["format"] = "table"
@@ -148,57 +123,48 @@ def panel(
 def stat(
     title: str,
     description: str,
-    target: Json,
-    *,
-    width: int,
+    *targets: Json,
     height: int = 4,
-    unit: str = "none",
+    steps: Json | None = None,
+    defaults: Json | None = None,
+    options: Json | None = None,
     **more: Any,
 ) -> Json:
-    """One value, large. more: as for `panel`, and `steps`, of thresholds (`thresholds`). Any: those
+    """One value, large. steps: thresholds (`colors.thresholds`); more: as for `panel`. Any: those
     differ in type."""
-    steps = more.pop("steps", None)
-    defaults = more.pop("defaults", {})
+    color: Json = {"color": {"mode": "thresholds"}, "thresholds": steps}
     if steps is None:
-        defaults = {"color": {"mode": "fixed", "fixedColor": "text"}, **defaults}
-    else:
-        defaults = {"color": {"mode": "thresholds"}, "thresholds": steps, **defaults}
-    options = {
+        color = {"color": colors.fixed("text")}
+    reduced = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+    all_options = {
         "colorMode": "value",
         "graphMode": "none",
         "justifyMode": "auto",
         "orientation": "auto",
-        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "reduceOptions": reduced,
         "textMode": "auto",
-        **more.pop("options", {}),
+        **(options or {}),
     }
-    return panel(
-        "stat",
-        title,
-        description,
-        [target],
-        width=width,
-        height=height,
-        unit=unit,
-        options=options,
-        defaults=defaults,
-        **more,
-    )
+    more |= {"height": height, "options": all_options, "defaults": {**color, **(defaults or {})}}
+    return panel("stat", title, description, targets, **more)
 
 
-def lost_lines(
-    description: str, target: Json, *, width: int = 4, height: int = 4, no_value: str = "0"
-) -> Json:
-    """Return the number of lines that could not be logged. target: their query."""
+def label_only(label: str) -> Json:
+    """The options of a `stat` that shows a label of each series."""
+    return {"reduceOptions": {"calcs": [], "fields": f"/^{label}$/", "values": True}}
+
+
+def lost_lines(description: str, target: Json, **more: Any) -> Json:
+    """Return the number of lines that could not be logged. target: their query; more: as for
+    `panel`. Any: those differ in type."""
+    more = {"no_value": "0", "width": 4} | more
     return stat(
         "Lines lost",
         description,
         target,
-        width=width,
-        height=height,
         unit="suffix: lines lost",
-        steps=thresholds((None, GREEN), (1, RED)),
-        no_value=no_value,
+        steps=colors.limit(1),
+        **more,
     )
 
 
@@ -207,8 +173,9 @@ def table(
     description: str,
     targets: Sequence[Json],
     *,
-    height: int,
     width: int = PAGE_WIDTH,
+    unit: str = "string",
+    options: Json | None = None,
     **more: Any,
 ) -> Json:
     """Return a table of unchanged values: without the unit `string`, Grafana shows texts such as
@@ -216,24 +183,10 @@ def table(
 
     more: as for `panel`. Any: of different types.
     """
-    more.setdefault("unit", "string")
-    custom = {"align": "left", "displayMode": "auto", "inspect": True}
-    options = {
-        "showHeader": True,
-        "footer": {"show": False, "fields": "", "reducer": []},
-        **more.pop("options", {}),
-    }
-    return panel(
-        "table",
-        title,
-        description,
-        targets,
-        width=width,
-        height=height,
-        custom=custom,
-        options=options,
-        **more,
-    )
+    footer = {"show": False, "fields": "", "reducer": []}
+    more["custom"] = {"align": "left", "displayMode": "auto", "inspect": True}
+    more["options"] = {"showHeader": True, "footer": footer, **(options or {})}
+    return panel("table", title, description, targets, width=width, unit=unit, **more)
 
 
 def time_graph(
@@ -241,54 +194,17 @@ def time_graph(
     description: str,
     targets: Sequence[Json],
     *,
-    width: int,
     height: int = 8,
     by_node: bool = False,
+    custom: Json | None = None,
     **more: Any,
 ) -> Json:
     """Series over time. by_node: of so many that their names are a table, and all stand where the
     mouse is. more: as for `panel`. Any: those differ in type."""
-    custom = {
-        "drawStyle": "line",
-        "lineWidth": 1,
-        "showPoints": "auto",
-        "spanNulls": True,
-        **more.pop("custom", {}),
-    }
-    return panel(
-        "timeseries",
-        title,
-        description,
-        targets,
-        width=width,
-        height=height,
-        custom=custom,
-        options=_NAMES_ASIDE if by_node else _LEGEND,
-        **more,
-    )
-
-
-def _key_colors() -> list[Json]:
-    """A colour for each key by its name, the same in all graphs: 9.4 has no palette by name. The
-    name's length and its first character decide: a regular expression counts no better. Several
-    series of a key (attempts, tasks, tags) have Grafana's own palette."""
-    overrides: list[Json] = []
-    count = len(_KEY_PALETTE)
-    letters = [chr(code) for code in range(ord("0"), ord("z") + 1) if chr(code).isalnum()]
-    for place, color in enumerate(_KEY_PALETTE):
-        names = []
-        for residue in range(count):
-            first = "".join(
-                letter for letter in letters if (ord(letter) + residue) % count == place
-            )
-            names.append(f"[{first}](?=[^·]{{{residue}}}(?:[^·]{{{count}}})*$)")
-        overrides.append(
-            {
-                "matcher": {"id": "byRegexp", "options": f"/^(?:{'|'.join(names)})/"},
-                "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
-            }
-        )
-    return overrides
+    lines = {"drawStyle": "line", "lineWidth": 1, "showPoints": "auto", "spanNulls": True}
+    more["custom"] = lines | (custom or {})
+    more["options"] = _NAMES_ASIDE if by_node else _LEGEND
+    return panel("timeseries", title, description, targets, height=height, **more)
 
 
 def xy_graph(
@@ -296,16 +212,14 @@ def xy_graph(
     description: str,
     targets: Sequence[Json],
     *,
-    width: int,
-    height: int,
     legend: bool = True,
-    colors: Sequence[Json] | None = None,
+    by_job: bool = False,
     **more: Any,
 ) -> Json:
     """Return a graph whose first field with numbers is X.
 
     It has the form of Grafana before 11.1, without a `pluginVersion`: newer versions convert it
-    then. legend: whether to show one; colors: overrides, by default those of keys; more: as for
+    then. legend: whether to show one; by_job: colours by jobs' numbers, not by keys; more: as for
     `panel`. Any: of different types.
     """
     custom = {"show": "points+lines", "pointSize": {"fixed": 3}, "lineWidth": 1, "axisLabel": " "}
@@ -314,49 +228,13 @@ def xy_graph(
     # X's axis has its key's name, the first field's; Y's would have the first series' name
     more["overrides"] = [
         {"matcher": {"id": "first"}, "properties": [{"id": "custom.axisLabel", "value": ""}]},
-        *(KEY_COLORS if colors is None else colors),
-        {
-            "matcher": {"id": "byRegexp", "options": f"/{DENSE}$/"},
-            "properties": [{"id": "custom.show", "value": "lines"}],
-        },
+        *(colors.of_jobs() if by_job else colors.of_keys()),
+        override("byRegexp", f"/{DENSE}$/", custom__show="lines"),
         field(NOTHING, custom__hideFrom={"legend": True, "tooltip": True, "viz": True}),
-        *more.get("overrides", ()),
     ]
-    return panel(
-        "xychart",
-        title,
-        description,
-        targets,
-        width=width,
-        height=height,
-        custom=custom,
-        options=options,
-        **more,
-    )
+    return panel("xychart", title, description, targets, custom=custom, options=options, **more)
 
 
-def _job_colors() -> list[Json]:
-    """A colour for each job by its number, which its series' names begin with."""
-    return [
-        {
-            "matcher": {"id": "byRegexp", "options": f"/^(?:{'|'.join(numbers)})·/"},
-            "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
-        }
-        for color, numbers in _numbers_by_color().items()
-    ]
-
-
-def _numbers_by_color() -> dict[str, list[str]]:
-    count = len(_KEY_PALETTE)
-    return {
-        color: [str(number) for number in range(place + 1, MAX_COLORED + 1, count)]
-        for place, color in enumerate(_KEY_PALETTE)
-    }
-
-
-MAX_COLORED = 48  # jobs
-KEY_COLORS = _key_colors()
-JOB_COLORS = _job_colors()
 _LEGEND: Json = {
     "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
     "tooltip": {"mode": "single", "sort": "none"},
@@ -385,99 +263,54 @@ def row(title: str, *, collapsed: Sequence[Json] = ()) -> Json:
     }
 
 
-def place(panels: Iterable[Json | list[Json]]) -> list[Json]:
+def place(
+    panels: Iterable[Json | list[Json]], ids: Iterator[int] | None = None, top: int = 0
+) -> list[Json]:
     """Lays panels from left to right, line by line, and numbers them; those of a list one below the
     other, as wide as the first."""
+    ids = ids or count(1)
     models: list[Json] = []
-    _place(panels, models, first_id=1, top=0)
-    return models
-
-
-def _place(
-    panels: Iterable[Json | list[Json]], models: list[Json], *, first_id: int, top: int
-) -> tuple[int, int]:
-    """Returns the next free id, and the line below all panels."""
-    left, height, number = 0, 0, first_id
+    left = height = 0
     for block in panels:
         column = block if isinstance(block, list) else [block]
         width = column[0]["gridPos"]["w"]
         if left + width > PAGE_WIDTH:
             top, left, height = top + height, 0, 0
-        below = 0
+        below = top
         for part in column:
-            part_height = part["gridPos"]["h"]
-            model = {
-                **part,
-                "id": number,
-                "gridPos": {"x": left, "y": top + below, "w": width, "h": part_height},
-            }
+            cell = {"x": left, "y": below, "w": width, "h": part["gridPos"]["h"]}
+            model = {**part, "id": next(ids), "gridPos": cell}
+            if part.get("collapsed"):
+                model["panels"] = place(part["panels"], ids, top + 1)
             models.append(model)
-            number, below = number + 1, below + part_height
-            if part["type"] == "row" and part["collapsed"]:
-                model["panels"] = []
-                number, _ = _place(part["panels"], model["panels"], first_id=number, top=top + 1)
-        left, height = left + width, max(height, below)
-    return number, top + height
+            below += cell["h"]
+        left, height = left + width, max(height, below - top)
+    return models
 
 
 # ---- details of fields
 
 
-def thresholds(*steps: tuple[float | None, str]) -> Json:
-    """Return colours by words, each from its value on (None: the lowest)."""
-    return {
-        "mode": "absolute",
-        "steps": [{"value": value, "color": of_word(color)} for value, color in steps],
-    }
-
-
-def of_word(color: str) -> str:
-    return _AS_WORDS.get(color, color)
-
-
-def mapped(texts: Mapping[str, tuple[str, str]]) -> list[Json]:
-    """Map values to text and colour."""
-    options = {
-        value: {"text": text, "color": of_word(color), "index": index}
-        for index, (value, (text, color)) in enumerate(texts.items())
-    }
-    return [{"type": "value", "options": options}]
-
-
-def swatches() -> list[Json]:
-    """Return the colours of jobs' numbers as cells; numbers would be unreadable on some of them."""
-    colors = {number: color for color, numbers in _numbers_by_color().items() for number in numbers}
-    colors["#"] = "transparent"  # the heading
-    options = {
-        number: {"text": " ", "color": color, "index": index}
-        for index, (number, color) in enumerate(colors.items())
-    }
-    return [{"type": "value", "options": options}]
-
-
-def texts(by_value: Mapping[int, str]) -> list[Json]:
-    """Map values to texts."""
-    options = {
-        str(value): {"text": text, "index": index}
-        for index, (value, text) in enumerate(by_value.items())
-    }
-    return [{"type": "value", "options": options}]
-
-
-def null_as(text: str) -> list[Json]:
-    return [{"type": "special", "options": {"match": "null", "result": {"text": text, "index": 0}}}]
+def override(matcher: str, options: str, **properties: object) -> Json:
+    """Settings of some fields. properties: by id, with `__` for a dot; custom ones as
+    `custom__width`."""
+    values = [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()]
+    return {"matcher": {"id": matcher, "options": options}, "properties": values}
 
 
 def field(name: str, **properties: object) -> Json:
-    """An override for one field. properties: by id, with `__` for a dot; custom ones as
-    `custom__width`."""
-    values = [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()]
-    return {"matcher": {"id": "byName", "options": name}, "properties": values}
+    """An override for one field. properties: as for `override`."""
+    return override("byName", name, **properties)
 
 
 def colored(name: str, color: str) -> Json:
-    return field(name, color={"mode": "fixed", "fixedColor": color})
+    return field(name, color=colors.fixed(color))
 
 
-def link(title: str, url: str, *, new_tab: bool = False) -> Json:
-    return {"title": title, "url": url, "targetBlank": new_tab}
+def colored_text(name: str, mappings: list[Json], width: int) -> Json:
+    """A column of words with colours."""
+    return field(name, mappings=mappings, custom__displayMode="color-text", custom__width=width)
+
+
+def time_column(name: str, width: int = 160) -> Json:
+    return field(name, unit="dateTimeAsIso", custom__width=width)

@@ -118,6 +118,20 @@ def as_text(value: str) -> str:
     return f'{clean} | replace "\\\\" "\\\\\\\\" | replace "\\"" "\\\\\\""'
 
 
+def text(value: str) -> str:
+    """The same as a template's action."""
+    return f"{{{{{as_text(value)}}}}}"
+
+
+def label_fields(*labels: str) -> str:
+    """A template for labels as the fields of a JSON object, with a comma behind."""
+    return "".join(f'"{label}":"{{{{.{label}}}}}",' for label in labels)
+
+
+# an entry's time as such a field
+TIME = '"time":{{unixEpochMillis __timestamp__}},'
+
+
 def _line_format(template: str) -> str:
     """A line for each record that has something to draw."""
     return f" | line_format `{template}` |= `{{` | keep attempt, task, step, host, job_id"
@@ -135,7 +149,7 @@ def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str
     x, only: keys' names, as variables of the dashboard; suffix, series: a part of the template that
     sets $ls, which extends names, or replaces them. With series these objects are POINT_FIELD of
     others, whose SERIES_FIELD is the name; with a suffix that sets $lm, it is that
-    (transforms.by_series).
+    (transforms.of_graph).
     """
     point = _of_series(f'{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}', suffix or series)
     tail = f"{{{{if and $lx $lo}}}}{point}{{{{end}}}}"
@@ -178,15 +192,6 @@ def whole() -> str:
     return (
         f' | line_format `{_RECORD}{{"{TIME_FIELD}":{{{{unixEpochMillis __timestamp__}}}},{record}`'
     )
-
-
-def number_of(name: str) -> str:
-    """Unwrap the number of one key; drops records without it."""
-
-    def body(key: str, value: str) -> str:
-        return f'{{{{if eq {key} "{name}"}}}}{{{{printf "%v" {value}}}}}{{{{end}}}}'
-
-    return f' | label_format lsnumber=`{_RECORD}{_walk(body)}` | lsnumber!="" | unwrap lsnumber | __error__=""'
 
 
 def flat(first: str, *, as_texts: bool = False) -> str:

@@ -1,17 +1,8 @@
 """Words and colours of states, modes and losses, for all pages."""
 
-from logshipper_grafana.parts.panels import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    Json,
-    mapped,
-    of_word,
-)
+from logshipper_grafana.parts.colors import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, of_word
+from logshipper_grafana.parts.mappings import mapped, null_as
+from logshipper_grafana.parts.panels import colored
 from logshipper_grafana.parts.queries import STATES
 
 COLORS = {
@@ -30,15 +21,8 @@ COLORS = {
     "BOOT_FAIL": RED,
 }
 MODE_COLORS = {"enabled": GREEN, "metadata": SKY, "disabled": GREY}
+SERIES = [colored(state, color) for state, color in COLORS.items()]
 BY_NUMBER = mapped({str(rank): (state, COLORS[state]) for state, rank in STATES.items()})
 BY_NAME = mapped({state: (state, color) for state, color in COLORS.items()})
 MODES = mapped({mode: (mode, color) for mode, color in MODE_COLORS.items()})
-STILL_RUNNING: list[Json] = [
-    {
-        "type": "special",
-        "options": {
-            "match": "null",
-            "result": {"text": "no end yet", "color": of_word(BLUE), "index": 0},
-        },
-    },
-]
+STILL_RUNNING = null_as("no end yet", color=of_word(BLUE))

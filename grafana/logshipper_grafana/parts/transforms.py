@@ -1,11 +1,9 @@
 """Grafana's transformations, for the needs of the pages."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
+from logshipper_grafana.parts import Json
 from logshipper_grafana.parts.records import POINT_FIELD, SERIES_FIELD
-
-Json = dict[str, Any]  # Any: JSON
 
 _NOBODYS_FIELD = "lsnone"
 # Grafana's names for the columns of `reduce`
@@ -17,10 +15,15 @@ def order_by_time(*, newest_first: bool = False) -> list[Json]:
     """Entries in order of time. Those of a burst share a millisecond, so that nanoseconds decide
     (`tsNs`). Newer data frames have other names; they get those of the older."""
     return [
-        organize(renamed={"timestamp": "Time", "body": "Line"}),
+        organize({"timestamp": "Time", "body": "Line"}),
         sort_by("Time", newest_first=newest_first),
         sort_by("tsNs", newest_first=newest_first),
     ]
+
+
+def decoded(*, newest_first: bool = False) -> list[Json]:
+    """Entries in order of time, as the fields of their JSON objects."""
+    return [*order_by_time(newest_first=newest_first), decode()]
 
 
 def sort_by(field: str, *, newest_first: bool = False) -> Json:
@@ -30,14 +33,17 @@ def sort_by(field: str, *, newest_first: bool = False) -> Json:
     }
 
 
-def decode(source: str = "Line") -> Json:
-    """The fields of a line's JSON object, and nothing else."""
-    return {"id": "extractFields", "options": {"source": source, "format": "json", "replace": True}}
+def decode(source: str = "Line", *, replace: bool = True) -> Json:
+    """The fields of a line's JSON object. replace: and nothing else."""
+    options = {"source": source, "format": "json", "replace": replace}
+    return {"id": "extractFields", "options": options}
 
 
-def by_series() -> list[Json]:
-    """Turn points with series into columns, in the series' order; other points stay unchanged."""
-    return [sort_by(SERIES_FIELD), decode(POINT_FIELD)]
+def of_graph(*more: Json) -> list[Json]:
+    """Entries as a graph's points. Points with series become columns, in the series' order; others
+    stay unchanged. more: further steps."""
+    by_series = (sort_by(SERIES_FIELD), decode(POINT_FIELD))
+    return [*decoded(), *by_series, *more, without_empty_frames()]
 
 
 def without_empty_frames() -> Json:
@@ -46,33 +52,33 @@ def without_empty_frames() -> Json:
 
 
 def as_time(*fields: str) -> Json:
-    conversions = [{"targetField": field, "destinationType": "time"} for field in fields]
-    return {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}}
+    return _converted({"targetField": field, "destinationType": "time"} for field in fields)
 
 
 def as_text(*fields: str) -> Json:
     """Lists as their values with commas between: 9.4 by itself, 10.4 and newer by `joinWith`;
     others write JSON."""
-    conversions = [
-        {"targetField": field, "destinationType": "string", "joinWith": ","} for field in fields
-    ]
-    return {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}}
+    as_string = {"destinationType": "string", "joinWith": ","}
+    return _converted({"targetField": field, **as_string} for field in fields)
+
+
+def _converted(conversions: Iterable[Json]) -> Json:
+    options = {"fields": {}, "conversions": [*conversions]}
+    return {"id": "convertFieldType", "options": options}
 
 
 def organize(
-    *,
     renamed: Mapping[str, str] | None = None,
+    *,
     order: Sequence[str] = (),
     hidden: Sequence[str] = (),
 ) -> Json:
-    return {
-        "id": "organize",
-        "options": {
-            "excludeByName": dict.fromkeys(hidden, True),
-            "indexByName": {name: index for index, name in enumerate(order)},
-            "renameByName": dict(renamed or {}),
-        },
+    options = {
+        "excludeByName": dict.fromkeys(hidden, True),
+        "indexByName": {name: index for index, name in enumerate(order)},
+        "renameByName": dict(renamed or {}),
     }
+    return {"id": "organize", "options": options}
 
 
 def newest_of_each(by: Sequence[str], fields: Sequence[str], *, merge: bool = False) -> list[Json]:
@@ -93,7 +99,7 @@ def in_groups(by: Sequence[str], reducers: Mapping[str, str], *, merge: bool = F
     }  # columns are ordered before they are renamed
     merging = [merge_rows()] if merge else []  # which forgets new names
     grouped = {"id": "groupBy", "options": {"fields": groups}}
-    return [grouped, *merging, organize(renamed=renamed, order=[*by, *renamed])]
+    return [grouped, *merging, organize(renamed, order=[*by, *renamed])]
 
 
 def merge_rows() -> Json:
@@ -103,22 +109,24 @@ def merge_rows() -> Json:
 
 def rows_with(*fields: str) -> Json:
     """Keep rows with all of these fields; none, if an empty query lacks a field."""
-    filters = [
-        {"fieldName": field, "config": {"id": "isNotNull", "options": {}}} for field in fields
-    ]
-    return {
-        "id": "filterByValue",
-        "options": {"type": "include", "match": "all", "filters": filters},
-    }
+    filters = (_filter(field, "isNotNull") for field in fields)
+    return _filtered("include", "all", *filters)
 
 
 def rows_without_blank(field: str) -> Json:
     """Only rows in which the field holds more than blanks."""
-    filters = [{"fieldName": field, "config": {"id": "regex", "options": {"value": "^ *$"}}}]
+    return _filtered("exclude", "any", _filter(field, "regex", value="^ *$"))
+
+
+def _filtered(kind: str, match: str, *filters: Json) -> Json:
     return {
         "id": "filterByValue",
-        "options": {"type": "exclude", "match": "any", "filters": filters},
+        "options": {"type": kind, "match": match, "filters": [*filters]},
     }
+
+
+def _filter(field: str, test: str, **options: object) -> Json:
+    return {"fieldName": field, "config": {"id": test, "options": options}}
 
 
 def first_rows(count: int) -> Json:
@@ -130,10 +138,11 @@ def reduced(reducers: Mapping[str, str], names: Mapping[str, str]) -> list[Json]
     """Return a row per field, with the reducers' results. reducers: their titles; names: of further
     columns."""
     renamed = {REDUCED[reducer]: name for reducer, name in reducers.items()}
-    return [
-        {"id": "reduce", "options": {"mode": "seriesToRows", "reducers": [*reducers]}},
-        organize(renamed={**renamed, **names}),
-    ]
+    return [_rows_of_fields(*reducers), organize({**renamed, **names})]
+
+
+def _rows_of_fields(*reducers: str) -> Json:
+    return {"id": "reduce", "options": {"mode": "seriesToRows", "reducers": [*reducers]}}
 
 
 def rows_as_one(*fields: str, row: str) -> list[Json]:
@@ -149,20 +158,14 @@ def rows_as_one(*fields: str, row: str) -> list[Json]:
     ]
 
 
-def different_columns(*, always: Sequence[str] = ()) -> list[Json]:
+def different_columns(*, always: Sequence[str]) -> list[Json]:
     """Return a row for each column with different values, and for those of `always`, with the rows'
     values in order."""
-    names = "|".join(always)
-    filters = [
-        {"fieldName": "Distinct Count", "config": {"id": "greater", "options": {"value": 1}}},
-        {"fieldName": "Field", "config": {"id": "regex", "options": {"value": f"^({names})$"}}},
-    ]
+    differs = _filter("Distinct Count", "greater", value=1)
+    is_named = _filter("Field", "regex", value=f"^({'|'.join(always)})$")
     return [
-        {
-            "id": "reduce",
-            "options": {"mode": "seriesToRows", "reducers": ["distinctCount", _ALL_VALUES]},
-        },
-        {"id": "filterByValue", "options": {"type": "include", "match": "any", "filters": filters}},
+        _rows_of_fields("distinctCount", _ALL_VALUES),
+        _filtered("include", "any", differs, is_named),
     ]
 
 
@@ -171,11 +174,8 @@ def rows_as_columns() -> list[Json]:
     are called 0, 1 and so on."""
     lists = REDUCED[_ALL_VALUES]
     return [
-        {
-            "id": "extractFields",
-            "options": {"source": lists, "format": "json", "replace": False},
-        },
+        decode(lists, replace=False),
         organize(hidden=["Distinct Count", lists]),
-        {"id": "reduce", "options": {"mode": "seriesToRows", "reducers": [_ALL_VALUES]}},
+        _rows_of_fields(_ALL_VALUES),
         decode(lists),
     ]

@@ -1,19 +1,10 @@
 """Tables of agents' reports about keys (entries of kind `value`, docs/agent.md): last, least and
 largest number, each with X there. They cover all records, even those that graphs drop."""
 
-from logshipper_grafana.parts.panels import Json, field, loki, table
+from logshipper_grafana.parts import Json, transforms
+from logshipper_grafana.parts.panels import field, loki, table
 from logshipper_grafana.parts.queries import MAX_ENTRIES
 from logshipper_grafana.parts.records import as_text
-from logshipper_grafana.parts.transforms import as_text as columns_as_text
-from logshipper_grafana.parts.transforms import (
-    decode,
-    merge_rows,
-    newest_of_each,
-    order_by_time,
-    organize,
-    sort_by,
-    without_empty_frames,
-)
 
 # columns, by the reports' names
 _NUMBERS = {
@@ -127,15 +118,14 @@ def key_table(selector: str, description: str, *, suffix: str, height: int, widt
         height=height,
         width=width,
         transformations=[
-            *order_by_time(),
-            decode(),
-            merge_rows(),
-            sort_by(REPORTED_AT),
-            *newest_of_each((_CAPTURE, _NAME), (_KEY, *_NUMBERS, _X)),
-            organize(renamed=_NUMBERS, hidden=[_CAPTURE, _NAME]),
-            sort_by(_KEY),
-            columns_as_text(*_NUMBERS.values()),
-            without_empty_frames(),
+            *transforms.decoded(),
+            transforms.merge_rows(),
+            transforms.sort_by(REPORTED_AT),
+            *transforms.newest_of_each((_CAPTURE, _NAME), (_KEY, *_NUMBERS, _X)),
+            transforms.organize(_NUMBERS, hidden=[_CAPTURE, _NAME]),
+            transforms.sort_by(_KEY),
+            transforms.as_text(*_NUMBERS.values()),
+            transforms.without_empty_frames(),
         ],
         overrides=[
             field(_KEY, custom__minWidth=100),

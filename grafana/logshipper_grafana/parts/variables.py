@@ -3,8 +3,9 @@
 
 from typing import Any
 
-Json = dict[str, Any]  # Any: JSON
+from logshipper_grafana.parts import Json
 
+SOURCE = "${source}"  # the data source that `either` is for (loki_metrics.source)
 LOKI = {"type": "loki", "uid": "${loki}"}
 PROMETHEUS = {"type": "prometheus", "uid": "${prometheus}"}
 VALUES_NAME = ".*loki"  # in the name of a data source of the type Prometheus for Loki
@@ -94,59 +95,72 @@ def _cluster() -> Json:
     )
 
 
-def query_variable(
+def either(promql: str, logql: str, *, by: str = "source") -> str:
+    """Return a query that Prometheus and Loki read differently.
+
+    The text of the variable `by` turns LogQL into a string for Prometheus. It is blank for Loki, to
+    which PromQL is a comment.
+    """
+    if "'" in logql or "\\" in logql:
+        raise ValueError(f"it can't be a text of PromQL's: {logql}")
+    return f"${{{by}:text}}{logql} #', '', '') or {promql}"
+
+
+def query(
     name: str,
     label: str,
     description: str,
     promql: str,
     regex: str,
     *,
-    sort: int = AS_IT_COMES,
-    hide: int = SHOWN,
+    logql: str = "",
+    by: str = "source",
     first: str = "",
     multi: bool = False,
     includes_all: bool = True,
     all_value: str = "",
     refresh: int = ON_TIME_RANGE,
-    source: str = "",
+    **more: object,
 ) -> Json:
     """Return a variable with the answers of a PromQL query.
 
-    source: the data source of that type, "" for Prometheus itself; first: the initial choice;
-    multi: several choices, initially all if includes_all; all_value: replaces all of them. Hidden
-    ones stay out of addresses.
+    logql: replaces it where the variable `by` chooses Loki; first: the initial choice; multi:
+    several choices, initially all if includes_all; all_value: replaces all of them; more: further
+    settings.
     """
-    variable = _of_prometheus(
-        name, label, description, f"query_result({promql})", sort=sort, regex=regex
-    )
-    variable |= {"hide": hide, "skipUrlSync": hide == HIDDEN, "refresh": refresh}
-    if source:
-        variable["datasource"] = {"type": "prometheus", "uid": source}
+    asked = f"query_result({either(promql, logql, by=by) if logql else promql})"
+    settings: Json = {"sort": AS_IT_COMES, "hide": SHOWN, "skipUrlSync": False, "refresh": refresh}
+    if logql:
+        settings["datasource"] = {"type": "prometheus", "uid": f"${{{by}}}"}
     if first:
-        variable["current"] = {"text": first, "value": first}
+        settings["current"] = {"text": first, "value": first}
     if multi:
-        variable |= {"multi": True, "includeAll": includes_all}
-        if includes_all:
-            variable["current"] = ALL
-        if all_value:
-            variable["allValue"] = all_value
-    return variable
+        settings |= {"multi": True, "includeAll": includes_all}
+        settings |= {"current": ALL} if includes_all else {}
+    if all_value:
+        settings["allValue"] = all_value
+    variable = _of_prometheus(name, label, description, asked, regex=regex)
+    return {**variable, **settings, **more}
+
+
+def hidden(name: str, description: str, promql: str, regex: str, **more: Any) -> Json:
+    """Return a variable that stays out of the page and of addresses. more: as for
+    `query`. Any: those differ in type."""
+    variable = query(name, name, description, promql, regex, **more)
+    return variable | {"hide": HIDDEN, "skipUrlSync": True}
 
 
 def labels_of(name: str, label: str, description: str, metric: str, values_of: str) -> Json:
     """Return the values of a metric's label; `All` includes series without the label."""
-    return _of_prometheus(
-        name,
-        label,
-        description,
-        f"label_values({metric}, {values_of})",
-        sort=ALPHABETICAL,
-        regex="",
-        multi=True,
-        includeAll=True,
-        allValue=".*",
-        current=ALL,
-    )
+    query = f"label_values({metric}, {values_of})"
+    variable = _of_prometheus(name, label, description, query, sort=ALPHABETICAL, regex="")
+    return variable | {
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": ALL,
+        "refresh": ON_TIME_RANGE,
+    }
 
 
 def _of_prometheus(name: str, label: str, description: str, query: str, **more: object) -> Json:
@@ -158,12 +172,11 @@ def _of_prometheus(name: str, label: str, description: str, query: str, **more: 
         datasource=PROMETHEUS,
         query={"query": query, "refId": name},
         definition=query,
-        refresh=ON_TIME_RANGE,
         **more,
     )
 
 
-def text_variable(name: str, label: str, description: str) -> Json:
+def text(name: str, label: str, description: str) -> Json:
     """Return a variable for typed text."""
     current = {"text": "", "value": ""}
     return _variable(
@@ -171,7 +184,7 @@ def text_variable(name: str, label: str, description: str) -> Json:
     )
 
 
-def choice_variable(
+def choice(
     name: str, label: str, description: str, choices: dict[str, str], *, multi: bool = False
 ) -> Json:
     """Fixed choices, text by value: the first one at first; multi: all of them."""

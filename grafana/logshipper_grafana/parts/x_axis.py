@@ -1,57 +1,49 @@
 """The X of graphs: the variables that choose it, and the queries that draw over it."""
 
-from logshipper_grafana.parts import queries, records
-from logshipper_grafana.parts.loki_metrics import SOURCE
-from logshipper_grafana.parts.panels import Json, loki
+from logshipper_grafana.parts import Json, key_queries, queries, records, variables
+from logshipper_grafana.parts.panels import loki
 from logshipper_grafana.parts.queries import MAX_ENTRIES
-from logshipper_grafana.parts.variables import (
-    ALPHABETICAL,
-    HIDDEN,
-    ON_LOAD,
-    label_pattern,
-    query_variable,
-)
 
 X = "${x:raw}"
 CHOICE = "${xsel:raw}"
 
 
 def x_choice(
-    description: str, choices: str, key: str, *, no_key: str = queries.NO_RULE
+    description: str,
+    choices: tuple[str, str],
+    key: tuple[str, str],
+    *,
+    no_key: str = key_queries.NO_RULE,
 ) -> list[Json]:
     """Return the choice of X, and its result: the key, and the rule in words.
 
-    choices: series with `choice`; key: one with `key`, whose value is as in queries.x_key; no_key:
-    the words without one. All from `source`.
+    choices: PromQL and LogQL for series with `choice`; key: for one with `key`, whose value is as
+    in key_queries.x_key; no_key: the words without one.
     """
     return [
-        query_variable(
+        variables.query(
             "xsel",
             "X axis",
             description,
-            choices,
-            label_pattern("choice"),
-            sort=ALPHABETICAL,
+            choices[0],
+            variables.label_pattern("choice"),
+            logql=choices[1],
+            sort=variables.ALPHABETICAL,
             first="auto",
-            source=SOURCE,
         ),
-        query_variable(
-            "x",
+        variables.hidden(
             "x",
             "The key that is X; as text, by which rule.",
-            key,
+            key[0],
             '/[{,]key="(?<value>[^"]*)"\\} (?<text>-?[0-9])/',
-            hide=HIDDEN,
-            source=SOURCE,
+            logql=key[1],
         ),
-        query_variable(
-            "rule",
+        variables.hidden(
             "rule",
             "The rule that chose it, in words.",
-            queries.rule_words(otherwise=no_key),
-            label_pattern("words"),
-            hide=HIDDEN,
-            refresh=ON_LOAD,
+            key_queries.rule_words(otherwise=no_key),
+            variables.label_pattern("words"),
+            refresh=variables.ON_LOAD,
         ),
     ]
 
@@ -76,12 +68,12 @@ def over_x_or_number(
 
 def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
     """Return the queries of one key; records without X go over the key's own X, if any. selected: a
-    result of queries.keys_to_draw."""
-    suffix += queries.DENSE_SERIES
+    result of key_queries.keys_to_draw."""
+    suffix += key_queries.DENSE_SERIES
     return [
         loki(selected + records.over_x(X, only=only, suffix=suffix), lines=MAX_ENTRIES),
         loki(
-            selected + records.over_own_x(X, queries.OWN_X, only=only, suffix=suffix),
+            selected + records.over_own_x(X, key_queries.OWN_X, only=only, suffix=suffix),
             lines=MAX_ENTRIES,
             ref="B",
         ),

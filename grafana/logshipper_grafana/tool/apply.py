@@ -3,11 +3,10 @@ others stay, unless forced."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, ParamSpec
 
 from logshipper.errors import ConfigError, QueryError
-from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts import Json
 from logshipper_grafana.tool.content import (
     FOLDER,
     UID_PREFIX,
@@ -55,85 +54,80 @@ class Wish:
 class Step(NamedTuple):
     """One change of a Grafana, or why there is none."""
 
-    subject: str  # such as `dashboard logshipper-job`
     # result, real or planned; kept: differs from the code, perhaps on purpose; refused: needs
     # attention
     done: Done
     words: str = ""  # the reason
     diff: str = ""  # "" without one
+    subject: str = ""  # such as `dashboard logshipper-job`
 
 
 def apply_steps(grafana: GrafanaServer, wish: Wish) -> Iterator[Step]:
     """Yield each step after its completion. Raises ConfigError, and QueryError if Grafana does not
     answer."""
     for source in wanted_data_sources():
-        yield _step_or_refusal(
-            f"data source {source['uid']}", partial(_data_source, grafana, wish, source)
-        )
+        yield _step(f"data source {source['uid']}", _data_source, grafana, wish, source)
     folder_uid, step = _folder(grafana, wish)
-    yield step
+    yield step._replace(subject=f"folder {wish.folder}")
     dashboards = wanted_dashboards()
     for uid, dashboard in dashboards.items():
-        yield _step_or_refusal(
-            f"dashboard {uid}", partial(_dashboard, grafana, wish, dashboard, folder_uid)
-        )
+        yield _step(f"dashboard {uid}", _dashboard, grafana, wish, dashboard, folder_uid)
     if wish.prune and folder_uid:
         for uid in _stale_uids(grafana, dashboards, folder_uid):
-            yield _step_or_refusal(
-                f"dashboard {uid}", partial(_remove_dashboard, grafana, wish, uid, folder_uid)
-            )
+            yield _step(f"dashboard {uid}", _remove_dashboard, grafana, wish, uid, folder_uid)
 
 
-def _step_or_refusal(subject: str, call: Callable[[str], Step]) -> Step:
+_Parts = ParamSpec("_Parts")
+
+
+def _step(
+    subject: str, call: Callable[_Parts, Step], *args: _Parts.args, **kwargs: _Parts.kwargs
+) -> Step:
     """Return the step, or Grafana's reason against it. Raises QueryError for faults that the next
     step would share."""
     try:
-        return call(subject)
+        return call(*args, **kwargs)._replace(subject=subject)
     except QueryError as error:
         if error.status not in _ABOUT_ONE:
             raise
         fix = _FIXES.get(error.kind, "") if isinstance(error, GrafanaRefusal) else ""
         if error.status == 409 and not fix:
             fix = "if somebody changed it just now, run this again"
-        return Step(subject, "refused", f"{error}; {fix}" if fix else str(error))
+        return Step("refused", f"{error}; {fix}" if fix else str(error), subject=subject)
 
 
 # ---- data sources
 
 
-def _data_source(grafana: GrafanaServer, wish: Wish, source: Json, subject: str) -> Step:
-    url = _address(wish, source)
+def _data_source(grafana: GrafanaServer, wish: Wish, source: Json) -> Step:
+    uid, kind, url = source["uid"], source["type"], _address(wish, source)
     try:
         sources = grafana.data_sources()
     except QueryError as error:
         if error.status == 403 and not url:
-            return Step(
-                subject,
-                "kept",
-                f"the token may not read data sources, and there is no --{source['type']}-url",
-            )
+            words = f"the token may not read data sources, and there is no --{kind}-url"
+            return Step("kept", words)
         raise
-    current = next((entry for entry in sources if entry.get("uid") == source["uid"]), None)
+    current = next((entry for entry in sources if entry.get("uid") == uid), None)
     if current is None:
-        return _add_data_source(grafana, wish, source, url, sources, subject)
-    if current.get("type") != source["type"]:
+        return _add_data_source(grafana, wish, source, url, sources)
+    if current.get("type") != kind:
         words = f"its type is {current.get('type')}: the uid belongs to something else; remove it, or change its uid"
-        return Step(subject, "refused", words)
-    current = grafana.data_source(source["uid"])
+        return Step("refused", words)
+    current = grafana.data_source(uid)
     body, deviations = merge_source(current, source, url, force=wish.force)
     words = f"set otherwise there: {', '.join(deviations)} ({_FORCE})" if deviations else ""
-    diff = difference(settings_of(current), settings_of(body), subject)
+    diff = _source_difference(current, body)
+    if not diff and deviations:
+        forced, _ = merge_source(current, source, "", force=True)
+        return Step("kept", words, _source_difference(current, forced))
     if not diff:
-        return (
-            Step(subject, "kept", words, _forced_difference(current, source, subject))
-            if deviations
-            else Step(subject, "unchanged")
-        )
+        return Step("unchanged")
     if current.get("readOnly"):
-        return Step(subject, "refused", f"it isn't as it should be, but {_FROM_A_FILE}", diff)
+        return Step("refused", f"it isn't as it should be, but {_FROM_A_FILE}", diff)
     if not wish.dry_run:
-        grafana.change_data_source(source["uid"], body)
-    return Step(subject, "changed", words, diff)
+        grafana.change_data_source(uid, body)
+    return Step("changed", words, diff)
 
 
 def _address(wish: Wish, source: Json) -> str:
@@ -144,36 +138,30 @@ def _address(wish: Wish, source: Json) -> str:
     return f"{loki.rstrip('/')}/loki" if loki else ""
 
 
-def _forced_difference(current: Json, source: Json, subject: str) -> str:
-    return difference(
-        settings_of(current), settings_of(merge_source(current, source, "", force=True)[0]), subject
-    )
+def _source_difference(current: Json, target: Json) -> str:
+    name = f"data source {current['uid']}"
+    return difference(settings_of(current), settings_of(target), name)
 
 
 def _add_data_source(
-    grafana: GrafanaServer, wish: Wish, source: Json, url: str, sources: list[Json], subject: str
+    grafana: GrafanaServer, wish: Wish, source: Json, url: str, sources: list[Json]
 ) -> Step:
     kind = source["type"]
     if not url and source["uid"] == VALUES_UID:
         words = "isn't there: pages of jobs that Prometheus has forgotten have no X; --loki-url URL makes it"
-        return Step(subject, "kept", words)
+        return Step("kept", words)
     if not url:
-        alternatives = [str(entry.get("name")) for entry in of_kind(sources, kind)]
-        if alternatives:
-            return Step(
-                subject,
-                "kept",
-                f"isn't there; the pages take another one of its type: {', '.join(alternatives)}",
-            )
-        return Step(
-            subject, "refused", f"there is no data source of the type {kind}: give --{kind}-url URL"
-        )
-    names = {str(entry.get("name")) for entry in sources}
-    name = source["name"] if source["name"] not in names else f"{source['name']} (logshipper)"
-    body = {**source, "name": name, "url": url}
+        others = ", ".join(str(entry.get("name")) for entry in of_kind(sources, kind))
+        if others:
+            return Step("kept", f"isn't there; the pages take another one of its type: {others}")
+        words = f"there is no data source of the type {kind}: give --{kind}-url URL"
+        return Step("refused", words)
+    name = source["name"]
+    if name in {str(entry.get("name")) for entry in sources}:
+        name = f"{name} (logshipper)"
     if not wish.dry_run:
-        grafana.add_data_source(body)
-    return Step(subject, "added", f"{name}, {url}")
+        grafana.add_data_source({**source, "name": name, "url": url})
+    return Step("added", f"{name}, {url}")
 
 
 # ---- folder
@@ -181,24 +169,21 @@ def _add_data_source(
 
 def _folder(grafana: GrafanaServer, wish: Wish) -> tuple[str | None, Step]:
     """Return the folder's uid; None if it would only be created."""
-    subject = f"folder {wish.folder}"
-    by_uid = grafana.folder(wish.folder) if _may_be_uid(wish.folder) else None
-    if by_uid is not None:
-        return str(by_uid["uid"]), Step(subject, "unchanged")
-    matches = [folder for folder in grafana.folders() if folder.get("title") == wish.folder]
-    if len(matches) > 1:
-        uids = ", ".join(str(folder.get("uid")) for folder in matches)
-        raise ConfigError(
-            "--folder", [f"several are called {wish.folder!r}: give the uid of one, {uids}"]
-        )
-    if matches:
-        return str(matches[0]["uid"]), Step(subject, "unchanged")
+    if _may_be_uid(wish.folder) and (folder := grafana.folder(wish.folder)) is not None:
+        return str(folder["uid"]), Step("unchanged")
+    uids = [
+        str(folder.get("uid")) for folder in grafana.folders() if folder.get("title") == wish.folder
+    ]
+    if len(uids) > 1:
+        words = f"several are called {wish.folder!r}: give the uid of one, {', '.join(uids)}"
+        raise ConfigError("--folder", [words])
+    if uids:
+        return uids[0], Step("unchanged")
     if wish.dry_run:
-        return None, Step(subject, "added")
+        return None, Step("added")
     # a uid of ours unless somebody chose a name
-    return grafana.add_folder(wish.folder, FOLDER if wish.folder == FOLDER else None), Step(
-        subject, "added"
-    )
+    uid = grafana.add_folder(wish.folder, FOLDER if wish.folder == FOLDER else None)
+    return uid, Step("added")
 
 
 def _may_be_uid(text: str) -> bool:
@@ -208,63 +193,46 @@ def _may_be_uid(text: str) -> bool:
 # ---- dashboards
 
 
-def _dashboard(
-    grafana: GrafanaServer, wish: Wish, dashboard: Json, folder_uid: str | None, subject: str
-) -> Step:
-    uid = dashboard["uid"]
+def _dashboard(grafana: GrafanaServer, wish: Wish, dashboard: Json, folder_uid: str | None) -> Step:
+    uid, new_message = dashboard["uid"], message_for(dashboard)
     try:
         answer = grafana.dashboard(uid)
     except GrafanaRefusal as error:
         if error.status != IN_NEW_FORM:
             raise
-        return _dashboard_in_new_form(grafana, wish, dashboard, folder_uid, subject)
+        if not wish.force:
+            words = f"{_NEW_FORM}; --force puts the code's in its place (save it under a new name first, to keep it)"
+            return Step("refused", words)
+        if not wish.dry_run:
+            grafana.save_dashboard(dashboard, folder_uid or "", new_message, overwrite=True)
+        return Step("changed", _NEW_FORM)
     if answer is None:
         if not wish.dry_run and folder_uid is not None:
-            grafana.save_dashboard(dashboard, folder_uid, message_for(dashboard))
-        return Step(subject, "added", dashboard["title"])
+            grafana.save_dashboard(dashboard, folder_uid, new_message)
+        return Step("added", dashboard["title"])
     current, meta = answer.get("dashboard") or {}, answer.get("meta") or {}
     message = grafana.newest_message(uid)
-    elsewhere = meta.get("folderUid", "") != folder_uid
+    is_elsewhere = meta.get("folderUid", "") != folder_uid
     folder = f"it lies in the folder {meta.get('folderTitle') or 'General'}"
     if is_saved(dashboard, current, message):
-        if not elsewhere or meta.get("provisioned"):
-            return Step(subject, "unchanged")
+        if not is_elsewhere or meta.get("provisioned"):
+            return Step("unchanged")
         if not wish.force:
-            return Step(subject, "kept", f"{folder}; --force moves it")
-    diff = difference(current, dashboard, subject)
+            return Step("kept", f"{folder}; --force moves it")
+    diff = difference(current, dashboard, f"dashboard {uid}")
     if meta.get("provisioned"):
-        return Step(subject, "refused", f"it differs, but {_FROM_A_FILE}", diff)
+        return Step("refused", f"it differs, but {_FROM_A_FILE}", diff)
     if not is_ours(message) and content(current) != content(dashboard) and not wish.force:
         by = f" by {meta['updatedBy']}" if meta.get("updatedBy") else ""
-        return Step(
-            subject,
-            "refused",
-            f"it was changed{by}, in version {meta.get('version')}; {_FORCE}",
-            diff,
-        )
+        words = f"it was changed{by}, in version {meta.get('version')}; {_FORCE}"
+        return Step("refused", words, diff)
     if not wish.dry_run:
-        # with the version that was read: a later save is not lost
         target = folder_uid if wish.force and folder_uid else str(meta.get("folderUid") or "")
-        grafana.save_dashboard(
-            {**dashboard, "version": meta.get("version")}, target, message_for(dashboard)
-        )
-    return Step(
-        subject,
-        "changed",
-        f"{folder}, and stays there" if elsewhere and not wish.force else "",
-        diff,
-    )
-
-
-def _dashboard_in_new_form(
-    grafana: GrafanaServer, wish: Wish, dashboard: Json, folder_uid: str | None, subject: str
-) -> Step:
-    if not wish.force:
-        words = f"{_NEW_FORM}; --force puts the code's in its place (save it under a new name first, to keep it)"
-        return Step(subject, "refused", words)
-    if not wish.dry_run:
-        grafana.save_dashboard(dashboard, folder_uid or "", message_for(dashboard), overwrite=True)
-    return Step(subject, "changed", _NEW_FORM)
+        # with the version that was read: a later save is not lost
+        versioned = {**dashboard, "version": meta.get("version")}
+        grafana.save_dashboard(versioned, target, new_message)
+    stays = f"{folder}, and stays there" if is_elsewhere and not wish.force else ""
+    return Step("changed", stays, diff)
 
 
 def _stale_uids(
@@ -276,30 +244,26 @@ def _stale_uids(
     return sorted(uid for uid in uids if uid.startswith(UID_PREFIX) and uid not in dashboards)
 
 
-def _remove_dashboard(
-    grafana: GrafanaServer, wish: Wish, uid: str, folder_uid: str, subject: str
-) -> Step:
+def _remove_dashboard(grafana: GrafanaServer, wish: Wish, uid: str, folder_uid: str) -> Step:
+    gone = "the code no longer has it, but"
     try:
         answer = grafana.dashboard(uid)
     except GrafanaRefusal as error:
         if error.status != IN_NEW_FORM:
             raise
         if not wish.force:
-            words = f"the code no longer has it, but {_NEW_FORM}: --force removes it all the same"
-            return Step(subject, "refused", words)
-        if not wish.dry_run:
-            grafana.remove_dashboard(uid)
-        return Step(subject, "removed", _NEW_FORM)
-    meta = (answer or {}).get("meta") or {}
-    if answer is None or meta.get("folderUid") != folder_uid:  # a search may lag behind
-        return Step(subject, "unchanged")
-    if meta.get("provisioned"):
-        return Step(subject, "refused", f"the code no longer has it, but {_FROM_A_FILE}")
-    if not is_ours(grafana.newest_message(uid)) and not wish.force:
-        words = (
-            "the code no longer has it, but somebody changed it: --force removes it all the same"
-        )
-        return Step(subject, "refused", words)
+            return Step("refused", f"{gone} {_NEW_FORM}: --force removes it all the same")
+        title = _NEW_FORM
+    else:
+        meta = (answer or {}).get("meta") or {}
+        if answer is None or meta.get("folderUid") != folder_uid:  # a search may lag behind
+            return Step("unchanged")
+        if meta.get("provisioned"):
+            return Step("refused", f"{gone} {_FROM_A_FILE}")
+        if not is_ours(grafana.newest_message(uid)) and not wish.force:
+            words = f"{gone} somebody changed it: --force removes it all the same"
+            return Step("refused", words)
+        title = str((answer.get("dashboard") or {}).get("title") or "")
     if not wish.dry_run:
         grafana.remove_dashboard(uid)
-    return Step(subject, "removed", str((answer.get("dashboard") or {}).get("title") or ""))
+    return Step("removed", title)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logshipper.errors import QueryError
-from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts import Json
 from logshipper_grafana.tool.check_loki import check_loki
 from logshipper_grafana.tool.check_prometheus import check_prometheus
 from logshipper_grafana.tool.check_queries import QueryContext, check_queries, of_job
@@ -25,7 +25,6 @@ from logshipper_ingest.servers.server_access import ServerAccess
 
 KINDS = ("loki", "prometheus")
 LEAST_VERSION = (9, 4)
-_CALLED = {"loki": "Loki", "prometheus": "Prometheus"}
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,11 @@ def _findings(access: ServerAccess, scope: CheckScope) -> list[Finding]:
         findings.append(_values_source(sources))
         findings += _dashboards(grafana)
         ways = {kind: grafana.proxied(source, version) for kind, source in source_by_kind.items()}
-    servers = [*(check_loki(ways["loki"]) if "loki" in ways else [])]
-    servers += (
-        check_prometheus(ways["prometheus"], source_by_kind["prometheus"])
-        if "prometheus" in ways
-        else []
-    )
+    servers: list[Finding] = []
+    if "loki" in ways:
+        servers += check_loki(ways["loki"])
+    if "prometheus" in ways:
+        servers += check_prometheus(ways["prometheus"], source_by_kind["prometheus"])
     findings += servers
     is_reached = not any(finding.level == "wrong" and finding.about in KINDS for finding in servers)
     if len(ways) == len(KINDS) and is_reached:
@@ -83,19 +81,13 @@ def _findings(access: ServerAccess, scope: CheckScope) -> list[Finding]:
 
 
 def _version(version: str) -> Finding:
-    numbers = re.match(r"(\d+)\.(\d+)", version)
+    about, numbers = "grafana version", re.match(r"(\d+)\.(\d+)", version)
     if numbers is None:
-        return Finding(
-            "note", "grafana version", "isn't told; the dashboards are for 9.4 and newer"
-        )
+        return Finding("note", about, "isn't told; the dashboards are for 9.4 and newer")
     if (int(numbers[1]), int(numbers[2])) < LEAST_VERSION:
-        return Finding(
-            "wrong",
-            "grafana version",
-            f"{version} is too old",
-            "The dashboards need Grafana 9.4 or newer.",
-        )
-    return Finding("ok", "grafana version", version)
+        fix = "The dashboards need Grafana 9.4 or newer."
+        return Finding("wrong", about, f"{version} is too old", fix)
+    return Finding("ok", about, version)
 
 
 def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None, list[Finding]]:
@@ -104,55 +96,48 @@ def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
     about = f"data source {kind}"
     source_uid = uid or f"{UID_PREFIX}{kind}"
     fix = f"logshipper-grafana apply --{kind}-url URL makes one."
-    by_uid = next((source for source in sources if source.get("uid") == source_uid), None)
-    if by_uid is not None and by_uid.get("type") != kind:
-        words = f"{source_uid} is of the type {by_uid.get('type')}"
-        return None, [
-            Finding("wrong", about, words, f"Give it another uid, or remove it; then {fix}")
-        ]
+    chosen = next((source for source in sources if source.get("uid") == source_uid), None)
+    if chosen is not None and chosen.get("type") != kind:
+        words = f"{source_uid} is of the type {chosen.get('type')}"
+        fix = f"Give it another uid, or remove it; then {fix}"
+        return None, [Finding("wrong", about, words, fix)]
     candidates = sorted(of_kind(sources, kind), key=_as_pages_choose)
-    if by_uid is None and uid:
-        choices = (
-            ", ".join(f"{source.get('uid')} ({source.get('name')})" for source in candidates)
-            or "none"
-        )
-        return None, [
-            Finding(
-                "wrong",
-                about,
-                f"there is none with the uid {uid}",
-                f"Of this type there are: {choices}.",
-            )
-        ]
-    if by_uid is None and not candidates:
-        return None, [
-            Finding("wrong", about, f"there is none of the type {kind}", fix[0].upper() + fix[1:])
-        ]
-    if by_uid is not None:
-        first = candidates[0]
-        if first is not by_uid:
-            words = f"{by_uid.get('name')} is there; the pages take {first.get('name')} at first"
-            note = f"Links with &var-{kind}={by_uid['uid']} choose it; or make it the default on its page."
-            return by_uid, [Finding("note", about, words, note)]
-        return by_uid, [Finding("ok", about, f"{by_uid.get('name')} ({source_uid})")]
+    if chosen is None and uid:
+        choices = [f"{source.get('uid')} ({source.get('name')})" for source in candidates]
+        fix = f"Of this type there are: {', '.join(choices) or 'none'}."
+        return None, [Finding("wrong", about, f"there is none with the uid {uid}", fix)]
+    fix = fix[0].upper() + fix[1:]
+    if not candidates:
+        return None, [Finding("wrong", about, f"there is none of the type {kind}", fix)]
     first = candidates[0]
-    words = (
-        f"{source_uid} isn't there; {first.get('name')} ({first.get('uid')}) is looked at, "
-        "which the pages take"
-    )
-    return first, [Finding("note", about, words, fix[0].upper() + fix[1:])]
+    if chosen is None:
+        words = (
+            f"{source_uid} isn't there; {first.get('name')} ({first.get('uid')}) is looked at, "
+            "which the pages take"
+        )
+        return first, [Finding("note", about, words, fix)]
+    if first is not chosen:
+        words = f"{chosen.get('name')} is there; the pages take {first.get('name')} at first"
+        fix = (
+            f"Links with &var-{kind}={chosen['uid']} choose it; or make it the default on its page."
+        )
+        return chosen, [Finding("note", about, words, fix)]
+    return chosen, [Finding("ok", about, f"{chosen.get('name')} ({source_uid})")]
 
 
 def _values_source(sources: list[Json]) -> Finding:
     """Test whether variables can query Loki. Pure."""
     about = "data source values"
     fix = "logshipper-grafana apply --loki-url URL makes one."
-    of_type = [source for source in sources if source.get("type") == "prometheus"]
-    found = [source for source in of_type if not is_prometheus(source)]
-    if not found:
+    of_loki = [
+        source
+        for source in sources
+        if source.get("type") == "prometheus" and not is_prometheus(source)
+    ]
+    if not of_loki:
         words = "there is none: pages of jobs that Prometheus has forgotten have no X"
         return Finding("note", about, words, fix)
-    first = min(found, key=_as_pages_choose)
+    first = min(of_loki, key=_as_pages_choose)
     words = f"{first.get('name')} ({first.get('uid')})"
     if not str(first.get("url")).rstrip("/").endswith("/loki"):
         fix = "It is Loki's with /loki behind it, as http://loki.example.org:3100/loki."
@@ -178,55 +163,42 @@ def judge_source(source: Json) -> list[Finding]:
         findings.append(Finding("wrong", f"{about} httpMethod", str(options["httpMethod"]), fix))
     if kind == "loki":
         (template,) = (entry for entry in wanted_data_sources() if entry["type"] == "loki")
-        our_names = {field["name"] for field in template["jsonData"]["derivedFields"]}
-        current_names = {
-            field.get("name")
-            for field in options.get("derivedFields") or []
-            if isinstance(field, dict)
-        }
-        if not our_names <= current_names:
+        names = {field["name"] for field in template["jsonData"]["derivedFields"]}
+        fields = options.get("derivedFields") or []
+        names -= {field.get("name") for field in fields if isinstance(field, dict)}
+        if names:
+            words = f"{', '.join(sorted(names))} is missing"
             fix = (
                 "logshipper-grafana apply adds it: in Explore a line then leads to its job's page."
             )
-            findings.append(
-                Finding(
-                    "note",
-                    f"{about} derivedFields",
-                    f"{', '.join(sorted(our_names - current_names))} is missing",
-                    fix,
-                )
-            )
+            findings.append(Finding("note", f"{about} derivedFields", words, fix))
     return findings
 
 
 def _dashboards(grafana: GrafanaServer) -> list[Finding]:
-    findings: list[Finding] = []
-    for uid, dashboard in wanted_dashboards().items():
-        about = f"dashboard {uid}"
-        try:
-            answer = grafana.dashboard(uid)
-            message = grafana.newest_message(uid) if answer else None
-        except QueryError as error:
-            if error.status == IN_NEW_FORM:
-                words = (
-                    "isn't the one of this version: somebody saved it in the new editor's form (v2)"
-                )
-                fix = "`logshipper-grafana apply --force` replaces it; save it under a new name first, to keep it."
-                findings.append(Finding("note", about, words, fix))
-            else:
-                findings.append(Finding("wrong", about, str(error)))
-            continue
-        if answer is None:
-            fix = "`logshipper-grafana apply`, or copy the file (docs/grafana.md)."
-            findings.append(
-                Finding("wrong", about, "isn't there, or the token may not see it", fix)
-            )
-        elif is_saved(dashboard, answer.get("dashboard") or {}, message):
-            findings.append(Finding("ok", about, "is there, as in this version"))
-        else:
-            fix = "`logshipper-grafana apply --dry-run` shows what differs."
-            findings.append(Finding("note", about, "isn't the one of this version", fix))
-    return findings
+    return [
+        _dashboard(grafana, f"dashboard {uid}", dashboard)
+        for uid, dashboard in wanted_dashboards().items()
+    ]
+
+
+def _dashboard(grafana: GrafanaServer, about: str, dashboard: Json) -> Finding:
+    try:
+        answer = grafana.dashboard(dashboard["uid"])
+        message = grafana.newest_message(dashboard["uid"]) if answer else None
+    except QueryError as error:
+        if error.status != IN_NEW_FORM:
+            return Finding("wrong", about, str(error))
+        words = "isn't the one of this version: somebody saved it in the new editor's form (v2)"
+        fix = "`logshipper-grafana apply --force` replaces it; save it under a new name first, to keep it."
+        return Finding("note", about, words, fix)
+    if answer is None:
+        fix = "`logshipper-grafana apply`, or copy the file (docs/grafana.md)."
+        return Finding("wrong", about, "isn't there, or the token may not see it", fix)
+    if is_saved(dashboard, answer.get("dashboard") or {}, message):
+        return Finding("ok", about, "is there, as in this version")
+    fix = "`logshipper-grafana apply --dry-run` shows what differs."
+    return Finding("note", about, "isn't the one of this version", fix)
 
 
 def _queries(context: QueryContext, job: str) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 from logshipper.errors import QueryError
 from logshipper_grafana.tool.server import as_options
 from logshipper_ingest.checks.check_loki_limits import LABELS, check_limits
-from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.findings import Finding, Level
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.loki.client import MAX_PAGE, LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
@@ -54,14 +54,8 @@ def check_loki(access: ServerAccess, now_ns: int | None = None) -> list[Finding]
             version = _NOT_TOLD
         if not version:
             words = "what answers doesn't say which Loki it is"
-            return [
-                Finding(
-                    "wrong",
-                    "loki",
-                    words,
-                    "The data source's address must be Loki's, before /loki/api.",
-                )
-            ]
+            fix = "The data source's address must be Loki's, before /loki/api."
+            return [Finding("wrong", "loki", words, fix)]
         return [
             _version(version),
             *_limits(client, access),
@@ -93,46 +87,36 @@ def _answers(client: LokiClient, end_ns: int) -> bool:
 
 
 def _version(version: str) -> Finding:
+    about = "loki version"
     if version == _NOT_TOLD:
-        return Finding(
-            "note",
-            "loki version",
-            version,
-            "A gateway keeps it away. Structured metadata needs Loki 3.",
-        )
+        fix = "A gateway keeps it away. Structured metadata needs Loki 3."
+        return Finding("note", about, version, fix)
     major = version.lstrip("v").partition(".")[0]
     if major.isdecimal() and int(major) < 3:
-        return Finding(
-            "wrong",
-            "loki version",
-            f"{version} is too old",
-            "Structured metadata needs Loki 3 or newer.",
-        )
-    return Finding("ok", "loki version", version)
+        fix = "Structured metadata needs Loki 3 or newer."
+        return Finding("wrong", about, f"{version} is too old", fix)
+    return Finding("ok", about, version)
 
 
 def _limits(client: LokiClient, access: ServerAccess) -> list[Finding]:
     """Check the common configuration, and the limits of the data source's own tenant, which
     override it."""
+    tenant_limits = _tenant_limits(access)
     document: Mapping[str, Any] = {}
-    failure: QueryError | None = None
     try:
         document = client.config()
     except QueryError as error:
-        failure = error
-    tenant_limits = _tenant_limits(access)
-    if failure is not None and not tenant_limits:
-        fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/grafana.md)."
-        return [
-            Finding("note", "loki limits", f"weren't looked at: {as_options(str(failure))}", fix)
-        ]
-    general = document.get("limits_config")
-    return reading_limits(
-        {
-            **document,
-            "limits_config": {**(general if isinstance(general, dict) else {}), **tenant_limits},
-        }
-    )
+        if not tenant_limits:
+            words = f"weren't looked at: {as_options(str(error))}"
+            fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/grafana.md)."
+            return [Finding("note", "loki limits", words, fix)]
+    return reading_limits({**document, "limits_config": _general(document) | tenant_limits})
+
+
+def _general(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The limits of all tenants. Any: YAML."""
+    limits = document.get("limits_config")
+    return limits if isinstance(limits, dict) else {}
 
 
 def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
@@ -140,9 +124,8 @@ def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
     server = Server("Loki", access, MAX_CONFIG_BYTES)
     try:
         # `fake` is Loki's only tenant without auth_enabled; a data source's own precedes it
-        return yaml_table(
-            server.get(_TENANT_LIMITS, headers={"X-Scope-OrgID": "fake"}), server.name
-        )
+        answer = server.get(_TENANT_LIMITS, headers={"X-Scope-OrgID": "fake"})
+        return yaml_table(answer, server.name)
     except QueryError:
         return {}
     finally:
@@ -152,78 +135,53 @@ def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
 def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
     """Check limits for reading. document: /config, parsed (Any: YAML); ignores keys missing in
     other versions. Pure."""
-    limit_findings = check_limits(document, LokiSection(ServerAccess()))
     findings = [
-        finding for finding in limit_findings if finding.about.removeprefix("loki ") in _OF_READING
+        finding
+        for finding in check_limits(document, LokiSection(ServerAccess()))
+        if finding.about.removeprefix("loki ") in _OF_READING
     ]
-    limits = document.get("limits_config")
-    limits = limits if isinstance(limits, dict) else {}
+
+    def add(name: str, words: str, setting: object, *, level: Level = "note") -> None:
+        fix = "" if level == "ok" else f"limits_config: {name}: {setting}."
+        findings.append(Finding(level, f"loki {name}", words, fix))
+
+    limits = _general(document)
     entries = size_bytes(limits.get("max_entries_limit_per_query"))
     if entries is not None:
         words = f"{entries or 'no limit'}; graphs and tables ask for {MAX_PAGE}"
-        findings.append(
-            _rule(
-                "max_entries_limit_per_query",
-                words,
-                entries == 0 or entries >= MAX_PAGE,
-                str(MAX_PAGE),
-            )
-        )
+        level: Level = "ok" if entries == 0 or entries >= MAX_PAGE else "wrong"
+        add("max_entries_limit_per_query", words, MAX_PAGE, level=level)
     series = size_bytes(limits.get("max_query_series"))
     if series is not None:
         words = f"{series or 'no limit'}; panels with more series than that show an error"
-        fits = series == 0 or series >= SERIES
-        findings.append(_rule("max_query_series", words, fits, f"{LISTED_SERIES}"))
+        level = "ok" if series == 0 or series >= SERIES else "wrong"
         if SERIES <= series < LISTED_SERIES:
+            level = "note"
             words = (
                 f"{series}: where Prometheus doesn't know the jobs (with tenants, or after its "
                 "retention), a list of more captures than that shows an error instead"
             )
-            fix = f"limits_config: max_query_series: {LISTED_SERIES}."
-            findings[-1] = Finding("note", "loki max_query_series", words, fix)
+        add("max_query_series", words, LISTED_SERIES, level=level)
     longest = duration_secs(limits.get("max_query_length"))
     if longest and _MONTH_SECS <= longest <= _MONTH_SECS + 3600:
         words = (
             f"{words_of_secs(longest)}: a page of the last 30 days is refused in the month after the "
             "end of summer time, which is an hour longer"
         )
-        about = "loki max_query_length"
-        findings = [finding for finding in findings if finding.about != about]
-        findings.append(Finding("note", about, words, "limits_config: max_query_length: 31d."))
-    look_back = duration_secs(limits.get("max_query_lookback"))
-    if look_back:
+        findings = [finding for finding in findings if finding.about != "loki max_query_length"]
+        add("max_query_length", words, "31d")
+    if look_back := duration_secs(limits.get("max_query_lookback")):
         words = (
             f"{words_of_secs(look_back)}: pages of older jobs are empty, whatever Loki still has"
         )
-        findings.append(
-            Finding(
-                "note", "loki max_query_lookback", words, "limits_config: max_query_lookback: 0."
-            )
-        )
-    most_bytes = size_bytes(limits.get("max_query_bytes_read"))
-    if most_bytes:
+        add("max_query_lookback", words, 0)
+    if most_bytes := size_bytes(limits.get("max_query_bytes_read")):
         words = f"{words_of_bytes(most_bytes)}: a longer time of a busy node's jobs is refused"
-        findings.append(
-            Finding(
-                "note",
-                "loki max_query_bytes_read",
-                words,
-                "limits_config: max_query_bytes_read: 0.",
-            )
-        )
-    at_most = duration_secs(limits.get("max_query_range"))
-    if at_most:
+        add("max_query_bytes_read", words, 0)
+    if at_most := duration_secs(limits.get("max_query_range")):
         words = f"{words_of_secs(at_most)}: numbers over a longer time of a page are refused"
-        findings.append(
-            Finding("note", "loki max_query_range", words, "limits_config: max_query_range: 0.")
-        )
+        add("max_query_range", words, 0)
     return findings
-
-
-def _rule(name: str, words: str, good: bool, setting: str) -> Finding:
-    if good:
-        return Finding("ok", f"loki {name}", words)
-    return Finding("wrong", f"loki {name}", words, f"limits_config: {name}: {setting}.")
 
 
 def _labels(client: LokiClient, end_ns: int) -> list[Finding]:
@@ -231,12 +189,11 @@ def _labels(client: LokiClient, end_ns: int) -> list[Finding]:
     begin_ns = end_ns - LOOK_BACK_NS
     try:
         streams = client.series(_OURS, begin_ns=begin_ns, end_ns=end_ns)
-        other_streams = (
-            [] if streams else client.series(_ANYBODYS, begin_ns=begin_ns, end_ns=end_ns)
-        )
+        if streams:
+            return judge_labels(streams, [])
+        return judge_labels([], client.series(_ANYBODYS, begin_ns=begin_ns, end_ns=end_ns))
     except QueryError as error:
         return [Finding("wrong", "loki labels", as_options(str(error)))]
-    return judge_labels(streams, other_streams)
 
 
 def judge_labels(
@@ -244,72 +201,52 @@ def judge_labels(
 ) -> list[Finding]:
     """Judge labels. streams: those of the service logshipper; other_streams: without any, those
     with its kinds. Pure."""
-    lookalikes = [
-        stream for stream in other_streams if {"cluster", "host", "kind"} <= stream.keys()
-    ]
+    about = "loki labels"
+    needed = ("cluster", "host", "kind")
+    lookalikes = [stream for stream in other_streams if {*needed} <= stream.keys()]
     if not streams and lookalikes:
-        names = ", ".join(
-            sorted({stream.get("service_name", "no service_name") for stream in lookalikes})
-        )
+        names = {stream.get("service_name", "no service_name") for stream in lookalikes}
+        words = f"streams look like the agents', but their service is {', '.join(sorted(names))}"
         fix = f'Let nothing between agent and Loki change labels: service_name must stay "{_SERVICE}".'
-        return [
-            Finding(
-                "wrong",
-                "loki labels",
-                f"streams look like the agents', but their service is {names}",
-                fix,
-            )
-        ]
+        return [Finding("wrong", about, words, fix)]
     if not streams:
         fix = "`logshipper-agent check` on a node tells why, if jobs were captured."
-        return [Finding("note", "loki labels", "no agent sent anything in the last day", fix)]
-    labels = ("cluster", "host", "kind")
-    absent_labels = [name for name in labels if any(name not in stream for stream in streams)]
+        return [Finding("note", about, "no agent sent anything in the last day", fix)]
+    absent_labels = [name for name in needed if any(name not in stream for stream in streams)]
     if absent_labels:
         fix = "Let nothing between agent and Loki drop labels: the pages' queries select by them."
-        return [Finding("wrong", "loki labels", f"streams without {', '.join(absent_labels)}", fix)]
+        return [Finding("wrong", about, f"streams without {', '.join(absent_labels)}", fix)]
     extra_labels = sorted({name for stream in streams for name in stream} - {*LABELS})
     if extra_labels:
         words = f"streams have labels that no agent gives: {', '.join(extra_labels)}"
         fix = "A pipeline adds them; each further value is a stream of its own, which costs Loki memory."
-        return [Finding("note", "loki labels", words, fix)]
+        return [Finding("note", about, words, fix)]
     clusters = sorted({stream["cluster"] for stream in streams})
+    cluster_names = ", ".join(clusters[:5]) + (", ..." if len(clusters) > 5 else "")
     words = (
-        f"{len(streams)} streams of the last day, of {_name_list(clusters, 'cluster')}, "
-        "are labelled as they should be"
+        f"{len(streams)} streams of the last day, of the cluster{'' if len(clusters) == 1 else 's'} "
+        f"{cluster_names}, are labelled as they should be"
     )
-    return [Finding("ok", "loki labels", words)]
-
-
-def _name_list(names: list[str], noun: str) -> str:
-    text = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"the {noun}{'' if len(names) == 1 else 's'} {text}"
+    return [Finding("ok", about, words)]
 
 
 def _metadata(client: LokiClient, end_ns: int) -> list[Finding]:
     """Check whether an entry names its job."""
+    about, begin_ns = "loki structured metadata", end_ns - LOOK_BACK_NS
+    query = '{service_name="logshipper",kind=~"log|metadata"}'
     try:
-        query = '{service_name="logshipper",kind=~"log|metadata"}'
-        streams = client.query_range(
-            query, end_ns - LOOK_BACK_NS, end_ns, limit=1, direction="backward"
-        )
+        streams = client.query_range(query, begin_ns, end_ns, limit=1, direction="backward")
     except QueryError as error:
-        return [Finding("wrong", "loki structured metadata", as_options(str(error)))]
+        return [Finding("wrong", about, as_options(str(error)))]
     entry = next((entry for stream in streams for entry in stream.entries), None)
     if entry is None:
         return []
     if entry.metadata.get("job_id"):
-        return [Finding("ok", "loki structured metadata", "entries say whose they are")]
+        return [Finding("ok", about, "entries say whose they are")]
     if "job_id" in entry.labels:
         words = "job_id is a label: each job is streams of its own"
         fix = "Let nothing between agent and Loki make labels of structured metadata: Loki runs out of streams."
-        return [Finding("wrong", "loki structured metadata", words, fix)]
+        return [Finding("wrong", about, words, fix)]
+    words = "entries come without job_id: no page finds its job"
     fix = "limits_config: allow_structured_metadata: true; and let nothing between agent and Loki drop it."
-    return [
-        Finding(
-            "wrong",
-            "loki structured metadata",
-            "entries come without job_id: no page finds its job",
-            fix,
-        )
-    ]
+    return [Finding("wrong", about, words, fix)]

@@ -6,10 +6,11 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import NamedTuple
 
 from logshipper.errors import QueryError
-from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts import Json
 from logshipper_grafana.tool.content import wanted_dashboards
 from logshipper_grafana.tool.resolve import (
     Option,
@@ -88,27 +89,33 @@ class _Page:
             name: Selection([Option(value, value)]) for name, value in built_in.items()
         }
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> list[Finding]:
         about = f"page {self.dashboard['uid']}"
+        begin = time.monotonic()
         with self._loki, self._prometheus:
-            begin = time.monotonic()
-            problems = [*self._variables(), *self._panels(), *self._annotations()]
-            yield from (
-                Finding("wrong", f"{about}, {place}", words, fix) for place, words, fix in problems
-            )
-            if not problems:
-                job = self._selections.get("job") or self._selections.get("jobs")
-                job_words = (
-                    f" for the job {job.options[0].value}" if job and job.options[0].value else ""
-                )
-                secs = time.monotonic() - begin
-                yield Finding(
-                    "ok",
-                    about,
-                    f"all {self.query_count} queries answer{job_words}, in {secs:.1f} s",
-                )
+            findings = [
+                Finding("wrong", f"{about}, {place}", *_words_and_fix(error))
+                for place, error in self._failures()
+            ]
+        if findings:
+            return findings
+        job = self._selections.get("job") or self._selections.get("jobs")
+        job_id = job.options[0].value if job else ""
+        of_job = f" for the job {job_id}" if job_id else ""
+        secs = time.monotonic() - begin
+        words = f"all {self.query_count} queries answer{of_job}, in {secs:.1f} s"
+        return [Finding("ok", about, words)]
 
-    def _variables(self) -> Iterator[tuple[str, str, str]]:
+    def _failures(self) -> Iterator[tuple[str, QueryError]]:
+        """Yield failing queries by their place on the page."""
+        yield from self._variables()
+        for place, target, selections in self._targets():
+            try:
+                self._ask(target, selections)
+            except QueryError as error:
+                yield place, error
+
+    def _variables(self) -> Iterator[tuple[str, QueryError]]:
         for variable in in_order(self.dashboard["templating"]["list"]):
             name = variable["name"]
             answers: list[str] = []
@@ -116,7 +123,7 @@ class _Page:
                 try:
                     answers = self._answers(variable)
                 except QueryError as error:
-                    yield f"variable {name}", *_words_and_fix(error)
+                    yield f"variable {name}", error
             self._selections[name] = initial_selection(
                 variable, answers, self._wished.get(name, "")
             )
@@ -129,12 +136,7 @@ class _Page:
         of_loki = variable["datasource"]["type"] == "loki"
         if match := _QUERY_RESULT.fullmatch(query):
             answer = self._prometheus.query(match[1], time_ns=self._end_ns)
-            return [
-                series_text(
-                    series.labels.get("__name__", ""), series.labels, series.samples[0].value
-                )
-                for series in answer
-            ]
+            return [series_text(series.labels, series.samples[0].value) for series in answer]
         match = _LABEL_VALUES.fullmatch(query)
         if match is None:
             raise ValueError(f"no query of a variable: {query}")
@@ -142,26 +144,15 @@ class _Page:
         label_sets = client.series(match[1], begin_ns=self._begin_ns, end_ns=self._end_ns)
         return sorted({labels[match[2]] for labels in label_sets if labels.get(match[2])})
 
-    def _panels(self) -> Iterator[tuple[str, str, str]]:
+    def _targets(self) -> Iterator[tuple[str, Json, Mapping[str, Selection]]]:
         for panel, names in _panels_of(self.dashboard):
             selections = dict(self._selections)
             for name in names:
                 selections |= self._first_of(name)
             for target in panel.get("targets", ()):
-                try:
-                    self._ask(target, selections)
-                except QueryError as error:
-                    yield (
-                        f"panel {panel['title']!r}, query {target['refId']}",
-                        *_words_and_fix(error),
-                    )
-
-    def _annotations(self) -> Iterator[tuple[str, str, str]]:
+                yield f"panel {panel['title']!r}, query {target['refId']}", target, selections
         for annotation in self.dashboard["annotations"]["list"]:
-            try:
-                self._ask(annotation, self._selections)
-            except QueryError as error:
-                yield f"annotation {annotation['name']!r}", *_words_and_fix(error)
+            yield f"annotation {annotation['name']!r}", annotation, self._selections
 
     def _first_of(self, name: str) -> dict[str, Selection]:
         """The variable that a panel is repeated for, with its first value. Without any, Grafana
@@ -171,34 +162,24 @@ class _Page:
 
     def _ask(self, target: Json, selections: Mapping[str, Selection]) -> None:
         self.query_count += 1
-        query = fill_in(target["expr"], selections)
+        query, span = fill_in(target["expr"], selections), (self._begin_ns, self._end_ns)
         if target["datasource"]["type"] == "prometheus":
             if target.get("instant"):
                 self._prometheus.query(query, time_ns=self._end_ns)
             else:
-                self._prometheus.query_range(
-                    query, self._begin_ns, self._end_ns, step_secs=STEP_SECS
-                )
+                self._prometheus.query_range(query, *span, step_secs=STEP_SECS)
             return
         limit = target.get("maxLines") or MANY
         if target.get("queryType") == "instant":
             answer = self._loki.query(query, time_ns=self._end_ns, limit=limit)
         else:
             answer = self._loki.query_range(
-                query,
-                self._begin_ns,
-                self._end_ns,
-                limit=limit,
-                direction="backward",
-                step_secs=STEP_SECS,
+                query, *span, limit=limit, direction="backward", step_secs=STEP_SECS
             )
         for series in answer:
             if "__error__" in series.labels:
-                raise QueryError(
-                    "Loki",
-                    200,
-                    f"{series.labels['__error__']}: {series.labels.get('__error_details__', '')}",
-                )
+                details = series.labels.get("__error_details__", "")
+                raise QueryError("Loki", 200, f"{series.labels['__error__']}: {details}")
 
 
 def check_queries(
@@ -206,15 +187,10 @@ def check_queries(
 ) -> list[Finding]:
     """Return a finding for each failing query, or one for a page without any. dashboards: by uid,
     None for ours."""
-    pages = [
-        _Page(dashboard, context) for dashboard in (dashboards or wanted_dashboards()).values()
-    ]
-    with ThreadPoolExecutor(len(pages)) as pool:
-        return [
-            finding
-            for page_findings in pool.map(lambda page: [*page.check()], pages)
-            for finding in page_findings
-        ]
+    chosen = (dashboards or wanted_dashboards()).values()
+    with ThreadPoolExecutor(len(chosen)) as pool:
+        findings = pool.map(_Page.check, [_Page(dashboard, context) for dashboard in chosen])
+        return [*chain.from_iterable(findings)]
 
 
 def of_job(context: QueryContext, job: str) -> QueryContext:

@@ -4,6 +4,7 @@ data there; connects options with functions."""
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -93,23 +94,15 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="title or uid of the dashboards' (default: %(default)s)",
     )
-    apply.add_argument("--loki-url", default="", metavar="URL", help="Loki, as Grafana reaches it")
-    apply.add_argument(
-        "--prometheus-url", default="", metavar="URL", help="Prometheus, as Grafana reaches it"
-    )
-    apply.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="change nothing; show a unified diff of what would be",
-    )
-    apply.add_argument(
-        "--prune",
-        action="store_true",
-        help="remove dashboards of ours in the folder that this version no longer has",
-    )
-    apply.add_argument(
-        "--force", action="store_true", help="also where somebody changed it in Grafana"
-    )
+    _add_text(apply, "--loki-url", "URL", "Loki, as Grafana reaches it")
+    _add_text(apply, "--prometheus-url", "URL", "Prometheus, as Grafana reaches it")
+    switches = {
+        "--dry-run": "change nothing; show a unified diff of what would be",
+        "--prune": "remove dashboards of ours in the folder that this version no longer has",
+        "--force": "also where somebody changed it in Grafana",
+    }
+    for option, words in switches.items():
+        apply.add_argument(option, action="store_true", help=words)
     apply.set_defaults(call=_apply)
     check = add(
         "check",
@@ -117,21 +110,16 @@ def build_parser() -> argparse.ArgumentParser:
         "Says whether the dashboards find in a Grafana what they need, and what to fix.",
         _CHECK_EXAMPLES,
     )
-    check.add_argument(
-        "--loki-uid", default="", metavar="UID", help="the data source (default: logshipper-loki)"
-    )
-    check.add_argument(
-        "--prometheus-uid",
-        default="",
-        metavar="UID",
-        help="likewise (default: logshipper-prometheus)",
-    )
-    check.add_argument(
-        "--job", default="", metavar="JOB", help="id of the job to ask for (default: the newest)"
-    )
+    _add_text(check, "--loki-uid", "UID", "the data source (default: logshipper-loki)")
+    _add_text(check, "--prometheus-uid", "UID", "likewise (default: logshipper-prometheus)")
+    _add_text(check, "--job", "JOB", "id of the job to ask for (default: the newest)")
     check.add_argument("--json", action="store_true", help="for programs")
     check.set_defaults(call=_check)
     return parser
+
+
+def _add_text(parser: argparse._ActionsContainer, option: str, metavar: str, words: str) -> None:
+    parser.add_argument(option, default="", metavar=metavar, help=words)
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
@@ -139,21 +127,10 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         "--url", required=True, metavar="URL", help="Grafana's address, before /api"
     )
     credentials = parser.add_mutually_exclusive_group(required=True)
-    credentials.add_argument(
-        "--token-file", default="", metavar="FILE", help="holds a service account's token"
-    )
-    credentials.add_argument(
-        "--username", default="", metavar="NAME", help="instead: a user, with --password-file"
-    )
-    parser.add_argument(
-        "--password-file", default="", metavar="FILE", help="holds the user's password"
-    )
-    parser.add_argument(
-        "--ca-file",
-        default="",
-        metavar="FILE",
-        help="PEM of the CA that signed Grafana's certificate",
-    )
+    _add_text(credentials, "--token-file", "FILE", "holds a service account's token")
+    _add_text(credentials, "--username", "NAME", "instead: a user, with --password-file")
+    _add_text(parser, "--password-file", "FILE", "holds the user's password")
+    _add_text(parser, "--ca-file", "FILE", "PEM of the CA that signed Grafana's certificate")
     parser.add_argument(
         "--timeout-secs",
         type=float,
@@ -200,12 +177,8 @@ def _problem(option: str, problem: str) -> str:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from logshipper_grafana.tool.apply import (
-        CHANGES,
-        Step,
-        Wish,
-        apply_steps,
-    )  # late: --help and completion need none of it
+    # late: --help and completion need none of it
+    from logshipper_grafana.tool.apply import CHANGES, Step, Wish, apply_steps
     from logshipper_grafana.tool.server import GrafanaServer
 
     addresses = {"loki": options.loki_url, "prometheus": options.prometheus_url}
@@ -215,12 +188,10 @@ def _apply(options: argparse.Namespace) -> int:
         for step in apply_steps(grafana, wish):
             steps.append(step)
             _show(step, dry_run=options.dry_run)
-    counts = {
-        done: sum(step.done == done for step in steps)
-        for done in (*CHANGES, "unchanged", "kept", "refused")
-    }
+    counts = Counter(step.done for step in steps)
     changes = sum(counts[done] for done in CHANGES)
-    words = ", ".join(f"{count} {done}" for done, count in counts.items() if count)
+    order = (*CHANGES, "unchanged", "kept", "refused")
+    words = ", ".join(f"{counts[done]} {done}" for done in order if counts[done])
     sys.stdout.write(f"{'would be: ' if options.dry_run else ''}{words}\n")
     if not changes and not counts["refused"]:
         sys.stdout.write("nothing to change\n")
@@ -241,9 +212,8 @@ def _check(options: argparse.Namespace) -> int:
     from logshipper_grafana.tool.check import CheckScope, check
     from logshipper_ingest.checks.findings import as_document, exit_code, print_findings
 
-    findings = check(
-        _access(options), CheckScope(options.loki_uid, options.prometheus_uid, options.job)
-    )
+    scope = CheckScope(options.loki_uid, options.prometheus_uid, options.job)
+    findings = check(_access(options), scope)
     if options.json:
         import json
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from logshipper import __version__
-from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts import Json
 from logshipper_grafana.parts.variables import VALUES_NAME
 from logshipper_grafana.tool.render import dashboards, text_of
 
@@ -23,15 +23,9 @@ UID_PREFIX = "logshipper-"  # of our dashboards and data sources
 _MESSAGE = re.compile(r"logshipper-grafana \S+, content ([0-9a-f]{16})")
 _USER_INFO = re.compile(r"//[^/]*@")
 _GRAFANAS_OWN = ("id", "version")  # numbers that Grafana gives
-_READ_ONLY = (
-    "id",
-    "orgId",
-    "typeLogoUrl",
-    "typeName",
-    "readOnly",
-    "secureJsonFields",
-    "accessControl",
-    "apiVersion",
+# of a data source: cannot be sent back
+_READ_ONLY = frozenset(
+    "id orgId typeLogoUrl typeName readOnly secureJsonFields accessControl apiVersion".split()
 )
 
 
@@ -103,18 +97,13 @@ def difference(current: Json, target: Json, name: str) -> str:
 # ---- data sources
 
 
-def data_source_body(current: Json) -> Json:
-    """Return the parts of Grafana's data source that can be sent back."""
-    return {name: value for name, value in current.items() if name not in _READ_ONLY}
-
-
 def merge_source(current: Json, source: Json, url: str, *, force: bool) -> tuple[Json, list[str]]:
     """Return the current data source with missing settings added, and the names of different ones,
     which stay as somebody's choice.
 
     force: replaces them; url: "" keeps the address.
     """
-    body = data_source_body(current)
+    body = {name: value for name, value in current.items() if name not in _READ_ONLY}
     deviations: list[str] = []
     if url:
         body["url"] = url
@@ -146,11 +135,12 @@ def _override(current_value: object, value: Any) -> Any:  # Any: JSON
     if not isinstance(value, list) or not isinstance(current_value, list):
         return value
     names = {entry["name"] for entry in value}
-    return [
+    others = (
         entry
         for entry in current_value
         if not (isinstance(entry, dict) and entry.get("name") in names)
-    ] + value
+    )
+    return [*others, *value]
 
 
 def _supplement(
@@ -161,9 +151,5 @@ def _supplement(
     entries = list(current_value) if isinstance(current_value, list) else []
     by_name = {entry.get("name"): entry for entry in entries if isinstance(entry, dict)}
     lacking = [entry for entry in our_entries if entry["name"] not in by_name]
-    differ = [
-        entry["name"]
-        for entry in our_entries
-        if entry["name"] in by_name and by_name[entry["name"]] != entry
-    ]
+    differ = [entry["name"] for entry in our_entries if by_name.get(entry["name"], entry) != entry]
     return entries + lacking, differ

@@ -8,39 +8,34 @@ import argparse
 import difflib
 import json
 import sys
+from itertools import chain
 from pathlib import Path
 
 from logshipper_grafana.pages import cluster, compare, job, jobs
-from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts import Json
 
 FOLDER = Path(__file__).parent.parent / "dashboards"
-SCHEMA_VERSION = 37  # Grafana 9.4's; newer versions migrate it
+_COMMON: Json = {
+    "id": None,
+    "annotations": {"list": []},
+    "editable": True,
+    "fiscalYearStartMonth": 0,
+    "graphTooltip": 1,
+    "liveNow": False,
+    "schemaVersion": 37,  # Grafana 9.4's; newer versions migrate it
+    "style": "dark",
+    "tags": ["logshipper"],
+    "timepicker": {},
+    "timezone": "browser",
+    "version": 1,
+    "weekStart": "",
+}
 
 
 def dashboards() -> dict[str, Json]:
     """All dashboards, whole, by file name."""
     pages = [module.dashboard() for module in (jobs, job, compare, cluster)]
-    return {f"{page['uid']}.json": finish(page) for page in pages}
-
-
-def finish(dashboard: Json) -> Json:
-    """Add the common parts of all dashboards."""
-    common: Json = {
-        "id": None,
-        "annotations": {"list": []},
-        "editable": True,
-        "fiscalYearStartMonth": 0,
-        "graphTooltip": 1,
-        "liveNow": False,
-        "schemaVersion": SCHEMA_VERSION,
-        "style": "dark",
-        "tags": ["logshipper"],
-        "timepicker": {},
-        "timezone": "browser",
-        "version": 1,
-        "weekStart": "",
-    }
-    return {**common, **dashboard}
+    return {f"{page['uid']}.json": {**_COMMON, **page} for page in pages}
 
 
 def text_of(dashboard: Json) -> str:
@@ -65,16 +60,16 @@ def write(folder: Path) -> list[Path]:
 
 def differences(folder: Path) -> str:
     """Return the changes of `write` as a diff; "" for none."""
-    diff: list[str] = []
-    for path, (file_text, code_text) in _texts_by_path(folder).items():
-        lines = difflib.unified_diff(
+    diffs = (
+        difflib.unified_diff(
             file_text.splitlines(keepends=True),
             code_text.splitlines(keepends=True),
             f"{path.name} (file)",
             f"{path.name} (code)",
         )
-        diff += lines
-    return "".join(diff)
+        for path, (file_text, code_text) in _texts_by_path(folder).items()
+    )
+    return "".join(chain.from_iterable(diffs))
 
 
 def _texts_by_path(folder: Path) -> dict[Path, tuple[str, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts import Json
 
 ALL = "$__all"
 _REFERENCE = re.compile(r"\$\{(\w+)(?::(\w+))?\}|\$(\w+)")
@@ -129,10 +129,9 @@ def _read(answers: Sequence[str], pattern: str) -> list[Option]:
     return list(options.values())
 
 
-def series_text(name: str, labels: Mapping[str, str], value: float) -> str:
+def series_text(labels: Mapping[str, str], value: float) -> str:
     """A series as a variable's regular expression sees it: labels sorted and unescaped."""
-    inside = ",".join(
-        f'{label}="{labels[label]}"' for label in sorted(labels) if label != "__name__"
-    )
+    names = sorted(labels.keys() - {"__name__"})
+    inside = ",".join(f'{name}="{labels[name]}"' for name in names)
     number = f"{value:.6f}".rstrip("0").rstrip(".")
-    return f"{name}{{{inside}}} {number} 0"
+    return f"{labels.get('__name__', '')}{{{inside}}} {number} 0"

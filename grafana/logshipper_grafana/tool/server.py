@@ -2,15 +2,16 @@
 own: bounded, without redirects or visible secrets. Every failure names the address, the option, and
 the remedy."""
 
-import json
 import re
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partialmethod
+from json import dumps, loads
 from typing import Any
 
 from logshipper.errors import ConfigError, QueryError
-from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts import Json
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_calls import NoAnswer, Server, ServerAnswer
 
@@ -84,17 +85,12 @@ class GrafanaServer:
         numbers.
         """
         major = version.partition(".")[0]
-        by_number = (
-            major.isdecimal() and int(major) < FIRST_BY_UID and type(source.get("id")) is int
-        )
-        way = (
-            str(source["id"])
-            if by_number
-            else f"uid/{urllib.parse.quote(str(source['uid']), safe='')}"
-        )
-        return replace(
-            self.access, url=f"{self.access.url.rstrip('/')}/api/datasources/proxy/{way}"
-        )
+        is_old = major.isdecimal() and int(major) < FIRST_BY_UID
+        way = f"uid/{urllib.parse.quote(str(source['uid']), safe='')}"
+        if is_old and type(source.get("id")) is int:
+            way = str(source["id"])
+        url = f"{self.access.url.rstrip('/')}/api/datasources/proxy/{way}"
+        return replace(self.access, url=url)
 
     def version(self) -> str:
         """Return Grafana's version, or "". Needs no token."""
@@ -120,7 +116,7 @@ class GrafanaServer:
     # ---- folders
 
     def folder(self, uid: str) -> Json | None:
-        return self._unless_missing(lambda: self._api.folder.get_folder(uid))
+        return self._unless_missing(self._api.folder.get_folder, uid)
 
     def folders(self) -> list[Json]:
         """Return the folders at the top level."""
@@ -135,7 +131,7 @@ class GrafanaServer:
     def dashboard(self, uid: str) -> Json | None:
         """Return `dashboard` and `meta`. Raises GrafanaRefusal (IN_NEW_FORM) without a classic
         form."""
-        return self._unless_missing(lambda: self._api.dashboard.get_dashboard(uid))
+        return self._unless_missing(self._api.dashboard.get_dashboard, uid)
 
     def newest_message(self, uid: str) -> str | None:
         """Return the message of the dashboard's newest version; None if Grafana does not report it."""
@@ -147,23 +143,18 @@ class GrafanaServer:
             raise
         # from Grafana 11 on in an object
         versions = answer.get("versions") if isinstance(answer, dict) else answer
-        entries = (
-            [entry for entry in versions if isinstance(entry, dict)]
-            if isinstance(versions, list)
-            else []
-        )
-        if not entries:
+        versions = versions if isinstance(versions, list) else []
+        entries = [entry for entry in versions if isinstance(entry, dict)]
+        newest = max(entries, key=lambda entry: int(entry.get("version") or 0), default=None)
+        if newest is None:
             return None
-        newest = max(entries, key=lambda entry: int(entry.get("version") or 0))
         message = str(newest.get("message") or "")
         if not message.startswith(_FIRST):
             return message
         # the list has this in place of the message; the version itself has it
-        first = self._unless_missing(lambda: self._version(uid, newest.get("version")))
+        read = self._api.dashboard_versions.get_dashboard_version_by_uid
+        first = self._unless_missing(read, uid, newest.get("version"))
         return str((first or {}).get("message") or "")
-
-    def _version(self, uid: str, number: object) -> Any:  # Any: JSON
-        return self._api.dashboard_versions.get_dashboard_version_by_uid(uid, number)
 
     def save_dashboard(
         self, dashboard: Json, folder_uid: str, message: str, *, overwrite: bool = False
@@ -173,29 +164,25 @@ class GrafanaServer:
 
         overwrite: replaces any version.
         """
-        self._api.dashboard.update_dashboard(
-            {
-                "dashboard": dashboard,
-                "folderUid": folder_uid,
-                "message": message,
-                "overwrite": overwrite,
-            }
-        )
+        document = {"dashboard": dashboard, "folderUid": folder_uid}
+        document |= {"message": message, "overwrite": overwrite}
+        self._api.dashboard.update_dashboard(document)
 
     def remove_dashboard(self, uid: str) -> None:
         self._api.dashboard.delete_dashboard(uid)
 
     def tagged(self) -> list[Json]:
         """All dashboards with our tag, as a search finds them."""
-        return self._list(
-            self._api.search.search_dashboards(tag=TAG, type_="dash-db", limit=MAX_HITS)
-        )
+        search = self._api.search.search_dashboards
+        return self._list(search(tag=TAG, type_="dash-db", limit=MAX_HITS))
 
     # ---- answers
 
-    def _unless_missing(self, ask: Callable[[], Any]) -> Json | None:  # Any: JSON, looked at here
+    def _unless_missing(
+        self, ask: Callable[..., Any], *args: object
+    ) -> Json | None:  # Any: JSON, looked at here
         try:
-            return self._object(ask())
+            return self._object(ask(*args))
         except QueryError as error:
             if error.status == 404:
                 return None
@@ -237,23 +224,19 @@ class _Session:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def get(self, path: str, *, json: Any = None, **_: object) -> _Response:  # Any: JSON, as below
-        return self._call("GET", path, json)
-
-    def post(self, path: str, *, json: Any = None, **_: object) -> _Response:
-        return self._call("POST", path, json)
-
-    def put(self, path: str, *, json: Any = None, **_: object) -> _Response:
-        return self._call("PUT", path, json)
-
-    def delete(self, path: str, *, json: Any = None, **_: object) -> _Response:
-        return self._call("DELETE", path, json)
-
-    def _call(self, method: str, path: str, document: Any) -> _Response:
-        body = None if document is None else json.dumps(document).encode()
-        headers = {"Accept": "application/json"} | (
-            {} if body is None else {"Content-Type": "application/json"}
-        )
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,  # Any: JSON
+        **_: object,
+    ) -> _Response:
+        headers = {"Accept": "application/json"}
+        body = None
+        if json is not None:
+            body = dumps(json).encode()
+            headers["Content-Type"] = "application/json"
         try:
             answer = self._server.call(method, path, body, headers)
         except NoAnswer as error:
@@ -271,12 +254,16 @@ class _Session:
             raise QueryError(self._server.name, answer.status, words)
         return _Response(answer, reply)
 
+    get = partialmethod(_call, "GET")
+    post = partialmethod(_call, "POST")
+    put = partialmethod(_call, "PUT")
+    delete = partialmethod(_call, "DELETE")
+
     def _refusal(self, answer: ServerAnswer, reply: Any) -> GrafanaRefusal:
         words = as_options(self._server.refusal(answer))
         fix = _FIXES.get(answer.status, "")
-        if answer.status == 404 and not isinstance(
-            reply, dict
-        ):  # Grafana's own have a message in JSON
+        # Grafana's own refusals have a message in JSON
+        if answer.status == 404 and not isinstance(reply, dict):
             fix = "is --url what stands before /api, with any path that Grafana is served below?"
         elif answer.status >= 500:
             fix = "Grafana's own log, or that of a gateway before it, tells more"
@@ -291,6 +278,6 @@ def _parse(body: bytes) -> Any:
     if not body.strip():
         return ""
     try:
-        return json.loads(body)
+        return loads(body)
     except (ValueError, RecursionError):
         return None

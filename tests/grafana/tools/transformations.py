@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from functools import cmp_to_key
 from typing import Any
 
-from tests.grafana.frames import NUMBER, OTHER, STRING, TIME, Field, Frame, Json, kind_of
+from tests.grafana.tools.frames import NUMBER, OTHER, STRING, TIME, Field, Frame, Json, kind_of
 
 _MAX_INDEX = 2**32 - 2  # JavaScript's largest array index
 

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentSection
-from tests.grafana import printed
-from tests.grafana.frames import Json
-from tests.grafana.printed import Job
-from tests.grafana.sources import LokiSource, PrometheusSource, Range, loki_metrics
+from tests.grafana.tools import printed
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.printed import Job
+from tests.grafana.tools.sources import LokiSource, PrometheusSource, Range, loki_metrics
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captures.captured_runs import wait_until
 from tests.tools.captures.segment_factory import SECOND_NS

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import requests
 
-from tests.grafana.frames import NUMBER, OTHER, STRING, TIME, Field, Frame, Json
-from tests.grafana.interpolation import Text, Variable
+from tests.grafana.tools.frames import NUMBER, OTHER, STRING, TIME, Field, Frame, Json
+from tests.grafana.tools.interpolation import Text, Variable
 from tests.tools.waiting import scaled
 
 POINTS = 1000  # a wide panel has about as many pixels

@@ -3,7 +3,7 @@ for its rules."""
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.metrics.prometheus import Target
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.grafana import fake_grafana, printed
-from tests.grafana.captured import CLUSTER, Fixture
-from tests.grafana.fake_grafana import ADMIN, VIEWER, FakeGrafana
-from tests.grafana.frames import Json
+from tests.grafana.tools import fake_grafana, printed
+from tests.grafana.tools.captured import CLUSTER, Fixture
+from tests.grafana.tools.fake_grafana import ADMIN, VIEWER, FakeGrafana
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.lint import panels_of
 from tests.servers.running import COMPOSE, LokiServer, PrometheusServer
 from tests.tools.captures.captured_runs import wait_until
 from tests.tools.fakes.faulty_server import FaultyServer, Said
@@ -97,12 +98,6 @@ def test_where_all_is_well(version: str, jobs: Fixture, token: Callable[[str], s
         the(findings, f"page {links.JOB}").words.partition(" for the job ")[2].partition(",")[0]
     )
     assert page_job in {job.job_id for job in jobs.jobs.values()}
-
-
-def panels_of(dashboard: Json) -> Iterator[Json]:
-    for panel in dashboard["panels"]:
-        yield panel
-        yield from panel.get("panels", [])
 
 
 @pytest.mark.parametrize("name", [printed.THREE_NODES.name, printed.ENDED.name])
@@ -449,6 +444,9 @@ def test_which_data_source_is_looked_at() -> None:
     assert choose() == choose(source("p", "prometheus")) == ("", "wrong")
     assert choose(source("logshipper-loki", "elasticsearch")) == ("", "wrong")
     assert choose(ours, uid="other") == ("", "wrong")
+    called_loki = source("logshipper-prometheus", "prometheus", name="Loki")
+    choice, (finding,) = choose_source([called_loki], "prometheus", "")
+    assert (choice, finding.level) == (None, "wrong"), "the pages take it for Loki"
 
 
 def test_settings_of_data_sources() -> None:

@@ -13,7 +13,7 @@ from logshipper_ingest.metrics.remote_write import _HEADERS
 from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder
 from logshipper_ingest.model.ranks import escape
 from logshipper_ingest.servers.loki_push import compress
-from tests.grafana.sources import TIMEOUT_SECS, PrometheusSource, Range
+from tests.grafana.tools.sources import TIMEOUT_SECS, PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 from tests.servers.victoria_metrics import VictoriaMetricsServer
 from tests.tools.waiting import wait_until

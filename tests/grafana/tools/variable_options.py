@@ -4,8 +4,8 @@ as Grafana does."""
 import re
 from collections.abc import Iterable, Sequence
 
-from tests.grafana.frames import Json
-from tests.grafana.interpolation import ALL_VALUE, Option
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.interpolation import ALL_VALUE, Option
 
 _INTERVALS = re.compile(r"\d+(?:ms|[smhdwMy])")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from tests.grafana.frames import Json
+from tests.grafana.tools.frames import Json
 from tests.tools.fakes.server_thread import ServerThread, forwarded
 
 ADMIN, EDITOR, VIEWER = "admin-token", "editor-token", "viewer-token"

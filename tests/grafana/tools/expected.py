@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from tests.grafana.frames import Json
+from tests.grafana.tools.frames import Json
 
 MAX_DEPTH = 4
 NO_X = "record number"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logshipper_grafana.parts.records import NOTHING
-from tests.grafana.frames import NUMBER, Frame, Json
-from tests.grafana.interpolation import (
+from tests.grafana.tools.frames import NUMBER, Frame, Json
+from tests.grafana.tools.interpolation import (
     ALL_TEXT,
     ALL_VALUE,
     Scope,
@@ -19,7 +19,7 @@ from tests.grafana.interpolation import (
     references,
     replaced,
 )
-from tests.grafana.sources import (
+from tests.grafana.tools.sources import (
     POINTS,
     LokiSource,
     PrometheusSource,
@@ -28,8 +28,8 @@ from tests.grafana.sources import (
     Range,
     with_table_names,
 )
-from tests.grafana.transformations import applied
-from tests.grafana.variable_options import options_of
+from tests.grafana.tools.transformations import applied
+from tests.grafana.tools.variable_options import options_of
 from tests.tools.sources import ROOT
 
 FOLDER = ROOT / "grafana" / "dashboards"

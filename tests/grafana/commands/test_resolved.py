@@ -18,13 +18,13 @@ from logshipper_grafana.tool.resolve import (
     series_text,
 )
 from logshipper_ingest.servers.server_access import ServerAccess
-from tests.grafana import printed as jobs_printed
-from tests.grafana.captured import CLUSTER, Fixture
 from tests.grafana.conftest import Pages
-from tests.grafana.frames import Json
-from tests.grafana.interpolation import replaced
-from tests.grafana.sources import Range
-from tests.grafana.test_check import panels_of
+from tests.grafana.tools import printed as jobs_printed
+from tests.grafana.tools.captured import CLUSTER, Fixture
+from tests.grafana.tools.frames import Json
+from tests.grafana.tools.interpolation import replaced
+from tests.grafana.tools.lint import panels_of
+from tests.grafana.tools.sources import Range
 
 NAMES = ["ended", "three-nodes", "odd-keys", "no-metadata"]
 
@@ -93,9 +93,9 @@ def test_what_is_chosen_at_first() -> None:
     )
     model = {"type": "query", "query": "q", "regex": '/[{,]key="(?<value>[^"]*)"/'}
     answers = [
-        series_text("", {"key": "b"}, 1.0),
-        series_text("", {"key": "a"}, 2.0),
-        series_text("", {"key": "b"}, 3.0),
+        series_text({"key": "b"}, 1.0),
+        series_text({"key": "a"}, 2.0),
+        series_text({"key": "b"}, 3.0),
         "{} 1 0",
     ]
     assert initial_selection(model, answers).options == [Option("b", "b")]
@@ -119,4 +119,4 @@ def test_order() -> None:
 
 def test_series_are_printed_as_grafana_does() -> None:
     labels = {"__name__": "m", "path": 'a"]["b', "key": "a.b"}
-    assert series_text("m", labels, 1.0).startswith('m{key="a.b",path="a"]["b"} 1 ')
+    assert series_text(labels, 1.0).startswith('m{key="a.b",path="a"]["b"} 1 ')
