@@ -16,12 +16,12 @@ from logshipper.process import launch, monitor, signals, terminal
 from logshipper.process.keyboard import Keyboard
 from logshipper.process.process_group import waits_in_vain
 from logshipper.process.signals import SignalArrival
+from logshipper.spool.captures import stat_fields
 
-FOREGROUND_SECS = (
-    0.25  # how often a job in the background looks whether it is in the foreground again
-)
+# how often a job in the background looks whether it is in the foreground again
+FOREGROUND_SECS = 0.25
 _SUSPEND_SECS = 2.0  # after Ctrl-Z, the time and the number of checks for stuck processes
-_GROUP_SIGNALLERS = ("sge_shepherd",)
+_GROUP_SIGNALLERS = ("sge_shepherd",)  # these always signal a job's whole process group
 _NOT_SENT_ON = (signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
 _FROM_KERNEL_TOO = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
 
@@ -127,7 +127,7 @@ class BatchCommand:
             if _is_stopped(self.pid):  # sent to us alone
                 self.send(signal.SIGCONT)
         elif arrival.pid in (os.getpid(), self.pid) or (
-            arrival.by_process and _signals_groups(arrival.pid)
+            arrival.by_process and _comm(arrival.pid) in _GROUP_SIGNALLERS
         ):
             pass  # our own, or to CMD's group, by CMD or the scheduler: it has it
         else:
@@ -158,9 +158,8 @@ class BatchCommand:
 
     def _resize(self, size: tuple[int, int]) -> None:
         self.size = size
-        for stream in sorted(
-            self._masters, reverse=True
-        ):  # the controlling one last: it brings the signal
+        # the controlling one last: it brings the signal
+        for stream in sorted(self._masters, reverse=True):
             terminal.set_size(self._masters[stream], size)
         self._on_resize(*size)
 
@@ -201,10 +200,7 @@ class InteractiveCommand(BatchCommand):
         self._relay: Relay | None = None
         self._suspend_until = self._suspend_due = 0.0  # 0: not typed
         self._keyboard = Keyboard(
-            masters,
-            self._terminal_gone,
-            self._look_at_foreground,
-            self._take_signal_key,
+            masters, self._terminal_gone, self._look_at_foreground, self._take_signal_key
         )
 
     def start(
@@ -360,18 +356,16 @@ class InteractiveCommand(BatchCommand):
         self._terminal.leave()
 
 
-def _signals_groups(pid: int) -> bool:
-    """Return whether a process always signals a job's whole process group."""
+def _comm(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
-            return file.read().rstrip("\n") in _GROUP_SIGNALLERS
+            return file.read().rstrip("\n")
     except OSError:
-        return False
+        return ""
 
 
 def _is_stopped(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"T"
+        return stat_fields(pid)[0] == b"T"
     except OSError:
         return False

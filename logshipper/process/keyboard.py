@@ -75,14 +75,10 @@ class Keyboard:
     def _choose_target(self) -> int:
         """Return stdin's terminal, or stderr's if only that is set up for keys: some programs read
         keys there (`vim -`)."""
-        has_both = 1 in self._fds and 2 in self._fds
-        if (
-            has_both
-            and terminal.is_canonical(self._fds[1])
-            and not terminal.is_canonical(self._fds[2])
-        ):
-            return 2
-        return 1
+        if len(self._fds) < 2:
+            return 1
+        is_canonical = [terminal.is_canonical(self._fds[stream]) for stream in (1, 2)]
+        return 2 if is_canonical == [True, False] else 1
 
     def _send(self, target: int) -> None:
         fd = self._fds.get(target)

@@ -9,13 +9,7 @@ from logshipper.process import signals
 _SHELL = "/bin/sh"
 _DEFAULT_PATH = "/bin:/usr/bin"
 # as execvp has it
-_NOT_THERE = (
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.ESTALE,
-    errno.ENODEV,
-    errno.ETIMEDOUT,
-)
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV, errno.ETIMEDOUT)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,21 +26,19 @@ def exec_command(argv: list[str], environment: "Mapping[str, str]") -> OSError:
         places = [os.path.join(folder, name) for folder in path.split(":")] if name else []
     failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     for place in places:
-        try:
-            os.execve(place, argv, environment)
-        except OSError as error:
-            if error.errno == errno.ENOEXEC:  # a script without `#!`
-                return _exec_shell(place, argv, environment)
-            if error.errno == errno.EACCES:
-                failure = error  # another folder may have one that can be run
-            elif error.errno not in _NOT_THERE:
-                return error
+        error = _exec(place, argv, environment)
+        if error.errno == errno.ENOEXEC:  # a script without `#!`
+            return _exec(_SHELL, [_SHELL, place, *argv[1:]], environment)
+        if error.errno == errno.EACCES:
+            failure = error  # another folder may have one that can be run
+        elif error.errno not in _NOT_THERE:
+            return error
     return failure
 
 
-def _exec_shell(place: str, argv: list[str], environment: "Mapping[str, str]") -> OSError:
+def _exec(place: str, argv: list[str], environment: "Mapping[str, str]") -> OSError:
     try:
-        os.execve(_SHELL, [_SHELL, place, *argv[1:]], environment)
+        os.execve(place, argv, environment)
     except OSError as error:
         return error
 

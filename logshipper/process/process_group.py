@@ -2,6 +2,8 @@
 
 import os
 
+from logshipper.spool.captures import stat_fields
+
 
 def waits_in_vain(group: int) -> bool:
     """Return whether a stopped process of the group has a sleeping parent in the same group.
@@ -13,8 +15,7 @@ def waits_in_vain(group: int) -> bool:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    state, parent, its_group = file.read().rpartition(b")")[2].split()[:3]
+                state, parent, its_group = stat_fields(int(name))[:3]
             except (OSError, ValueError):
                 continue  # it has ended meanwhile
             if int(its_group) == group:

@@ -13,14 +13,10 @@ import signal
 import termios
 import time
 
-from logshipper.background import (
-    close_inherited,
-    detach,
-    forbid_core_files,
-    keep_freed_memory,
-)
+from logshipper.background import close_inherited, detach, forbid_core_files, keep_freed_memory
 from logshipper.errors import CaptureError
 from logshipper.fault_points import fault_point
+from logshipper.named_tuple import NamedTuple
 from logshipper.process import launch, nesting, signals, terminal
 from logshipper.process.job import BatchCommand, InteractiveCommand
 from logshipper.process.shell import is_shell_to_type_into
@@ -28,7 +24,7 @@ from logshipper.process.signals import SignalPipe
 from logshipper.process.streams import STREAMS, Streams
 from logshipper.relay.channel import Channel
 from logshipper.relay.handover import STALL_SECS, SidecarLink, SidecarPlan
-from logshipper.relay.relay import NoSink, Owner, Relay
+from logshipper.relay.relay import Owner, Relay, RelaySink
 from logshipper.relay.side_pipe import Ending
 from logshipper.relay.unsent import Unsent
 from logshipper.spool.captures import give_up, note_end, note_relay
@@ -36,9 +32,8 @@ from logshipper.spool.captures import give_up, note_end, note_relay
 _FOREVER_SECS = 3600.0
 _CARE_SECS = 0.5
 _FINISH_SECS = 0.1
-_BOUNDARY_SECS = (
-    1.0  # how long a line of our own waits for the end of a line, or for room in stderr
-)
+# how long a line of our own waits for the end of a line, or for room in stderr
+_BOUNDARY_SECS = 1.0
 _IMPATIENT_SECS = 1.0  # after CMD's end; later signals are meant for the relay
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _HELPER_COMM = "logshipper-rest"
@@ -52,34 +47,18 @@ if TYPE_CHECKING:
     from logshipper.telegraf.measurements import Collector
 
 
-class RunOptions:
+class RunOptions(NamedTuple):
     """Command and options of `run`."""
 
-    __slots__ = (
-        "apart", "argv", "capture", "farewell", "leave", "serve", "stall_secs", "telegraf", "tty",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        argv: list[str],
-        tty: bool,
-        capture: "CaptureDirectory | None",
-        serve: "Callable[[SidecarPlan], None]",
-        stall_secs: float = STALL_SECS,
-        telegraf: "Collector | None" = None,
-        leave: tuple[int, ...] = (),
-        apart: bool = False,
-        farewell: str = "",
-    ) -> None:
-        self.argv = argv  # CMD and its arguments
-        self.tty = tty  # ptys, else pipes
-        self.capture = capture  # None: nothing can be logged, the job is only relayed
-        self.serve = serve  # the sidecar process' work, to its end
-        self.stall_secs = stall_secs  # without progress of the sidecar before the relay gives it up
-        self.telegraf = telegraf  # takes measurements that CMD sends, for the sidecar
-        self.leave = leave  # streams (1, 2) that CMD gets as they are
-        self.farewell = farewell  # a line at the end, where stderr is a terminal; "": none
-        self.apart = apart  # stdout and stderr of a shell, too
+    argv: list[str]  # CMD and its arguments
+    tty: bool  # ptys, else pipes
+    capture: "CaptureDirectory | None"  # None: nothing can be logged, the job is only relayed
+    serve: "Callable[[SidecarPlan], None]"  # the sidecar process' work, to its end
+    stall_secs: float = STALL_SECS  # without progress of the sidecar before the relay gives it up
+    telegraf: "Collector | None" = None  # takes measurements that CMD sends, for the sidecar
+    leave: tuple[int, ...] = ()  # streams (1, 2) that CMD gets as they are
+    apart: bool = False  # stdout and stderr of a shell, too
+    farewell: str = ""  # a line at the end, where stderr is a terminal; "": none
 
 
 def run(options: RunOptions) -> int:
@@ -107,7 +86,7 @@ def run(options: RunOptions) -> int:
         process.begin()
         return process.finish()
     finally:
-        process.give_back_terminal()  # on every way out
+        process.job.hang_up()  # on every way out
 
 
 class RelayProcess(Owner):
@@ -130,25 +109,23 @@ class RelayProcess(Owner):
         )
         self._streams = streams
         self._channels = streams.channels
-        self._job: BatchCommand
-        if streams.real is None:
-            self._job = BatchCommand(streams.ptys, streams.size, self._sidecar.resized)
-        else:
-            self._job = InteractiveCommand(
-                streams.ptys, streams.size, self._sidecar.resized, streams.real
-            )
+        on_resize = self._sidecar.resized
+        self.job = (
+            BatchCommand(streams.ptys, streams.size, on_resize)
+            if streams.real is None
+            else InteractiveCommand(streams.ptys, streams.size, on_resize, streams.real)
+        )
 
     # ---- start
 
     def start(self, inherited: signals.InheritedSignals) -> None:
         """Start CMD. Raises CaptureError if it cannot run."""
-        job = self._job
+        job = self.job
         environment = dict(os.environ)
         if self._options.capture is not None:
             environment["LOGSHIPPER_JOB_ID"] = self._options.capture.job_id
-            environment[nesting.VARIABLE] = nesting.mark(
-                [*self._streams.slaves.values(), *self._options.leave]
-            )
+            fds = [*self._streams.slaves.values(), *self._options.leave]
+            environment[nesting.VARIABLE] = nesting.mark(fds)
         if self._options.telegraf is not None:
             environment["LOGSHIPPER_TELEGRAF"] = f"127.0.0.1:{self._options.telegraf.port}"
         self._started_ns = time.time_ns()  # on a busy node CMD runs for a while before we do again
@@ -170,14 +147,17 @@ class RelayProcess(Owner):
             self._start_sidecar()
         self._signals.start()
         self._relay = Relay(
-            self._channels, self._sidecar if self._sidecar.alive else NoSink(), self, self._unsent
+            self._channels,
+            self._sidecar if self._sidecar.alive else RelaySink(),
+            self,
+            self._unsent,
         )
         self._relay.watch(self._signals.fd, select.POLLIN, lambda _: self._take_signals())
         self._sidecar.attach(self._relay)
-        self._job.attach(self._relay)
+        self.job.attach(self._relay)
 
     def _start_sidecar(self) -> None:
-        job, streams, telegraf = self._job, self._streams, self._options.telegraf
+        job, streams, telegraf = self.job, self._streams, self._options.telegraf
         if self._counters is not None:
             note_relay(self._counters)
         plan = SidecarPlan(
@@ -188,17 +168,17 @@ class RelayProcess(Owner):
             columns=job.size[0],
             rows=job.size[1],
             tty=streams.tty,
+            relay_pid=os.getpid(),
+            started_ns=self._started_ns,
+            counters=self._counters,
             interactive=job.interactive,
             saved_termios=None if streams.real is None else streams.real.saved_attributes,
             raw_now=None if streams.real is None else streams.real.raw_now,
-            counters=self._counters,
-            relay_pid=os.getpid(),
-            started_ns=self._started_ns,
-            telegraf=() if telegraf is None else (telegraf.fd, telegraf.control, telegraf.port),
+            telegraf=telegraf or (),
         )
         try:
-            plan.unsent = self._unsent = Unsent()
-            self._sidecar.start(self._options.serve, plan)
+            self._unsent = Unsent()
+            self._sidecar.start(self._options.serve, plan._replace(unsent=self._unsent))
         except OSError as error:
             self._say(f"nothing of this run is logged: {error.strerror or error}")
         if telegraf is not None:
@@ -215,23 +195,20 @@ class RelayProcess(Owner):
         Returns the exit code, or dies as CMD did.
         """
         self._relay_until_end()
-        self.give_back_terminal()
+        self.job.hang_up()
         self._end_sidecar()
         self._leave_the_rest()
         if self._options.farewell and os.isatty(2):
             self._say(self._options.farewell)
         self._tell_the_rest()
-        code = os.waitstatus_to_exitcode(self._job.wait_status or 0)
+        code = os.waitstatus_to_exitcode(self.job.wait_status or 0)
         if code < 0:
             signals.die_of(-code)
             return 128 - code
         return code
 
-    def give_back_terminal(self) -> None:
-        self._job.hang_up()
-
     def _relay_until_end(self) -> None:
-        job = self._job
+        job = self.job
         while job.wait_status is None:
             self._turn(_FOREVER_SECS)
             if job.stop_signal:
@@ -252,31 +229,30 @@ class RelayProcess(Owner):
         """Run one turn of the relay, and its periodic checks."""
         if self._sidecar.needs_care:
             wait_secs = min(wait_secs, _CARE_SECS)
-        if self._job.wait_secs is not None:
-            wait_secs = min(wait_secs, self._job.wait_secs)
+        if self.job.wait_secs is not None:
+            wait_secs = min(wait_secs, self.job.wait_secs)
         if self._signals.polled:
             wait_secs = min(wait_secs, signals.POLL_SECS)
-        if self._notices and not self._job.interactive:
+        if self._notices and not self.job.interactive:
             wait_secs = min(wait_secs, max(0.0, self._notices_due - time.monotonic()))
         self._relay.turn(wait_secs)
         self._sidecar.check()
-        self._job.tick()
+        self.job.tick()
         if self._signals.polled:
             self._take_signals()
-        if self._notices and not self._job.interactive:
+        if self._notices and not self.job.interactive:
             self._tell()
 
     def _take_signals(self) -> None:
         for arrival in self._signals.take():
             if arrival.signo == signal.SIGCHLD:
                 self._reap()
-            elif self._job.wait_status is None:
-                self._job.cancelled = self._job.cancelled or arrival.signo in _ENDING
-                self._job.arrived(arrival)
+            elif self.job.wait_status is None:
+                self.job.cancelled = self.job.cancelled or arrival.signo in _ENDING
+                self.job.arrived(arrival)
             elif arrival.signo in _ENDING and time.monotonic() > self._ended_at + _IMPATIENT_SECS:
-                self._impatient = (
-                    True  # somebody waits for the relay, which waits for a slow reader
-                )
+                # somebody waits for the relay, which waits for a slow reader
+                self._impatient = True
 
     def _reap(self) -> None:
         while True:
@@ -287,7 +263,7 @@ class RelayProcess(Owner):
             if pid == 0:
                 return
             if pid != self._sidecar.pid:
-                self._job.changed(pid, status)
+                self.job.changed(pid, status)
             elif not (os.WIFSTOPPED(status) or os.WIFCONTINUED(status)):
                 self._sidecar.reaped(status)
 
@@ -300,14 +276,14 @@ class RelayProcess(Owner):
             self._turn(_FINISH_SECS)
         self._relay.end_drain()
         self._sidecar.send()
-        self._job.stop(self._signals)
+        self.job.stop(self._signals)
 
     # ---- the relay's reports
 
     def output_gone(self, channel: Channel) -> None:
         if channel.gone_errno == errno.EPIPE:
             # a terminal that has gone gives EIO, with and without the relay
-            self._job.send(signal.SIGPIPE)
+            self.job.send(signal.SIGPIPE)
 
     def output_failed(self, channel: Channel) -> None:
         name = "standard output" if channel.stream == 1 else "standard error"
@@ -317,7 +293,7 @@ class RelayProcess(Owner):
         )
 
     def stream_closed(self, channel: Channel) -> None:
-        self._job.forget(channel.stream)
+        self.job.forget(channel.stream)
 
     # ---- lines of our own
 
@@ -327,20 +303,16 @@ class RelayProcess(Owner):
 
     def _tell(self) -> None:
         """Print a message at a line's end on stderr, or on a new line."""
-        channel = self._stderr()
-        if channel is None:
-            self._tell_the_rest()
-        elif (
-            channel.at_line_start and not channel.pending
-        ) or time.monotonic() >= self._notices_due:
-            self._relay.inject(channel, _own_lines(self._notices, channel.at_line_start))
-            self._notices = []
-
-    def _stderr(self) -> Channel | None:
         for channel in self._channels:
             if channel.stream == 2 and not (channel.closed or channel.gone_errno):
-                return channel
-        return None
+                break
+        else:
+            self._tell_the_rest()
+            return
+        is_between_lines = channel.at_line_start and not channel.pending
+        if is_between_lines or time.monotonic() >= self._notices_due:
+            self._relay.inject(channel, _own_lines(self._notices, channel.at_line_start))
+            self._notices = []
 
     def _tell_the_rest(self) -> None:
         if self._notices:
@@ -354,8 +326,8 @@ class RelayProcess(Owner):
 
     def _end_sidecar(self) -> None:
         sidecar = self._sidecar
-        is_open = self._job.cancelled or self._job.lost
-        sidecar.exited(self._job.wait_status or 0, 0 if is_open else Ending.UNCANCELLED)
+        is_open = self.job.cancelled or self.job.lost
+        sidecar.exited(self.job.wait_status or 0, 0 if is_open else Ending.UNCANCELLED)
         fault_point("relay_end_told")
         while sidecar.alive and not sidecar.is_flushed and not self._impatient:
             self._turn(_CARE_SECS)
@@ -377,11 +349,10 @@ class RelayProcess(Owner):
 
 
 def _be_helper(channels: list[Channel]) -> "NoReturn":
+    fds = {fd for channel in channels for fd in (channel.master, channel.out.fd)}
     try:
-        detach(
-            _HELPER_COMM, {fd for channel in channels for fd in (channel.master, channel.out.fd)}
-        )
-        relay = Relay(channels, NoSink(), Owner())
+        detach(_HELPER_COMM, fds)
+        relay = Relay(channels, RelaySink(), Owner())
         while not relay.is_over():
             relay.turn(_FOREVER_SECS)
     finally:

@@ -13,42 +13,33 @@ import signal
 import struct
 import time
 
+from logshipper.named_tuple import NamedTuple
+
 POLL_SECS = 0.05
 JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 # raised by a fault of one's own: blocked, they would kill without a trace
-_FAULTS = (
-    signal.SIGSEGV,
-    signal.SIGBUS,
-    signal.SIGFPE,
-    signal.SIGILL,
-    signal.SIGABRT,
-    signal.SIGTRAP,
-    signal.SIGSYS,
-)
-# Python ignores SIGPIPE and SIGXFSZ; nobody can block the other two
-WATCHED = signal.valid_signals() - {
-    *_FAULTS,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGKILL,
-    signal.SIGSTOP,
-}
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+_FAULTS |= {signal.SIGTRAP, signal.SIGSYS}
+_IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+_NEVER_BLOCKED = {signal.SIGKILL, signal.SIGSTOP}
+WATCHED = signal.valid_signals() - _FAULTS - _IGNORED_BY_PYTHON - _NEVER_BLOCKED
 _RECORD = struct.Struct("<iii")
 _BY_PROCESS = (0, -1, -6)  # si_code: SI_USER, SI_QUEUE, SI_TKILL
 _STACK_BYTES = 256 << 10
 _STOP_SECS = 1.0
 
 
-class SignalArrival:
-    """A signal that arrived. by_process: sent by kill() and the like, from pid; else by the
-    kernel."""
+class SignalArrival(NamedTuple):
+    """A signal that arrived. pid: of its sender."""
 
-    __slots__ = ("by_process", "pid", "signo")
+    signo: int
+    code: int
+    pid: int
 
-    def __init__(self, signo: int, code: int, pid: int) -> None:
-        self.signo = signo
-        self.pid = pid
-        self.by_process = code in _BY_PROCESS
+    @property
+    def by_process(self) -> bool:
+        """Whether kill() and the like sent it, and not the kernel."""
+        return self.code in _BY_PROCESS
 
 
 class InheritedSignals:
@@ -63,7 +54,7 @@ class InheritedSignals:
     def restore(self) -> None:
         """Restore the settings right before exec, in the process that becomes CMD (or runs without
         capture)."""
-        for signo in (signal.SIGPIPE, signal.SIGXFSZ):
+        for signo in _IGNORED_BY_PYTHON:
             signal.signal(signo, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             # no KeyboardInterrupt between here and exec
@@ -154,7 +145,7 @@ def die_of(signo: int) -> None:
 
     Returns if this fails.
     """
-    if signo not in (signal.SIGKILL, signal.SIGSTOP):
+    if signo not in _NEVER_BLOCKED:
         signal.signal(signo, signal.SIG_DFL)
     _let_through(signo)
 

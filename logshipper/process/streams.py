@@ -21,8 +21,6 @@ class Streams:
     one_terminal: with a real one, stderr shares stdout's.
     """
 
-    __slots__ = ("channels", "ptys", "real", "size", "slaves", "tty")
-
     def __init__(
         self,
         tty: bool,
@@ -33,27 +31,23 @@ class Streams:
         one_terminal: bool = False,
     ) -> None:
         """Raises OSError where not even pipes are available."""
-        self.real = (
-            terminal.RealTerminal() if tty and not leave and terminal.is_interactive() else None
-        )
         self.tty = tty
-        self.size = (
-            terminal.batch_size()
-            if self.real is None
-            else terminal.size_of(0) or terminal.UNKNOWN_SIZE
-        )
+        self.real = None
+        self.size = terminal.batch_size()
         streams = [
             stream for stream in STREAMS if terminal.is_inherited(stream) and stream not in leave
         ]
+        with_terminal = streams
+        like = None
+        if tty and not leave and terminal.is_interactive():
+            self.real = terminal.RealTerminal()
+            self.size = terminal.size_of(0) or terminal.UNKNOWN_SIZE
+            with_terminal = streams[:1] if one_terminal else streams
+            like = self.real.saved_attributes
         pairs = {}
         if tty:
-            like = None if self.real is None else self.real.saved_attributes
-            is_one = self.real is not None and one_terminal
             try:
-                pairs = {
-                    stream: terminal.open_pty(self.size, like)
-                    for stream in (streams[:1] if is_one else streams)
-                }
+                pairs = {stream: terminal.open_pty(self.size, like) for stream in with_terminal}
             except OSError as error:
                 say(f"CMD gets pipes, as there is no terminal available: {error.strerror or error}")
                 self.tty, self.real = False, None

@@ -110,36 +110,30 @@ def raw(attributes: "Attributes") -> "Attributes":
     return [iflag, oflag, cflag, lflag, ispeed, ospeed, cc]
 
 
+def _attributes(fd: int) -> "Attributes":
+    """Return a pty's attributes by its master; [] once it is hung up."""
+    try:
+        return termios.tcgetattr(fd)
+    except (OSError, termios.error):
+        return []
+
+
 def is_canonical(fd: int) -> bool:
     """Return whether a pty (by its master) delivers input by the line."""
-    try:
-        return bool(termios.tcgetattr(fd)[_LFLAG] & termios.ICANON)
-    except (OSError, termios.error):
-        return True
+    attributes = _attributes(fd)
+    return not attributes or bool(attributes[_LFLAG] & termios.ICANON)
 
 
 def typed_signals(fd: int, typed: bytes) -> list[int]:
     """Return the signals that a pty (by its master) makes of typed keys, such as Ctrl-C, for a
     foreground group."""
-    try:
-        attributes = termios.tcgetattr(fd)
-    except (OSError, termios.error):
-        return []
-    if not attributes[_LFLAG] & termios.ISIG:
+    attributes = _attributes(fd)
+    if not attributes or not attributes[_LFLAG] & termios.ISIG:
         return []
     keys = attributes[_CC]
     return [
         signo for place, signo in _SIGNAL_KEYS if keys[place] != _NO_KEY and keys[place] in typed
     ]
-
-
-def set_attributes(fd: int, attributes: "Attributes") -> bool:
-    """Set attributes after all output. False if the terminal has gone."""
-    try:
-        termios.tcsetattr(fd, termios.TCSADRAIN, attributes)
-    except (OSError, termios.error):
-        return False
-    return True
 
 
 class RealTerminal:
@@ -175,7 +169,10 @@ class RealTerminal:
     def leave(self) -> None:
         """Restore the terminal if we made it raw."""
         if self.is_raw:
-            set_attributes(0, self.saved_attributes)
+            try:
+                termios.tcsetattr(0, termios.TCSADRAIN, self.saved_attributes)
+            except (OSError, termios.error):
+                pass  # gone
             self.raw_now[0] = 0
 
 

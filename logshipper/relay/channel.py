@@ -54,8 +54,6 @@ class SharedLine:
     in which the other channel waited.
     """
 
-    __slots__ = ("idle", "in_pieces", "is_terminal", "owner", "polled", "size", "waited")
-
     def __init__(self, is_terminal: bool) -> None:
         self.is_terminal = is_terminal
         self.open(None, 0.0)
@@ -75,8 +73,6 @@ class SharedLine:
 
 class SmallWrites:
     """Detects small writes that are frequent enough to gather."""
-
-    __slots__ = ("_count", "_not_before", "_read_at")
 
     def __init__(self) -> None:
         self._count = 0
@@ -103,33 +99,6 @@ class SmallWrites:
 class Channel:
     """One stream on its way; owns master and out. counters: the capture's shared account, or
     None."""
-
-    __slots__ = (
-        "_counters",
-        "_line",
-        "_tally",
-        "after_exit",
-        "at_end",
-        "at_line_start",
-        "bit",
-        "blocked",
-        "closed",
-        "drained",
-        "due",
-        "failed",
-        "gone_errno",
-        "held_since",
-        "listening",
-        "master",
-        "may_continue",
-        "out",
-        "pending",
-        "ready",
-        "sibling",
-        "small_writes",
-        "stream",
-        "tiring",
-    )  # fmt: skip
 
     def __init__(
         self, stream: int, master: int, out: JobOutput, counters: "mmap | None" = None

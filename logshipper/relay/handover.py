@@ -13,13 +13,13 @@ import fcntl
 import os
 import select
 import signal
-import struct
-import termios
 import time
 
 from logshipper.background import detach
 from logshipper.errors import LogshipperError
+from logshipper.named_tuple import NamedTuple
 from logshipper.relay import side_pipe
+from logshipper.relay.relay import Relay, RelaySink
 from logshipper.relay.side_pipe import SideType
 
 # wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
@@ -34,7 +34,6 @@ STALL_SECS = 10.0
 _COMMAND = b"/LOGCOMMAND"
 _BOTH = 3  # bits of streams
 COMM = "logshipper-side"  # as ps shows it; 15 characters at most
-_INT = struct.Struct("@i")
 _MAX_REPORT_BYTES = 64 << 10
 _MOURNING_SECS = 1.0
 _MAX_PIECES = 256  # of one writev, well below IOV_MAX
@@ -45,81 +44,46 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Any, NoReturn, TypeAlias
 
-    from logshipper.relay.relay import Relay
     from logshipper.relay.unsent import Unsent
 
     # of a terminal. Any: the standard library's own type of it: six ints and a list of bytes
     Attributes: TypeAlias = list[Any]
 
 
-class SidecarPlan:
+class SidecarPlan(NamedTuple):
     """File descriptors and data for a sidecar.
 
     The process closes its other inherited descriptors itself; objects that own one must not close
     it again.
     """
 
-    __slots__ = (
-        "cmd_pid", "cmd_pidfd", "columns", "counters", "interactive", "masters", "outs", "raw_now", "relay_pid",
-        "report", "rows", "saved_termios", "side_pipe", "started_ns", "telegraf", "tty",
-        "unsent",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        *,
-        masters: dict[int, int],
-        outs: dict[int, int],
-        cmd_pid: int,
-        cmd_pidfd: int,
-        columns: int,
-        rows: int,
-        tty: bool,
-        interactive: bool = False,
-        saved_termios: "Attributes | None" = None,
-        raw_now: "mmap | None" = None,
-        counters: "mmap | None" = None,
-        unsent: "Unsent | None" = None,
-        relay_pid: int,
-        started_ns: int,
-        side_pipe: int = -1,
-        report: int = -1,
-        telegraf: "tuple[int, int, int] | tuple[()]" = (),
-    ) -> None:
-        self.side_pipe = side_pipe  # read end, made when the sidecar is forked
-        self.report = report  # write end, made when the sidecar is forked
-        # by stream (1, 2), to relay after the relay's death; a stream that the caller had closed is
-        # in neither
-        self.masters = masters
-        self.outs = outs
-        self.cmd_pid = cmd_pid
-        self.cmd_pidfd = cmd_pidfd  # -1 without one
-        self.columns = columns
-        self.rows = rows
-        self.tty = tty
-        self.interactive = interactive
-        self.saved_termios = saved_termios  # of the real terminal, None in batch
-        self.raw_now = raw_now  # likewise
-        self.counters = counters  # shared, of the capture
-        # bytes that a dying relay may not have handed over; None: it keeps no account of them
-        self.unsent = unsent
-        self.relay_pid = relay_pid
-        self.started_ns = started_ns
-        # of the job's collector (`measurements.Collector`); None without one
-        self.telegraf = telegraf
+    # by stream (1, 2), to relay after the relay's death; a stream that the caller had closed is in
+    # neither
+    masters: dict[int, int]
+    outs: dict[int, int]
+    cmd_pid: int
+    cmd_pidfd: int  # -1 without one
+    columns: int
+    rows: int
+    tty: bool
+    relay_pid: int
+    started_ns: int
+    counters: "mmap | None" = None  # shared, of the capture
+    interactive: bool = False
+    saved_termios: "Attributes | None" = None  # of the real terminal, None in batch
+    raw_now: "mmap | None" = None  # likewise
+    # bytes that a dying relay may not have handed over; None: it keeps no account of them
+    unsent: "Unsent | None" = None
+    telegraf: tuple[int, ...] = ()  # of the job's `measurements.Collector`; () without one
+    side_pipe: int = -1  # read end, made when the sidecar is forked
+    report: int = -1  # write end, made when the sidecar is forked
 
     def fds(self) -> set[int]:
-        fds = {
-            self.side_pipe,
-            self.report,
-            *self.masters.values(),
-            *self.outs.values(),
-            *self.telegraf[:2],
-        }
-        return fds | ({self.cmd_pidfd} if self.cmd_pidfd >= 0 else set())
+        pipes = {self.side_pipe, self.report, self.cmd_pidfd} - {-1}
+        return pipes.union(self.masters.values(), self.outs.values(), self.telegraf[:2])
 
 
-class SidecarLink:
+class SidecarLink(RelaySink):
     """The relay's view of the sidecar, and its sink.
 
     on_trouble(reason): gets each fault once, in plain words; the job continues with less of a log.
@@ -132,7 +96,7 @@ class SidecarLink:
         self.done = False
         self._on_trouble = on_trouble
         self._stall_secs = stall_secs
-        self._relay: Relay | None = None
+        self._relay: Relay
         self._pipe = self._report = self._rest = -1
         self._half_report = b""
         self._failed = ""
@@ -152,9 +116,8 @@ class SidecarLink:
         self._ends = {1: b"", 2: b""}  # of the bytes read: a command may come in pieces
         self._blocked = False
         self._paused = False
-        self._looked_at = self._still = (
-            0.0  # when progress was last looked for; how long there has been none
-        )
+        # when progress was last looked for; how long there has been none
+        self._looked_at = self._still = 0.0
         self._unread = 0
 
     def start(self, serve: "Callable[[SidecarPlan], None]", plan: SidecarPlan) -> None:
@@ -174,8 +137,8 @@ class SidecarLink:
                 os.close(fd)
             raise
         if pid == 0:
-            plan.side_pipe, plan.report = read, send
-            be_sidecar(plan.fds, plan.report, lambda: serve(plan))
+            plan = plan._replace(side_pipe=read, report=send)
+            be_sidecar(plan.fds, send, lambda: serve(plan))
         os.close(read)
         os.close(send)
         os.set_blocking(write, False)
@@ -330,7 +293,7 @@ class SidecarLink:
         if not self._blocked:
             self._write()
         paused = self._waiting_bytes >= BUFFER_BYTES
-        if paused != self._paused and self._relay is not None:
+        if paused != self._paused:
             self._paused = paused
             self._relay.pause(paused)
 
@@ -347,18 +310,15 @@ class SidecarLink:
         except OSError:  # EPIPE
             self.lose()
             return
-        self._frames = (
-            [b"".join(self._frames)[sent_bytes:]] if sent_bytes < self._waiting_bytes else []
-        )
         self._waiting_bytes -= sent_bytes
-        if self._frames and self._relay is not None:
+        self._frames = [b"".join(self._frames)[sent_bytes:]] if self._waiting_bytes else []
+        if self._frames:
             self._blocked = True
             self._still, self._looked_at = 0.0, time.monotonic()
             self._relay.watch(self._pipe, select.POLLOUT, lambda _: self._unblock())
 
     def _unblock(self) -> None:
-        if self._relay is not None:
-            self._relay.unwatch(self._pipe)
+        self._relay.unwatch(self._pipe)
         self._blocked = False
         self.send()
 
@@ -423,18 +383,12 @@ class SidecarLink:
         died."""
         if self.done or not self.alive:
             return self._mourned_until > 0
-        unread = self._unread_bytes()
+        unread = side_pipe.unread_bytes(self._rest) if self._rest >= 0 else 0
         if unread != self._unread:
             self._unread, self._still = unread, 0.0
         if self._has_stalled():
             self.lose(f"didn't finish within {self._stall_secs:g} s and was given up")
         return self.alive
-
-    def _unread_bytes(self) -> int:
-        if self._rest < 0:
-            return 0
-        count = fcntl.ioctl(self._rest, termios.FIONREAD, bytes(_INT.size))
-        return int(_INT.unpack(count)[0])
 
     def reaped(self, wait_status: int) -> None:
         """Note the sidecar's death."""
@@ -450,14 +404,16 @@ class SidecarLink:
         """
         if not self.alive:
             return
-        self._read_last_words()
-        self.alive = False
-        if self._relay is not None:
-            self._relay.unwatch(self._report)
+        self.alive = False  # first: the report's end is no news
+        poll = select.poll()
+        poll.register(self._report, select.POLLIN)
+        if poll.poll(0):
+            self._read_report()
+        self._relay.unwatch(self._report)
         self._close_pipe()
         self._frames, self._waiting_bytes, self._payload, self._payload_bytes = [], 0, [], 0
         self._held = (0, 0, b"")
-        if self._relay is not None and self._paused:
+        if self._paused:
             self._relay.pause(False)
         self._mourned_until = time.monotonic() + _MOURNING_SECS
         if cause:
@@ -474,18 +430,9 @@ class SidecarLink:
             self._on_trouble(f"output is missing from the log{reason}")
         self._mourned_until = 0.0
 
-    def _read_last_words(self) -> None:
-        alive, self.alive = self.alive, False  # its end is no news
-        poll = select.poll()
-        poll.register(self._report, select.POLLIN)
-        if poll.poll(0):
-            self._read_report()
-        self.alive = alive
-
     def _close_pipe(self) -> None:
         if self._pipe >= 0:
-            if self._relay is not None:
-                self._relay.unwatch(self._pipe)
+            self._relay.unwatch(self._pipe)
             os.close(self._pipe)
             self._pipe = -1
             self._blocked = False

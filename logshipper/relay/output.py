@@ -26,8 +26,6 @@ class JobOutput:
     """fd: to write to, closed by close(). fault: errno of the first write that failed, 0 while all
     is well."""
 
-    __slots__ = ("_kind", "_poll", "_splits_at_lines", "fault", "fd")
-
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.fault = 0

@@ -12,74 +12,51 @@ over at most 64 KiB of each readable stream. Invariants:
 - Only `turn` waits, and its caller sets the limit.
 """
 
-import errno
 import os
 import select
-import signal
-import termios
 import time
 
 from logshipper.fault_points import fault_point
 from logshipper.relay.channel import HELD_BYTES, PTY_READ_BYTES, Channel, pair
-from logshipper.relay.output import JobOutput
 from logshipper.relay.unsent import BUFFER_BYTES
 
 TURN_BYTES = 60 << 10  # then it is the other stream's turn
-GATHER_SECS = (
-    0.002  # in a flood, streams count as idle after this silence; small reads gather meanwhile
-)
+# in a flood, streams count as idle after this silence; small reads gather meanwhile
+GATHER_SECS = 0.002
 GATHER_BYTES = 16 << 10  # since the last silence: that is a flood. Less is handed over at once
 SINK_SECS = 0.01  # interval of the sink's calls under constant flow
 LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, after CMD's end
-TAKE_OVER_WAIT_SECS = 0.2  # a turn's, in a dead relay's place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
-    from logshipper.relay.handover import SidecarPlan
     from logshipper.relay.unsent import Unsent
 
-    class RelaySink(Protocol):
-        """Receiver of the relay's bytes. flags in all methods: bits of streams (1 << stream - 1)
-        seen empty."""
 
-        def data(self, stream: int, data: bytes, flags: int) -> None:
-            """flags: the other stream, if the poll before these bytes found it empty; their own, if
-            the other one now has bytes that may be older."""
+class RelaySink:
+    """Receiver of the relay's bytes. This one ignores them.
 
-        def empty(self, flags: int) -> None:
-            """All that was written to these streams has been handed over."""
-
-        def closed(self, stream: int) -> None:
-            """Note that nobody writes to the stream any more, or reads its output: it brings
-            nothing more."""
-
-        def idle(self) -> None:
-            """Handle time: called after a moment of silence, and now and then during floods."""
-
-        def wait_secs(self, *, untold: bool) -> float | None:
-            """Return the longest time until the next `idle`; None for any. untold: and until the
-            next report of empty streams."""
-
-
-class NoSink:
-    """A sink for relaying alone."""
+    flags in all methods: bits of streams (1 << stream - 1) seen empty.
+    """
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
-        pass
+        """flags: the other stream, if the poll before these bytes found it empty; their own, if
+        the other one now has bytes that may be older."""
 
     def empty(self, flags: int) -> None:
-        pass
+        """All that was written to these streams has been handed over."""
 
     def closed(self, stream: int) -> None:
-        pass
+        """Note that nobody writes to the stream any more, or reads its output: it brings nothing
+        more."""
 
     def idle(self) -> None:
-        pass
+        """Handle time: called after a moment of silence, and now and then during floods."""
 
     def wait_secs(self, *, untold: bool) -> float | None:
+        """Return the longest time until the next `idle`; None for any. untold: and until the next
+        report of empty streams."""
         return None
 
 
@@ -108,7 +85,7 @@ class Relay:
     def __init__(
         self,
         channels: list[Channel],
-        sink: "RelaySink",
+        sink: RelaySink,
         owner: Owner,
         unsent: "Unsent | None" = None,
         *,
@@ -125,9 +102,8 @@ class Relay:
         # one for all reads: a fresh object of 64 KiB for each of the pty's 4 KiB costs page faults
         self._unsent = unsent
         self._buffer = memoryview(bytearray(BUFFER_BYTES)) if unsent is None else unsent.buffer
-        self._fresh = (
-            True  # something was handed over, or listened to again, since the last empty notice
-        )
+        # something was handed over, or listened to again, since the last empty notice
+        self._fresh = True
         self._drains = False  # somebody waits for silence
         self._burst = 0  # bytes since silence was last looked for
         self._floods = False  # such an amount leaves no silence
@@ -198,7 +174,10 @@ class Relay:
             self._sink_due = now + SINK_SECS
             self._sink.idle()
         if self._shared:
-            self._expire(now)
+            for channel in self.channels:
+                if channel.due and now >= channel.due:
+                    channel.deliver(now)
+                    self._settle(channel, now)
         if len(events) > len(ready):
             for fd, event in events:
                 call = self._watched.get(fd)
@@ -337,12 +316,6 @@ class Relay:
         if untold and not self._stopped:  # EXIT may have been told: nothing follows it
             self._sink.empty(flags)
 
-    def _expire(self, now: float) -> None:
-        for channel in self.channels:
-            if channel.due and now >= channel.due:
-                channel.deliver(now)
-                self._settle(channel, now)
-
     # ---- outputs
 
     def inject(self, channel: Channel, text: bytes) -> None:
@@ -460,75 +433,3 @@ def _order_of_arrival(channels: list[Channel]) -> "select.epoll | None":
     for channel in channels:
         order.register(channel.master, select.EPOLLIN | select.EPOLLET)
     return order
-
-
-class TakeOver(Owner):
-    """CMD, seen by another process than its parent. pidfd: of CMD, or -1 before Linux 5.3."""
-
-    def __init__(self, pidfd: int, pid: int) -> None:
-        self._pidfd = pidfd
-        self._pid = pid
-        self._poll = select.poll()
-        if pidfd >= 0:
-            self._poll.register(pidfd, select.POLLIN)
-
-    def is_dead(self) -> bool:
-        if self._pidfd >= 0:
-            return bool(self._poll.poll(0))
-        try:
-            os.kill(self._pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
-        return False
-
-    def output_gone(self, channel: Channel) -> None:
-        if channel.gone_errno == errno.EPIPE and self._pidfd >= 0:
-            try:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGPIPE)
-            except OSError:
-                pass  # dead already, or another user's
-
-
-def take_over(plan: "SidecarPlan", sink: "RelaySink") -> None:
-    """Relay in place of a relay process that died or returned, until nobody holds the streams and
-    CMD is dead.
-
-    plan: its masters and outs are relayed through duplicates, because the sink may close them in
-    `closed`; the caller has removed those that the relay had closed. Restores a terminal that the
-    relay left raw.
-    """
-    if (
-        plan.raw_now is not None
-        and plan.raw_now[0]
-        and plan.saved_termios is not None
-        and 1 in plan.outs
-    ):
-        try:
-            termios.tcsetattr(plan.outs[1], termios.TCSADRAIN, plan.saved_termios)
-        except (OSError, termios.error):
-            pass  # the terminal has gone
-        plan.raw_now[0] = 0
-    channels = [
-        Channel(
-            stream,
-            os.dup(plan.masters[stream]),
-            JobOutput(os.dup(plan.outs[stream])),
-            plan.counters,
-        )
-        for stream in sorted(plan.masters)
-        if stream in plan.outs
-    ]
-    cmd = TakeOver(plan.cmd_pidfd, plan.cmd_pid)
-    relay = Relay(channels, sink, cmd, gathers=False)
-    for channel in channels:
-        read = (
-            plan.unsent.uncounted(channel.stream, channel.byte_count)
-            if plan.unsent is not None
-            else b""
-        )
-        if read:
-            relay.make_up(channel, read)
-    while not (relay.is_over() and cmd.is_dead()):
-        relay.turn(TAKE_OVER_WAIT_SECS)

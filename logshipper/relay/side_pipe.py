@@ -6,11 +6,14 @@ The relay ignores the bytes' meaning. It adds the facts that the sidecar cannot 
 that it saw empty.
 """
 
+import fcntl
 import struct
+import termios
 from enum import IntEnum, IntFlag
 
 HEADER = struct.Struct("<BBHI")
 MAX_PAYLOAD_BYTES = 1 << 20
+_INT = struct.Struct("i")
 
 
 class SideType(IntEnum):
@@ -47,3 +50,8 @@ def encode_size(columns: int, rows: int) -> bytes:
 
 def encode_exit(wait_status: int, flags: int = 0) -> bytes:
     return encode(SideType.EXIT, 0, flags, payload=struct.pack("<i", wait_status))
+
+
+def unread_bytes(pipe: int) -> int:
+    """Return the number of bytes that wait in a pipe."""
+    return int(_INT.unpack(fcntl.ioctl(pipe, termios.FIONREAD, bytes(_INT.size)))[0])

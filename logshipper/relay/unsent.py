@@ -23,8 +23,6 @@ _NULLS = memoryview(bytes(BUFFER_BYTES))
 class Unsent:
     """Made by the relay's process before it forks the sidecar. Raises OSError."""
 
-    __slots__ = ("_map", "_view", "buffer")
-
     def __init__(self) -> None:
         self._map = mmap.mmap(-1, _RINGS_AT + 2 * RING_BYTES)
         self._view = memoryview(self._map)

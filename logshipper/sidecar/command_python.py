@@ -18,10 +18,10 @@ def python_of(argv: "Sequence[str]", cwd: str, path: str) -> dict[str, str]:
     """Return prefix, and the version if known, of the interpreter of a command line, or of the
     first line of its script; empty for other programs. path: $PATH."""
     program = _find(argv[0], cwd, path) if argv else ""
+    begin = begin_of(program, _MAX_BYTES)
     # a shim of pyenv's also has this name, and is no Python
-    is_script = begin_of(program, _MAX_BYTES)[:2] == "#!"
-    interpreter = _interpreter(program, cwd, path) if is_script else program
-    if not _is_python(interpreter):
+    interpreter = _interpreter(begin, cwd, path) if begin[:2] == "#!" else program
+    if _PYTHON.fullmatch(os.path.basename(interpreter)) is None:
         return {}
     prefix = os.path.dirname(os.path.dirname(interpreter))
     match = _VERSION.search(begin_of(os.path.join(prefix, "pyvenv.cfg"), _MAX_BYTES))
@@ -30,14 +30,9 @@ def python_of(argv: "Sequence[str]", cwd: str, path: str) -> dict[str, str]:
     return {"prefix": prefix, **({"version": match[1]} if match else {})}
 
 
-def _is_python(program: str) -> bool:
-    return _PYTHON.fullmatch(os.path.basename(program)) is not None
-
-
 def _interpreter(script: str, cwd: str, path: str) -> str:
     """Return the program of a script's `#!` line, behind `env`; "" if missing."""
-    begin = begin_of(script, _MAX_BYTES)
-    words = begin.partition("\n")[0].removeprefix("#!").split() if begin[:2] == "#!" else []
+    words = script.partition("\n")[0].removeprefix("#!").split()
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-")]
     return _find(words[0], cwd, path) if words else ""

@@ -17,7 +17,9 @@ import time
 
 from logshipper.background import detach
 from logshipper.masking import masked_lines, masked_text, masked_words
+from logshipper.named_tuple import NamedTuple
 from logshipper.sidecar.small_files import begin_of
+from logshipper.spool.captures import stat_fields
 from logshipper.spool.segment import MAX_RECORD_BYTES, Json
 
 TYPE_CHECKING = False
@@ -53,27 +55,15 @@ SCHEDULER = (
 )  # fmt: skip
 
 
-class JobStart:
-    """The start of a job.
+class JobStart(NamedTuple):
+    """The start of a job."""
 
-    argv, cwd: None if they come from the process `pid`, which a scheduler's daemon is about to turn
-    into the job. by_default: nobody asked for it, so nobody waits.
-    """
-
-    __slots__ = ("argv", "by_default", "cwd", "pid")
-
-    def __init__(
-        self,
-        argv: "Sequence[str] | None",
-        cwd: str | None,
-        pid: int = 0,
-        *,
-        by_default: bool = False,
-    ) -> None:
-        self.argv = argv
-        self.cwd = cwd
-        self.pid = pid
-        self.by_default = by_default
+    # None if they come from the process `pid`, which a scheduler's daemon is about to turn into the
+    # job
+    argv: "Sequence[str] | None"
+    cwd: str | None
+    pid: int = 0
+    by_default: bool = False  # nobody asked for it, so nobody waits
 
 
 class Gathering:
@@ -170,7 +160,7 @@ def start_event(argv: "Sequence[str] | None", cwd: str | None) -> Json:
         "event": EVENT,
         "message": f"started as: {' '.join(command)[:MAX_VALUE_CHARS]}",
         "command": command,
-        "cwd": masked_text(_text(cwd or "")),
+        "cwd": _masked(cwd or ""),
     }
 
 
@@ -180,11 +170,8 @@ def _python(
     from logshipper.sidecar.command_python import python_of
 
     python = python_of(argv or (), cwd or "", environment.get("PATH", os.defpath))
-    return (
-        {"python": {key: masked_text(_text(text)) for key, text in python.items()}}
-        if python
-        else {}
-    )
+    masked = {key: _masked(text) for key, text in python.items()}
+    return {"python": masked} if masked else {}
 
 
 def masked_command(argv: "Sequence[str]") -> list[str]:
@@ -214,14 +201,15 @@ def git_head(cwd: str) -> Json:
     if not head.startswith("ref: refs/heads/"):
         return {"commit": head, "branch": "HEAD"} if _is_commit(head) else {"branch": ""}
     reference = head.removeprefix("ref: ")
-    state = {"branch": masked_text(_text(reference.removeprefix("refs/heads/")))}
+    state = {"branch": _masked(reference.removeprefix("refs/heads/"))}
     common = os.path.join(repository, _small_file(os.path.join(repository, "commondir")))
     for path in (repository, common):
         if _is_commit(commit := _small_file(os.path.join(path, reference))):
             return {"commit": commit, **state}
     for line in _small_file(os.path.join(common, "packed-refs")).split("\n"):
-        if line.endswith(f" {reference}") and _is_commit(line.partition(" ")[0]):
-            return {"commit": line.partition(" ")[0], **state}
+        commit, _, name = line.partition(" ")
+        if name == reference and _is_commit(commit):
+            return {"commit": commit, **state}
     return state
 
 
@@ -242,61 +230,44 @@ def git_state(cwd: str, *, with_diff: bool = True) -> Json:
     import subprocess
 
     until = time.monotonic() + _GIT_SECS
-    quiet = {
-        **os.environ,
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C.UTF-8",
-    }
+    quiet = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
 
     def git(*words: str) -> "subprocess.CompletedProcess[bytes]":
-        command = ["git", "-C", cwd, "-c", "core.fsmonitor=false", "-c", "core.pager=cat", *words]
-        timeout_secs = max(until - time.monotonic(), 0.1)
         return subprocess.run(
-            command,
+            ["git", "-C", cwd, "-c", "core.fsmonitor=false", "-c", "core.pager=cat", *words],
             check=False,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            env=quiet,
-            timeout=timeout_secs,
+            env={**os.environ, **quiet},
+            timeout=max(until - time.monotonic(), 0.1),
         )
-
-    def is_dirty() -> bool:
-        words = ("--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
-        return bool(git("status", *words).stdout)
 
     try:
         commit = git("rev-parse", "--verify", "HEAD")
         if commit.returncode:
             is_repository = b"not a git repository" not in commit.stderr
-            return (
-                {"reason": masked_text(_text(os.fsdecode(commit.stderr.strip())))[:200]}
-                if is_repository
-                else {}
-            )
-        state: Json = {"commit": commit.stdout.decode().strip()}
-        state["branch"] = masked_text(
-            _text(os.fsdecode(git("rev-parse", "--abbrev-ref", "HEAD").stdout.strip()))
-        )
+            reason = _masked(os.fsdecode(commit.stderr.strip()))[:200]
+            return {"reason": reason} if is_repository else {}
+        branch = git("rev-parse", "--abbrev-ref", "HEAD").stdout.strip()
+        state: Json = {
+            "commit": commit.stdout.decode().strip(),
+            "branch": _masked(os.fsdecode(branch)),
+        }
         if not with_diff:
-            return {**state, "dirty": is_dirty()}
-        diff = git("diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--")
+            words = ("--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+            return {**state, "dirty": bool(git("status", *words).stdout)}
+        diff = git("diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--").stdout
     except FileNotFoundError:
         return {"reason": "there is no git here"}
+    except subprocess.TimeoutExpired:
+        return {"reason": f"git took longer than {_GIT_SECS:g} s"}
     except (OSError, subprocess.SubprocessError) as error:
-        slow = isinstance(error, subprocess.TimeoutExpired)
-        return {
-            "reason": f"git took longer than {_GIT_SECS:g} s"
-            if slow
-            else f"git can't be asked: {error}"
-        }
-    text = masked_lines(_whole_lines(diff.stdout).decode("utf-8", "replace"))
-    return {**state, "dirty": bool(diff.stdout), "diff": text, "diff_bytes": len(diff.stdout)}
-
-
-def _whole_lines(diff: bytes) -> bytes:
-    """Cut at the end of a line, to MAX_DIFF_BYTES: masks do not recognise half a password."""
-    return diff if len(diff) <= MAX_DIFF_BYTES else diff[: diff.rfind(b"\n", 0, MAX_DIFF_BYTES) + 1]
+        return {"reason": f"git can't be asked: {error}"}
+    kept = diff
+    if len(diff) > MAX_DIFF_BYTES:  # whole lines: masks do not recognise half a password
+        kept = diff[: diff.rfind(b"\n", 0, MAX_DIFF_BYTES) + 1]
+    text = masked_lines(kept.decode("utf-8", "replace"))
+    return {**state, "dirty": bool(diff), "diff": text, "diff_bytes": len(diff)}
 
 
 def fitted(event: Json) -> Json:
@@ -318,8 +289,11 @@ def _serve(job_start: JobStart, send: int) -> None:
             # SIGALRM ends any wait
             signal.setitimer(signal.ITIMER_REAL, GATHER_SECS)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            gathers = gather_in_brief if job_start.by_default else _gather_at_once
-            for event in gathers(job_start, os.environ):
+            if job_start.by_default:
+                events = gather_in_brief(job_start, os.environ)
+            else:
+                events = iter((gather(job_start, os.environ),))
+            for event in events:
                 data = json.dumps(event).encode() + b"\n"
                 while data:
                     data = data[os.write(send, data) :]
@@ -339,28 +313,19 @@ def _is_unread(fd: int) -> bool:
     return bool(poll.poll(_GIT_AFTER_SECS * 1000))
 
 
-def _gather_at_once(job_start: JobStart, environment: "Mapping[str, str]") -> "Iterator[Json]":
-    yield gather(job_start, environment)
-
-
 def _await_exec(pid: int) -> None:
+    """Wait until the process is the job's program: before, it has the name of the forking daemon,
+    and inside an exec no command line."""
     until = time.monotonic() + _EXEC_SECS
-    while time.monotonic() < until and not _is_itself(pid):
-        time.sleep(0.005)
-
-
-def _is_itself(pid: int) -> bool:
-    """Return whether the process is the job's program by now; before, it has the name of the
-    forking daemon.
-
-    Inside an exec it has no command line.
-    """
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat, open(f"/proc/{pid}/cmdline", "rb") as cmdline:
-            parent = int(stat.read().rpartition(b")")[2].split()[1])
-            return _comm(pid) != _comm(parent) and bool(cmdline.read(1))
+        while time.monotonic() < until:
+            parent = int(stat_fields(pid)[1])
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if _comm(pid) != _comm(parent) and file.read(1):
+                    return
+            time.sleep(0.005)
     except OSError:
-        return True  # it has gone: nothing to wait for
+        pass  # it has gone: nothing to wait for
 
 
 def _comm(pid: int) -> bytes:
@@ -383,10 +348,12 @@ def _of_process(pid: int) -> tuple[list[str], str, dict[str, str]]:
 
 def _pick_variables(environment: "Mapping[str, str]", names: "Sequence[str]") -> dict[str, str]:
     return {
-        name: masked_text(_text(environment[name]))[:MAX_VALUE_CHARS]
-        for name in names
-        if name in environment
+        name: _masked(environment[name])[:MAX_VALUE_CHARS] for name in names if name in environment
     }
+
+
+def _masked(text: str) -> str:
+    return masked_text(_text(text))
 
 
 def _text(text: str) -> str:

@@ -74,11 +74,8 @@ class FrameBuilder:
                 block.append(item)
                 size += len(item.text)
             else:
-                frames.append(
-                    EncodedFrame(
-                        self.record({"type": "event", **item.record}, now_ns), Stream.NONE, 0
-                    )
-                )
+                event = self.record({"type": "event", **item.record}, now_ns)
+                frames.append(EncodedFrame(event, Stream.NONE, 0))
         if block:
             frames.append(self._lines(block, now_ns))
         return frames
@@ -108,12 +105,9 @@ class FrameBuilder:
         else:
             drawn_ns = self._epoch_ns + int(drawn_at * 1e9)
             time_ns = min(max(drawn_ns, now_ns - segment.MAX_LATE_NS), now_ns)
-        return EncodedFrame(
-            segment.encode_lines(stream, self._take_times(stream, time_ns, at), text, runs, attrs),
-            stream,
-            stored,
-            copies,
-        )
+        first_ns = self._take_times(stream, time_ns, at)
+        frame = segment.encode_lines(stream, first_ns, text, runs, attrs)
+        return EncodedFrame(frame, stream, stored, copies)
 
     def _take_times(self, stream: Stream, time_ns: int, count: int) -> int:
         """The first of so many times in a row that are free, from time_ns on."""

@@ -13,13 +13,8 @@ _COUNT = late_pattern(r"(?m)^oom_kill ([0-9]{1,18})$")
 class MemoryKills:
     """The counters as they were when the job began. proc, cgroups: where the kernel's files are."""
 
-    __slots__ = ("_files", "_kills")
-
     def __init__(self, proc: str = "/proc", cgroups: str = CGROUPS) -> None:
-        self._files = {
-            _GROUP: _group_file(proc, cgroups),
-            "on this host": f"{proc}/vmstat",
-        }
+        self._files = {_GROUP: _group_file(proc, cgroups), "on this host": f"{proc}/vmstat"}
         self._kills = {place: _kills(file) for place, file in self._files.items()}
 
     def in_group(self) -> bool:

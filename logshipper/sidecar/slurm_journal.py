@@ -1,13 +1,13 @@
 """The journal of a killed C relay (deploy/slurm/spank/journal.h, docs/side-pipe.md): bytes of the
 job's streams that it had read and not yet written, or not yet handed over, and its progress."""
 
-import fcntl
 import mmap
 import os
 import struct
-import termios
 from enum import IntEnum
 from typing import NamedTuple
+
+from logshipper.relay.side_pipe import unread_bytes
 
 MAGIC = b"LOGJNL\r\n"
 VERSION = 1
@@ -79,7 +79,7 @@ class Remains:
         if entry.intent == Intent.FILE and out >= 0:
             written_bytes = written_to_file(out, entry.intent_offset, going)
         elif entry.intent == Intent.STAGED and stage >= 0:
-            written_bytes = len(going) - _unread(stage)
+            written_bytes = len(going) - unread_bytes(stage)
         return entry.intent_from + written_bytes
 
     def after(self, position: int) -> bytes:
@@ -92,9 +92,8 @@ class Remains:
     def counts(self) -> tuple[int, int]:
         """Return bytes and line feeds of everything read."""
         entry = self._entry
-        byte_count, feeds = ((entry.bytes_0, entry.feeds_0), (entry.bytes_1, entry.feeds_1))[
-            entry.counted_in & 1
-        ]
+        counts = (entry.bytes_0, entry.feeds_0), (entry.bytes_1, entry.feeds_1)
+        byte_count, feeds = counts[entry.counted_in & 1]
         return self.read, feeds + self.after(byte_count).count(b"\n")
 
 
@@ -150,9 +149,7 @@ def written_to_file(fd: int, start: int, going: bytes) -> int:
     except OSError:
         return min(len(going), end - start)
     try:
-        content = os.pread(
-            read_fd, end - start if end - start < len(going) << 2 else len(going) << 2, start
-        )
+        content = os.pread(read_fd, min(end - start, len(going) << 2), start)
     except OSError:
         return min(len(going), end - start)
     finally:
@@ -168,8 +165,3 @@ def written_to_file(fd: int, start: int, going: bytes) -> int:
 def correct_counters(counters: mmap.mmap, stream: int, remains: Remains) -> None:
     """Set the capture's shared account to the relay's reading."""
     _COUNTERS.pack_into(counters, 16 * stream, *remains.counts())
-
-
-def _unread(fd: int) -> int:
-    """Bytes that wait in a pipe."""
-    return int(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0])

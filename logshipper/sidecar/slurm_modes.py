@@ -12,12 +12,12 @@ import fcntl
 import mmap
 import os
 import struct
-import termios
 import time
 from typing import NamedTuple
 
 from logshipper import config
 from logshipper.classify.commands import narrowest
+from logshipper.relay.side_pipe import unread_bytes
 
 _MAGIC = b"LOGMOD\r\n"
 _VERSION = 1
@@ -58,8 +58,17 @@ class JobModes:
     def __init__(self, table: int, slot: int, awaited: int) -> None:
         self._fd = table
         self._slot_at = (slot + 1) * _SLOT_WORDS
-        self._words = _map(table, self._slot_at + _SLOT_WORDS)
-        self._awaited = _read_awaited(awaited) if self._words is not None else []
+        words = _map(table, self._slot_at + _SLOT_WORDS)
+        self._is_known = words is not None
+        # without a table, the notes go nowhere
+        self._words = words or memoryview(bytearray(_SLOT_WORDS * _WORD_BYTES)).cast("Q")
+        if words is None:
+            self._slot_at = 0
+        self._awaited: list[AwaitedCapture] = []
+        if self._is_known and awaited >= 0:
+            with open(awaited, "rb") as file:
+                captures = _AWAITED.iter_unpack(file.read())
+                self._awaited = [AwaitedCapture(*numbers) for numbers in captures]
 
     def start_mode(self, mode: str, side_pipe: int, patience_secs: float) -> tuple[str, str]:
         """Return the mode to start with, and a reason against the configured one.
@@ -69,38 +78,33 @@ class JobModes:
         """
         if mode == config.MODES[-1]:
             return mode, ""
-        if self._words is None:
+        if not self._is_known:
             return config.MODES[-1], UNKNOWN
         if doubt := self._await(side_pipe, patience_secs):
             return config.MODES[-1], doubt
-        start = narrowest(mode, self._narrowest(self._words))
+        start = narrowest(mode, self._narrowest())
         return start, "" if start == mode else NO_WIDER
 
     def note(self, mode: str, stdout: int, stderr: int) -> None:
         """All up to these bytes was obeyed, and this is the mode after that."""
-        if self._words is not None:
-            self._words[self._slot_at + _MODE] = config.MODES.index(mode) + 1
-            self._words[self._slot_at + _OBEYED] = stdout
-            self._words[self._slot_at + _OBEYED + 1] = stderr
+        self._words[self._slot_at + _MODE] = config.MODES.index(mode) + 1
+        self._words[self._slot_at + _OBEYED] = stdout
+        self._words[self._slot_at + _OBEYED + 1] = stderr
 
     def note_over(self) -> None:
         """No command comes any more."""
-        if self._words is not None:
-            self._words[self._slot_at + _OVER] = 1
+        self._words[self._slot_at + _OVER] = 1
 
-    def _narrowest(self, words: "memoryview[int]") -> str:
+    def _narrowest(self) -> str:
         """Return the narrowest mode of present and past captures."""
+        words = self._words
         mode_number = 0
         for at in range(_SLOT_WORDS, len(words), _SLOT_WORDS):
             if at != self._slot_at and words[at + _BEGUN]:
                 mode_number = max(mode_number, words[at + _MODE])
         # read last: an ending capture writes here before it frees its slot
-        mode_number = max(mode_number, words[_ENDED])
-        return (
-            config.MODES[min(mode_number, len(config.MODES)) - 1]
-            if mode_number
-            else config.MODES[0]
-        )
+        mode_number = max(1, mode_number, words[_ENDED])
+        return config.MODES[min(mode_number, len(config.MODES)) - 1]
 
     # ---- unread output
 
@@ -118,9 +122,8 @@ class JobModes:
             if _is_filling(side_pipe):
                 pressed_secs += now - last
             last = now
-            factor = (
-                _START_FACTOR if any(self._is_starting(capture) for capture in self._awaited) else 1
-            )
+            is_starting = any(not self._words[_slot(capture) + _MODE] for capture in self._awaited)
+            factor = _START_FACTOR if is_starting else 1
             if now - began >= factor * patience_secs or pressed_secs >= _PRESSED_SECS:
                 return UNREAD
             time.sleep(_POLL_SECS)
@@ -128,24 +131,18 @@ class JobModes:
 
     def _has_obeyed(self, capture: AwaitedCapture) -> bool:
         words = self._words
-        at = (capture.number + 1) * _SLOT_WORDS
+        at = _slot(capture)
         if (
-            words is None
-            or at + _SLOT_WORDS > len(words)
+            at + _SLOT_WORDS > len(words)
             or words[at + _BEGUN] != capture.begun
             or words[at + _OVER]
         ):
             return True  # or over: then the head has its last mode, if it had obeyed everything
         return words[at + _OBEYED] >= capture.stdout and words[at + _OBEYED + 1] >= capture.stderr
 
-    def _is_starting(self, capture: AwaitedCapture) -> bool:
-        return (
-            self._words is not None and not self._words[(capture.number + 1) * _SLOT_WORDS + _MODE]
-        )
-
     def _is_dead(self, capture: AwaitedCapture) -> bool:
         """Return whether a capture has released its slot's lock without obeying."""
-        start = (capture.number + 1) * _SLOT_WORDS * _WORD_BYTES
+        start = _slot(capture) * _WORD_BYTES
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, _SLOT_WORDS * _WORD_BYTES, 0)
         try:
             answer = fcntl.fcntl(self._fd, _F_OFD_GETLK, request)
@@ -171,15 +168,12 @@ def _map(table: int, least_words: int) -> "memoryview[int] | None":
     return words
 
 
-def _read_awaited(fd: int) -> list[AwaitedCapture]:
-    if fd < 0:
-        return []
-    with open(fd, "rb") as file:
-        return [AwaitedCapture(*words) for words in _AWAITED.iter_unpack(file.read())]
+def _slot(capture: AwaitedCapture) -> int:
+    """Return the number of its slot's first word."""
+    return (capture.number + 1) * _SLOT_WORDS
 
 
 def _is_filling(side_pipe: int) -> bool:
     """The relay may soon have to wait for us, and the job for the relay. (Pages of a full pipe may
     be half full.)"""
-    unread = struct.unpack("i", fcntl.ioctl(side_pipe, termios.FIONREAD, b"\0\0\0\0"))[0]
-    return int(unread) * 5 >= fcntl.fcntl(side_pipe, fcntl.F_GETPIPE_SZ) * 2
+    return unread_bytes(side_pipe) * 5 >= fcntl.fcntl(side_pipe, fcntl.F_GETPIPE_SZ) * 2

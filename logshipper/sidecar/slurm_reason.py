@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 
 def slurm_reason(
-    signo: int,
-    environment: "Mapping[str, str]",
-    *,
-    is_cancelled: bool,
-    is_short_of_memory: bool,
+    signo: int, environment: "Mapping[str, str]", *, is_cancelled: bool, is_short_of_memory: bool
 ) -> str:
     """Return the reason for the log's last line; "" unless Slurm surely ended the command.
 

@@ -15,26 +15,19 @@ import time
 from typing import NamedTuple, NoReturn
 
 from logshipper import config
-from logshipper.background import (
-    JOB_END_NICE,
-    keep_freed_memory,
-    parse_words,
-    yield_to_jobs,
-)
+from logshipper.background import JOB_END_NICE, keep_freed_memory, parse_words, yield_to_jobs
 from logshipper.errors import SpoolError, os_words
-from logshipper.relay import relay
-from logshipper.relay.channel import Channel
 from logshipper.relay.handover import SidecarPlan, be_sidecar
-from logshipper.relay.output import JobOutput
+from logshipper.relay.relay import Relay
+from logshipper.relay.take_over import CommandWatch, duplicate_channels
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.sidecar.sidecar import Sidecar
 from logshipper.sidecar.slurm_journal import Journal, Remains, correct_counters
 from logshipper.sidecar.slurm_modes import JobModes
 from logshipper.spool.captures import COUNTERS, CaptureDirectory
-from logshipper.spool.segment import Json, Stream
+from logshipper.spool.segment import Json
 
 CLOSING_SECS = 5.0  # how long a relay that has taken a stream back may need to be through with it
-_STREAMS = {1: "stdout", 2: "stderr"}
 
 
 class SidecarArguments(NamedTuple):
@@ -65,16 +58,9 @@ class SidecarArguments(NamedTuple):
     folder: str
 
     def fds(self) -> set[int]:
-        fds = {
-            self.side_pipe,
-            self.report,
-            self.content,
-            self.stdout,
-            self.stderr,
-            self.cmd_pidfd,
-            self.modes,
-        }
-        return (fds | {self.awaited, self.journal, self.stdout_stage, self.stderr_stage}) - {-1}
+        pipes = {self.side_pipe, self.report, self.content, self.stdout, self.stderr}
+        others = {self.cmd_pidfd, self.modes, self.awaited, self.journal}
+        return (pipes | others | {self.stdout_stage, self.stderr_stage}) - {-1}
 
 
 class TaskSidecar(Sidecar):
@@ -91,12 +77,12 @@ class TaskSidecar(Sidecar):
         super().__init__(plan, settings)
 
     def still_open(self) -> list[int]:
-        return [stream for stream in _STREAMS if Stream(stream) in self._open]
+        return sorted(self._open)
 
     def start(self) -> None:
         super().start()
         for event in self._events:
-            self._write_event(event)
+            self._log.write_event(event)
         self._tell_modes()
 
     def close(self) -> None:
@@ -111,12 +97,6 @@ class TaskSidecar(Sidecar):
         self._modes.note(self._classifier.mode, *self.received.values())
 
 
-def parse(argv: list[str]) -> SidecarArguments:
-    """Parse the words. Raises KeyError, ValueError for a missing or wrong one: relay and package
-    have different builds then."""
-    return SidecarArguments(**parse_words(argv, SidecarArguments.__annotations__))
-
-
 def configure(words: SidecarArguments, content: bytes) -> tuple[config.Config, tuple[str, ...]]:
     """The configuration, and its problems: then logging starts disabled (fails closed)."""
     if words.refused:
@@ -126,6 +106,13 @@ def configure(words: SidecarArguments, content: bytes) -> tuple[config.Config, t
 
 def serve(words: SidecarArguments) -> None:
     """Run until the capture is over. Raises SpoolError for an unwritable spool."""
+    try:
+        # the start is nicer, which keeps many starts at once from blocking others
+        os.setpriority(os.PRIO_PROCESS, 0, JOB_END_NICE)
+    except OSError:
+        pass  # no right to do so, without root's help
+    yield_to_jobs(JOB_END_NICE)
+    keep_freed_memory()
     with open(words.content, "rb") as file:
         configuration, problems = configure(words, file.read())
     modes = JobModes(words.modes, words.slot, words.awaited)
@@ -169,8 +156,8 @@ def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: SidecarArguments) 
     """Relay in place of a dead relay, or for streams that it left, until nobody holds them and CMD
     is dead."""
     journal = Journal(words.journal)
-    for stream, name in _STREAMS.items():
-        _take_stream(plan, stream, getattr(words, name))
+    _take_stream(plan, 1, words.stdout)
+    _take_stream(plan, 2, words.stderr)
     _await_relay(
         journal,
         [stream for stream in sidecar.still_open() if stream not in plan.masters],
@@ -184,31 +171,21 @@ def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: SidecarArguments) 
     for stream, stream_remains in remains.items():
         if plan.counters is not None:
             correct_counters(plan.counters, stream, stream_remains)
-    channels = [
-        Channel(
-            stream,
-            os.dup(plan.masters[stream]),
-            JobOutput(os.dup(plan.outs[stream])),
-            plan.counters,
-        )
-        for stream in remains
-        if stream in plan.masters
-    ]
-    cmd = relay.TakeOver(plan.cmd_pidfd, plan.cmd_pid)
-    following = relay.Relay(channels, sidecar, cmd)
+    channels = duplicate_channels(plan, remains)
+    command = CommandWatch(plan.cmd_pidfd, plan.cmd_pid)
+    relay = Relay(channels, sidecar, command)
     for channel in channels:
         if remains[channel.stream].line_is_open:
             channel.stands_open(time.monotonic())
     for channel in sorted(channels, key=lambda channel: not remains[channel.stream].line_is_open):
         if remains[channel.stream].owed:
-            following.inject(channel, remains[channel.stream].owed)
+            relay.inject(channel, remains[channel.stream].owed)
     for stream, stream_remains in remains.items():
         if unreceived := stream_remains.after(sidecar.received[stream]):
             sidecar.data(stream, unreceived, 0)
         if stream not in plan.masters:
             sidecar.closed(stream)
-    while not (following.is_over() and cmd.is_dead()):
-        following.turn(relay.TAKE_OVER_WAIT_SECS)
+    command.relay_to_end(relay)
 
 
 def _await_relay(journal: Journal, streams: list[int], relay_pid: int) -> None:
@@ -244,12 +221,8 @@ def _open_capture(words: SidecarArguments) -> CaptureDirectory:
 def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:
     """Take master and output of a stream if they still wait; otherwise the relay has taken them
     back."""
-    from _socket import (
-        CMSG_SPACE,
-        MSG_DONTWAIT,
-        SCM_RIGHTS,
-        socket,
-    )  # not `socket`, which is slow to import
+    # not `socket`, which is slow to import
+    from _socket import CMSG_SPACE, MSG_DONTWAIT, SCM_RIGHTS, socket
 
     if number < 0:
         return
@@ -268,21 +241,8 @@ def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:
         plan.masters[stream], plan.outs[stream] = fds
 
 
-def _take_priority() -> None:
-    """Lower the niceness of the start, which keeps many starts at once from blocking others."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, JOB_END_NICE)
-    except OSError:
-        pass  # no right to do so, without root's help
-    yield_to_jobs(JOB_END_NICE)
-    keep_freed_memory()
-
-
 def main() -> NoReturn:
-    words = parse(sys.argv[1:])
+    # KeyError, ValueError for a missing or wrong word: relay and package have different builds then
+    words = SidecarArguments(**parse_words(sys.argv[1:], SidecarArguments.__annotations__))
 
-    def serve_as_usual() -> None:
-        _take_priority()
-        serve(words)
-
-    be_sidecar(words.fds, words.report, serve_as_usual)
+    be_sidecar(words.fds, words.report, lambda: serve(words))

@@ -12,6 +12,7 @@ import time
 
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.filesystem import network_type
+from logshipper.named_tuple import NamedTuple
 from logshipper.private_folder import claim_folder, spool_error
 
 # magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
@@ -39,50 +40,24 @@ _CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: a person or the scheduler e
 _MAX_COUNT = (1 << 62) - 1
 _LETTERS = b"abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing that looks alike, no words
 _DIGITS = b"23456789"
-_INTERPRETERS = (
-    "python",
-    "bash",
-    "sh",
-    "zsh",
-    "Rscript",
-    "julia",
-    "node",
-    "perl",
-    "ruby",
-    "torchrun",
-    "accelerate",
-)
+_INTERPRETERS = tuple("python bash sh zsh Rscript julia node perl ruby torchrun accelerate".split())
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from logshipper.spool.place import Place
 
 
-class CaptureDirectory:
-    """A capture's own folder, ready for writing.
+class CaptureDirectory(NamedTuple):
+    """A capture's own folder, ready for writing."""
 
-    path: the folder; counters: 72 bytes shared with whoever outlives the relay; in_user_spool: it
-    lies in the user's own spool, not in a node's.
-    """
-
-    __slots__ = ("attempt", "counters", "in_user_spool", "job_id", "name", "path")
-
-    def __init__(
-        self,
-        path: str,
-        job_id: str,
-        attempt: int,
-        name: str,
-        counters: mmap.mmap,
-        *,
-        in_user_spool: bool = False,
-    ) -> None:
-        self.in_user_spool = in_user_spool
-        self.path = path
-        self.job_id = job_id
-        self.attempt = attempt
-        self.name = name
-        self.counters = counters
+    path: str
+    job_id: str
+    attempt: int
+    name: str
+    counters: mmap.mmap  # 72 bytes shared with whoever outlives the relay
+    in_user_spool: bool = False  # the folder lies in the user's own spool, not in a node's
 
 
 def store_root(explicit: str | None = None) -> str:
@@ -119,22 +94,19 @@ def spool_root(root: str, network: str | None = None) -> str:
     return os.path.join(host_local_root(), f"spool-{digest}")
 
 
+def is_job_id(text: str) -> bool:
+    """Return whether it has 1 to 64 letters, digits, `.`, `_` or `-`, beginning with a letter or
+    digit."""
+    rest = text.replace(".", "a").replace("_", "a").replace("-", "a")
+    is_clean = rest.isascii() and rest.isalnum() and text[0].isalnum()
+    return is_clean and len(text) <= JOB_ID_MAX_CHARS
+
+
 def check_job_id(job_id: str) -> None:
-    """Raise ConfigError unless it has 1 to 64 letters, digits, `.`, `_` or `-`, beginning with a
-    letter or digit."""
-    rest = job_id.replace(".", "a").replace("_", "a").replace("-", "a")
-    if not (
-        rest.isascii()
-        and rest.isalnum()
-        and job_id[0].isalnum()
-        and len(job_id) <= JOB_ID_MAX_CHARS
-    ):
-        raise ConfigError(
-            "--job-id",
-            [
-                f"{job_id!r} isn't a job id: letters, digits, `.`, `_`, `-`, at most {JOB_ID_MAX_CHARS}, no `.` first"
-            ],
-        )
+    """Raise ConfigError for a wrong one."""
+    if not is_job_id(job_id):
+        problem = f"{job_id!r} isn't a job id: letters, digits, `.`, `_`, `-`, at most {JOB_ID_MAX_CHARS}, no `.` first"
+        raise ConfigError("--job-id", [problem])
 
 
 def default_name(argv: list[str]) -> str:
@@ -192,14 +164,8 @@ def create_capture(
         os.mkdir(path, 0o700)
         segments = os.path.join(path, "segments")
         os.mkdir(segments, 0o700)
-        capture = CaptureDirectory(
-            path,
-            job_id,
-            attempt,
-            name,
-            _make_counters(os.path.join(segments, "counters")),
-            in_user_spool=True,
-        )
+        counters = _make_counters(os.path.join(segments, "counters"))
+        capture = CaptureDirectory(path, job_id, attempt, name, counters, in_user_spool=True)
         _write_identity(capture, step, task)
         return capture
     except OSError as error:
@@ -220,9 +186,8 @@ def open_capture(path: str, job_id: str, attempt: int, name: str) -> CaptureDire
             raise SpoolError(segments, "isn't this user's own, with mode 0700")
         if os.lstat(path).st_mode & 0o022:
             raise SpoolError(path, "may be written by others")
-        return CaptureDirectory(
-            path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters"))
-        )
+        counters = _make_counters(os.path.join(segments, "counters"))
+        return CaptureDirectory(path, job_id, attempt, name, counters)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise SpoolError(segments, os_words(error)) from None
 
@@ -235,35 +200,45 @@ def run_step(step: str, runs: int) -> str:
 def _write_identity(capture: CaptureDirectory, step: str, task: int) -> None:
     """Write the capture's identity before anything else, so that it counts even if the sidecar dies
     at once."""
-    from _json import (
-        encode_basestring_ascii as quoted,
-    )  # `json` itself takes longer to import than all of this
-
     uid = os.getuid()
-    user = os.environ.get("LOGNAME") or os.environ.get("USER") or _name_of(uid)
-    texts = {
+    identity: dict[str, str | int] = {
+        "version": 1,
+        "attempt": capture.attempt,
+        "task": task,
+        "uid": uid,
         "cluster": "local",
         "job_id": capture.job_id,
         "step": step,
         "name": capture.name,
-        "user": user,
+        "user": os.environ.get("LOGNAME") or os.environ.get("USER") or _name_of(uid),
+        "host": os.uname().nodename,
     }
-    texts["host"] = os.uname().nodename
-    numbers = {"version": 1, "attempt": capture.attempt, "task": task, "uid": uid}
-    fields = [f"{quoted(key)}: {value}" for key, value in numbers.items()]
-    # file names and the environment may hold any bytes, at any length: readers refuse both
-    clean_texts = {
-        key: text[:NAME_MAX_CHARS].encode("utf-8", "replace").decode()
-        for key, text in texts.items()
-    }
-    fields += [f"{quoted(key)}: {quoted(text)}" for key, text in clean_texts.items()]
+    # file names and the environment may hold texts of any length: readers refuse long ones
+    for key, value in identity.items():
+        if isinstance(value, str):
+            identity[key] = value[:NAME_MAX_CHARS]
     path = os.path.join(capture.path, "identity.json")
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, f"{{{', '.join(fields)}}}\n".encode())
+        os.write(fd, encode_flat(identity) + b"\n")
     finally:
         os.close(fd)
     os.rename(path + ".new", path)
+
+
+def encode_flat(fields: "Mapping[str, str | int | None]") -> bytes:
+    """Encode a JSON object; bytes in texts that are no UTF-8 become `?`."""
+    # `json` itself takes longer to import than a capture's folder to make
+    from _json import encode_basestring_ascii as quoted
+
+    words = []
+    for key, value in fields.items():
+        if isinstance(value, str):
+            word = quoted(value.encode("utf-8", "replace").decode())
+        else:
+            word = "null" if value is None else str(value).lower()
+        words.append(f"{quoted(key)}: {word}")
+    return f"{{{', '.join(words)}}}".encode()
 
 
 def _name_of(uid: int) -> str:
@@ -305,28 +280,25 @@ def process_started(pid: int) -> int:
 
 def started_of(pid: int) -> int:
     """Return the same; raises OSError for a missing or invisible process."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()  # the name before may hold blanks
+    fields = stat_fields(pid)
     return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-class Counters:
-    """The relay's counts, by stream name (`stdout`, `stderr`), and CMD's end.
+def stat_fields(pid: int) -> list[bytes]:
+    """Return the kernel's data of a process from field 3 on, its state (proc_pid_stat(5)). Raises
+    OSError."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()  # the name before may hold blanks
 
-    pid: the relay's; started: its start, 0 if not noted; printed: bytes; feeds: line feeds; end:
-    wait status and time (ns), None while CMD runs.
-    """
 
-    __slots__ = ("end", "feeds", "pid", "printed", "started")
+class Counters(NamedTuple):
+    """The relay's counts, by stream name (`stdout`, `stderr`), and CMD's end."""
 
-    def __init__(
-        self, pid: int, started: int, counts: tuple[int, ...], end: tuple[int, int] | None
-    ) -> None:
-        self.pid = pid
-        self.started = started
-        self.printed = {"stdout": counts[0], "stderr": counts[2]}
-        self.feeds = {"stdout": counts[1], "stderr": counts[3]}
-        self.end = end
+    pid: int  # the relay's
+    started: int  # the relay's start, 0 if not noted
+    printed: dict[str, int]  # bytes
+    feeds: dict[str, int]  # line feeds
+    end: tuple[int, int] | None  # wait status and time (ns), None while CMD runs
 
 
 def read_counters(data: bytes) -> Counters | None:
@@ -340,7 +312,9 @@ def read_counters(data: bytes) -> Counters | None:
     ended, wait_status, ended_ns = _END.unpack_from(data, COUNTERS.size)
     end = (wait_status, min(ended_ns, _MAX_COUNT)) if ended == 1 else None
     started = _STARTED.unpack_from(data, _STARTED_OFFSET)[0]
-    return Counters(pid, started, tuple(min(count, _MAX_COUNT) for count in counts), end)
+    out_bytes, out_feeds, err_bytes, err_feeds = (min(count, _MAX_COUNT) for count in counts)
+    printed = {"stdout": out_bytes, "stderr": err_bytes}
+    return Counters(pid, started, printed, {"stdout": out_feeds, "stderr": err_feeds}, end)
 
 
 def counted_bytes(counters: mmap.mmap, stream: int) -> int:
@@ -419,8 +393,7 @@ def _next_number(spool: str, key: str) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        text = os.read(fd, 32).strip()
-        number = int(text) + 1 if text.isdigit() else 1
+        number = _number_of(path) + 1
         os.pwrite(fd, b"%d\n" % number, 0)
         return number
     finally:

@@ -1,29 +1,14 @@
 """A run's job, step and task. Light imports only."""
 
+from logshipper.named_tuple import NamedTuple
 
-class Place:
-    """A run's place.
 
-    launcher: its name; attempt: from 1, None if unknown (then they are counted); step: "" or the
-    scheduler's; task: the rank, None without one; apart: a separate job, even inside a scheduler's
-    job.
-    """
+class Place(NamedTuple):
+    """A run's place."""
 
-    __slots__ = ("apart", "attempt", "job_id", "launcher", "step", "task")
-
-    def __init__(
-        self,
-        launcher: str,
-        job_id: str,
-        attempt: int | None = 1,
-        step: str = "",
-        task: int | None = None,
-        *,
-        apart: bool = False,
-    ) -> None:
-        self.launcher = launcher
-        self.job_id = job_id
-        self.attempt = attempt
-        self.step = step
-        self.task = task
-        self.apart = apart
+    launcher: str  # its name
+    job_id: str
+    attempt: int | None = 1  # from 1, None if unknown (then they are counted)
+    step: str = ""  # the scheduler's, if any
+    task: int | None = None  # the rank, None without one
+    apart: bool = False  # a separate job, even inside a scheduler's job

@@ -140,11 +140,8 @@ def decode_file_header(data: bytes, path: str = "segment") -> int:
     if magic != _FILE_MAGIC:
         raise SegmentCorrupt(path, 0, "this isn't a segment: the magic number is wrong")
     if version > VERSION:
-        raise SegmentCorrupt(
-            path,
-            8,
-            f"segment format {version} is newer than this logshipper's {VERSION}: upgrade it",
-        )
+        reason = f"segment format {version} is newer than this logshipper's {VERSION}: upgrade it"
+        raise SegmentCorrupt(path, 8, reason)
     if header_bytes != FILE_HEADER_BYTES:
         raise SegmentCorrupt(path, 10, f"a file header of {header_bytes} bytes")
     return FILE_HEADER_BYTES
@@ -216,7 +213,8 @@ def frame_bytes(data: bytes, offset: int) -> int | None:
     if magic != FRAME_MAGIC:
         raise SegmentCorrupt("segment", offset, "no frame begins here")
     impossible = payload > MAX_PAYLOAD_BYTES or attrs > payload or not 1 <= kind <= 3 or stream > 2
-    if impossible or count > MAX_FRAME_LINES or attrs > _most_attrs(count):
+    most_attrs = min(_ATTRS_BYTES + _ATTRS_BYTES_PER_LINE * count, MAX_ATTRS_BYTES)
+    if impossible or count > MAX_FRAME_LINES or attrs > most_attrs:
         raise SegmentCorrupt("segment", offset, "impossible frame header")
     return FRAME_HEADER_BYTES + int(payload)
 
@@ -257,11 +255,6 @@ def _has_lines(text: bytes, count: int) -> bool:
     return len(lines) == count and (not text or text.endswith(b"\n"))
 
 
-def _most_attrs(count: int) -> int:
-    """Bytes of attributes that so many lines may have."""
-    return min(_ATTRS_BYTES + _ATTRS_BYTES_PER_LINE * count, MAX_ATTRS_BYTES)
-
-
 def _decode_attrs(
     packed: bytes, count: int, offset: int
 ) -> tuple[tuple[tuple[Kind, int], ...], dict[int, Json]]:
@@ -273,8 +266,9 @@ def _decode_attrs(
         if len(pairs) > MAX_RUNS:
             raise ValueError(f"{len(pairs)} runs")
         runs = tuple((Kind(kind), int(lines)) for kind, lines in pairs)
+        # the format's numbers and short texts only
         attrs = {
-            at: _scalars(of)
+            at: {name: value for name, value in of.items() if isinstance(value, (int, str))}
             for line, of in extra.get("lines", {}).items()
             if 0 <= (at := int(line)) < count
         }
@@ -287,8 +281,3 @@ def _decode_attrs(
     if sum(lines for kind, lines in runs if kind is Kind.METADATA) > MAX_RUNS:
         raise SegmentCorrupt("segment", offset, "too many metadata lines")
     return runs, attrs
-
-
-def _scalars(attrs: Json) -> Json:
-    """Keep the format's numbers and short texts only."""
-    return {name: value for name, value in attrs.items() if isinstance(value, (int, str))}

@@ -33,7 +33,10 @@ class SegmentWriter:
         self._sync_error: OSError | None = None
         self._sizes: dict[str, int] = {}  # of the segments before the last one
         self._reserve = os.path.join(folder, "reserve")
-        self._fd, self._size = self._create(1, now_ns)
+        try:
+            self._fd, self._size = self._create(1, now_ns)
+        except OSError as error:
+            raise _spool_error(folder, error) from None
         self._is_named = False  # the first segment's name is on the disk
         self._make_reserve()
         self._syncer = threading.Thread(target=self._sync_on, name="sync", daemon=True)
@@ -42,12 +45,16 @@ class SegmentWriter:
     def write(self, frames: bytes, now_ns: int) -> None:
         """Appends whole frames; synced soon (SYNC_SECS). Raises SpoolError: then none of it is
         written."""
-        if self._sync_error is not None:
-            error, self._sync_error = self._sync_error, None
-            raise _spool_error(self._folder, error)
-        if self._size + len(frames) > MAX_SEGMENT_BYTES and self._size > segment.FILE_HEADER_BYTES:
-            self._rotate(now_ns)
-        self._append(frames)
+        try:
+            if self._sync_error is not None:
+                error, self._sync_error = self._sync_error, None
+                raise error
+            is_full = self._size + len(frames) > MAX_SEGMENT_BYTES
+            if is_full and self._size > segment.FILE_HEADER_BYTES:
+                self._rotate(now_ns)
+            self._append(frames)
+        except OSError as error:
+            raise _spool_error(self._folder, error) from None
         fault_point("frames_written")
         self._dirty.set()
 
@@ -70,6 +77,8 @@ class SegmentWriter:
         try:
             self._append(segment.encode_end(now_ns, closed=True))
             fault_point("capture_closed")
+        except OSError as error:
+            raise _spool_error(self._folder, error) from None
         finally:
             self._closing.set()
             self._dirty.set()
@@ -93,7 +102,7 @@ class SegmentWriter:
             self._is_named = True
 
     def _append(self, data: bytes) -> None:
-        self._size += _write_whole(self._fd, data, self._size, self._folder)
+        self._size += _write_whole(self._fd, data, self._size)
 
     def _rotate(self, now_ns: int) -> None:
         """Start the next segment before the last one names its successor: either may fail without
@@ -109,34 +118,27 @@ class SegmentWriter:
             fault_point("next_segment_made")
             self._append(segment.encode_end(now_ns, closed=False))
             fault_point("segment_sealed")
-        except (OSError, SpoolError) as error:
+        except OSError:
             os.close(fd)
             _unlink(self._path(number))
-            raise (
-                error if isinstance(error, SpoolError) else _spool_error(self._folder, error)
-            ) from None
+            raise
         with self._lock:
             self._sizes[os.path.basename(self._path(self._number))] = self._size
             last, self._fd, self._size, self._number = self._fd, fd, size, number
         try:
             os.fdatasync(last)
-        except OSError as error:
-            raise _spool_error(self._folder, error) from None
         finally:
             os.close(last)
 
     def _create(self, number: int, now_ns: int) -> tuple[int, int]:
         """Returns the new segment's fd and size; its file header is written."""
         path = self._path(number)
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise _spool_error(self._folder, error) from None
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fault_point("segment_created")
-            size = _write_whole(fd, segment.encode_file_header(number, now_ns), 0, self._folder)
+            size = _write_whole(fd, segment.encode_file_header(number, now_ns), 0)
             fault_point("segment_begun")
-        except SpoolError:
+        except OSError:
             os.close(fd)
             _unlink(path)
             raise
@@ -188,19 +190,19 @@ def _unlink(path: str) -> None:
         pass  # the folder was removed, or is the agent's now
 
 
-def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:
-    """Write all of data at offset, or nothing and raise SpoolError. Returns its length."""
+def _write_whole(fd: int, data: bytes, offset: int) -> int:
+    """Write all of data at offset, or nothing and raise OSError. Returns its length."""
     view = memoryview(data)
     written_bytes = 0
     try:
         while written_bytes < len(view):
             written_bytes += os.pwrite(fd, view[written_bytes:], offset + written_bytes)
-    except OSError as error:
+    except OSError:
         try:
             os.ftruncate(fd, offset)
         except OSError:
             pass  # the next write replaces it
-        raise _spool_error(folder, error) from None
+        raise
     return written_bytes
 
 

@@ -12,6 +12,7 @@ room, so that states do not alternate every second.
 
 import os
 
+from logshipper.named_tuple import NamedTuple
 from logshipper.spool.segment import Stream
 
 LIMITS_FILE = "limits"
@@ -19,33 +20,30 @@ LIMITS_BYTES = 64
 SLOW_BYTES_PER_SEC = 1 << 20
 LOOK_SECS = 0.5
 # bytes free on the disk, or this part of a small one: below, no stderr
-KEPT_FOR_STDOUT = (
-    64 << 20,
-    20,
-)
+KEPT_FOR_STDOUT = 64 << 20, 20
 KEPT_FOR_METADATA = 32 << 20, 40  # below, no log lines at all
 _HYSTERESIS = 0.9
-_NONE: "frozenset[Stream]" = frozenset()
+_NONE: frozenset[Stream] = frozenset()
 _STDERR = frozenset((Stream.STDERR,))
 _BOTH = frozenset((Stream.STDOUT, Stream.STDERR))
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-class SpoolMarks:
+
+class SpoolMarks(NamedTuple):
     """The agent's limits. slow_at, stop_at: bytes of the capture's segments, 0 for none; scope:
     `job` or `user`."""
 
-    __slots__ = ("scope", "slow_at", "stop_at")
-
-    def __init__(self, slow_at: int = 0, stop_at: int = 0, scope: str = "job") -> None:
-        self.slow_at = slow_at
-        self.stop_at = stop_at
-        self.scope = scope
+    slow_at: int = 0
+    stop_at: int = 0
+    scope: str = "job"
 
     def encode(self) -> bytes:
         """Encode to a constant length: the file is overwritten, even on a full disk."""
-        return (
-            f"1 {self.slow_at} {self.stop_at} {self.scope}".encode().ljust(LIMITS_BYTES - 1) + b"\n"
-        )
+        words = f"1 {self.slow_at} {self.stop_at} {self.scope}"
+        return words.ljust(LIMITS_BYTES - 1).encode() + b"\n"
 
 
 def parse_marks(data: bytes) -> SpoolMarks | None:
@@ -85,7 +83,7 @@ class SpoolRoom:
             self._mind_marks(marks, own_bytes(), *before)
         return before != (self.slow, self.left_out)
 
-    def _mind_disk(self, left_out: "frozenset[Stream]") -> None:
+    def _mind_disk(self, left_out: frozenset[Stream]) -> None:
         try:
             disk = os.statvfs(self._segments)
         except OSError:
@@ -99,7 +97,7 @@ class SpoolRoom:
                 return
 
     def _mind_marks(
-        self, marks: SpoolMarks, used_bytes: int, slow: bool, left_out: "frozenset[Stream]"
+        self, marks: SpoolMarks, used_bytes: int, slow: bool, left_out: frozenset[Stream]
     ) -> None:
         whose = f"this {marks.scope}'s logs fill what a {marks.scope} may have of the node's spool"
         if marks.stop_at and used_bytes >= marks.stop_at * (
@@ -124,8 +122,3 @@ class SpoolRoom:
             return None
         finally:
             os.close(fd)
-
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable

@@ -51,9 +51,6 @@ class BatchArguments(NamedTuple):
     to_stdout: int  # fd of the job's own
     to_stderr: int  # likewise
 
-    def streams(self) -> dict[int, tuple[int, int]]:
-        return {1: (self.from_stdout, self.to_stdout), 2: (self.from_stderr, self.to_stderr)}
-
 
 class BatchSidecar(Sidecar):
     """A sidecar that knows only that the script has ended."""
@@ -76,8 +73,8 @@ class BatchOutput(Owner):
         """Start the capture. Raises OSError for a missing resource, before anything has begun."""
         words, counters = self._words, self._settings.capture.counters
         plan = SidecarPlan(
-            masters={stream: fds[0] for stream, fds in words.streams().items()},
-            outs={stream: fds[1] for stream, fds in words.streams().items()},
+            masters={1: words.from_stdout, 2: words.from_stderr},
+            outs={1: words.to_stdout, 2: words.to_stderr},
             cmd_pid=words.pid,
             cmd_pidfd=self._pidfd,
             columns=COLUMNS,
@@ -88,8 +85,8 @@ class BatchOutput(Owner):
             started_ns=time.time_ns(),
         )
         channels = [
-            Channel(stream, fds[0], JobOutput(fds[1]), counters)
-            for stream, fds in words.streams().items()
+            Channel(stream, plan.masters[stream], JobOutput(plan.outs[stream]), counters)
+            for stream in (1, 2)
         ]
         self._sidecar.start(self._serve, plan)
         self._relay = Relay(channels, self._sidecar, self)
@@ -121,12 +118,9 @@ class BatchOutput(Owner):
         self._relay.turn(min(wait_secs, _CARE_SECS) if self._sidecar.needs_care else wait_secs)
         self._sidecar.check()
         if self._sidecar.pid and not self._sidecar.alive:
-            self._reap()
-
-    def _reap(self) -> None:
-        pid, status = os.waitpid(self._sidecar.pid, os.WNOHANG)
-        if pid:
-            self._sidecar.reaped(status)
+            pid, status = os.waitpid(self._sidecar.pid, os.WNOHANG)
+            if pid:
+                self._sidecar.reaped(status)
 
     def _note_end(self) -> None:
         self._ended = True
@@ -134,12 +128,6 @@ class BatchOutput(Owner):
 
     def _say(self, reason: str) -> None:
         _log(f"job {self._settings.capture.job_id}: {reason}")
-
-
-def parse(argv: list[str]) -> BatchArguments:
-    """Parse the words. Raises KeyError, ValueError for a missing or wrong one: hook and package
-    have different versions then."""
-    return BatchArguments(**parse_words(argv, BatchArguments.__annotations__))
 
 
 def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
@@ -153,9 +141,8 @@ def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
     state, content = optin.read(file)
     if state == optin.PRESENT:
         return config.parse_opt_in(content)
-    problem = (
-        content.decode("utf-8", "replace") if state == optin.REFUSED else "can't be read any more"
-    )
+    is_refused = state == optin.REFUSED
+    problem = content.decode("utf-8", "replace") if is_refused else "can't be read any more"
     return config.Config(mode="disabled"), (problem,)
 
 
@@ -197,11 +184,12 @@ def _begin(words: BatchArguments) -> BatchOutput:
 
 
 def main() -> NoReturn:
-    words = parse(sys.argv[1:])
-    keep = {fd for fds in words.streams().values() for fd in fds}
+    # KeyError, ValueError for a missing or wrong word: hook and package have different versions then
+    words = BatchArguments(**parse_words(sys.argv[1:], BatchArguments.__annotations__))
+    keep = {words.from_stdout, words.from_stderr, words.to_stdout, words.to_stderr, words.optin}
     status_fd = os.dup(1)
     try:
-        detach(COMM, {*keep, words.optin, status_fd})
+        detach(COMM, keep | {status_fd})
         batch = _begin(words)
     except (LogshipperError, OSError) as error:
         os.write(status_fd, " ".join(str(error).split()).encode("utf-8", "replace"))

@@ -22,6 +22,11 @@ _KINDS = {
     config.DICT: "Python dicts (their numbers)",
     config.PAIRS: "key=value and key: value lines, and what known programs print",
 }
+_CONTEXT = {
+    True: "how your jobs were started is recorded: keep secrets off the command line",
+    False: "how your jobs were started isn't recorded",
+    None: "of a `logshipper run` by hand, command line, folder, git commit and Python are recorded",
+}
 WARNING = (
     "Whoever may open the dashboard (or read the store) may read what is logged: "
     "print no passwords, tokens or other secrets while logging is enabled."
@@ -42,11 +47,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(arguments: argparse.Namespace) -> int:
-    return check(arguments.file, as_json=arguments.json)
-
-
-def check(file: str | None, *, as_json: bool) -> int:
     """Explain file (default: ~/.logoptin); return the exit code: 1 for a refused one."""
+    file: str | None = arguments.file
     path = file or optin.path()
     state, content = optin.look(path)
     if file and state == optin.ABSENT:
@@ -65,16 +67,17 @@ def check(file: str | None, *, as_json: bool) -> int:
     is_refused = bool(problems)
     if is_refused:
         settings = settings._replace(mode="disabled")
-    if as_json:
+    if arguments.json:
+        opted_in = state in (optin.PRESENT, optin.REFUSED)
         report = {
             "schema": 1,
             "file": path,
             "state": "refused" if is_refused else state,
             "problems": problems,
+            "opted_in": opted_in,
+            "config": _document(settings) if opted_in else None,
+            "store": captures.store_root(),
         }
-        opted_in = state in (optin.PRESENT, optin.REFUSED)
-        report |= {"opted_in": opted_in, "config": _document(settings) if opted_in else None}
-        report |= {"store": captures.store_root()}
         print(json.dumps(report, indent=2))
     else:
         _print(path, state, settings, problems)
@@ -107,29 +110,8 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
             print(f"  - {safe(problem)}")
     else:
         print(f"{file_name} is well: you have opted in.")
-        print(f"  mode: {settings.mode:<9} {_MEANS[settings.mode]}")
-        commands_text = "are obeyed" if settings.commands else "are ordinary output"
-        lines = 'lines such as /LOGCOMMAND {"mode":"metadata"}'
-        print(f"  commands: {'on' if settings.commands else 'off':<5} {lines} {commands_text}")
-        output_kind = "a terminal" if settings.tty else "pipes"
-        print(
-            f"  tty: {'on' if settings.tty else 'off':<10} your jobs' output goes to {output_kind}"
-        )
-        ranks_text = "each rank by itself, too" if settings.per_task else "with their batch script"
-        print(
-            f"  per_task: {'on' if settings.per_task else 'off':<5} steps in a Slurm job are captured {ranks_text}"
-        )
-        colours_text = (
-            "stay in the log" if settings.colors == "keep" else "are taken out of the log"
-        )
-        print(f"  colors: {settings.colors:<7} colours and bold text {colours_text}")
-        print(f"  snapshots: {_interval(settings.snapshots):<4} {_snapshots(settings.snapshots)}")
-        print(f"  context: {_CONTEXT[settings.context]}")
-        print(f"  metadata: {_kinds(settings)}")
-        mask_text = "become *** in the log" if settings.mask else "stay readable in the log"
-        print(
-            f"  mask: {'on' if settings.mask else 'off':<9} tokens and keys that your jobs print {mask_text}"
-        )
+        for head, meaning in _meanings(settings):
+            print(f"  {head:<15} {meaning}".rstrip())
     root = captures.store_root()
     network = network_type(root)
     print(f"Jobs that you run by `logshipper run` are kept in {safe(root)}")
@@ -140,19 +122,41 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
     sys.stdout.write(f"\n{WARNING}\n")
 
 
-_CONTEXT = {
-    True: "on     how your jobs were started is recorded: keep secrets off the command line",
-    False: "off    how your jobs were started isn't recorded",
-    None: "unset  of a `logshipper run` by hand, command line, folder, git commit and Python are recorded",
-}
-
-
-def _kinds(settings: config.Config) -> str:
-    words = [
+def _meanings(settings: config.Config) -> list[tuple[str, str]]:
+    """Return the file's settings, and their meanings."""
+    output = "a terminal" if settings.tty else "pipes"
+    ranks = "each rank by itself, too" if settings.per_task else "with their batch script"
+    colours = "stay in the log" if settings.colors == "keep" else "are taken out of the log"
+    interval = _interval(settings.snapshots)
+    snapshots = (
+        f"what a running bar shows is logged every {interval}, where it has changed"
+        if settings.snapshots
+        else "of a running bar, the log gets the last state"
+    )
+    kinds = [
         _KINDS[kind] if isinstance(kind, str) else f"lines with your pattern `{kind.name}`"
         for kind in settings.metadata
     ]
-    return f"of standard output: {'; '.join(words)}"
+    obeyed = "are obeyed" if settings.commands else "are ordinary output"
+    masked = "become *** in the log" if settings.mask else "stay readable in the log"
+    return [
+        (f"mode: {settings.mode}", _MEANS[settings.mode]),
+        (
+            f"commands: {_switch(settings.commands)}",
+            f'lines such as /LOGCOMMAND {{"mode":"metadata"}} {obeyed}',
+        ),
+        (f"tty: {_switch(settings.tty)}", f"your jobs' output goes to {output}"),
+        (f"per_task: {_switch(settings.per_task)}", f"steps in a Slurm job are captured {ranks}"),
+        (f"colors: {settings.colors}", f"colours and bold text {colours}"),
+        (f"snapshots: {interval}", snapshots),
+        (f"context: {_switch(settings.context)}", _CONTEXT[settings.context]),
+        (f"metadata: of standard output: {'; '.join(kinds)}", ""),
+        (f"mask: {_switch(settings.mask)}", f"tokens and keys that your jobs print {masked}"),
+    ]
+
+
+def _switch(setting: bool | None) -> str:
+    return "unset" if setting is None else "on" if setting else "off"
 
 
 def _interval(secs: float) -> str:
@@ -161,9 +165,3 @@ def _interval(secs: float) -> str:
         if secs and not secs % size:
             return f"{secs / size:g}{unit}"
     return f"{secs:g}s" if secs else "off"
-
-
-def _snapshots(secs: float) -> str:
-    if not secs:
-        return "of a running bar, the log gets the last state"
-    return f"what a running bar shows is logged every {_interval(secs)}, where it has changed"

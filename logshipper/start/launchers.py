@@ -11,6 +11,7 @@ Every `logshipper run` imports it: light imports only.
 import os
 import stat
 
+from logshipper.named_tuple import NamedTuple
 from logshipper.spool.captures import JOB_ID_MAX_CHARS, LIMIT_MAX_SECS, process_started
 from logshipper.spool.place import Place
 
@@ -19,11 +20,8 @@ ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(".u4294967295")
 # QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
 NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
 # Slurm's from 23.02 on; TORQUE's
-LIMITS = SLURM_START, SLURM_END, WALLTIME = (
-    "SLURM_JOB_START_TIME",
-    "SLURM_JOB_END_TIME",
-    "PBS_WALLTIME",
-)
+SLURM_START, SLURM_END, WALLTIME = "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "PBS_WALLTIME"
+LIMITS = SLURM_START, SLURM_END, WALLTIME
 _STEP_MAX_CHARS = 32
 _NO_ARRAY = ("", "0", "undefined")  # LSF's and SGE's word for a job that is none
 _MAX_AD_BYTES = 256 << 10
@@ -36,56 +34,32 @@ if TYPE_CHECKING:
     Environment: TypeAlias = Mapping[str, str]
 
 
-class _Launcher:
-    """A launcher.
+class _Launcher(NamedTuple):
+    """A launcher."""
 
-    present: variables that must all be set. job_id: "" if this is not its job. restarts: number of
-    the job's restarts; None if unknown. step: the variable with it. apart: see Place.
-    """
-
-    __slots__ = ("apart", "job_id", "name", "present", "restarts", "step")
-
-    def __init__(
-        self,
-        name: str,
-        present: tuple[str, ...],
-        job_id: "Callable[[Environment], str]",
-        restarts: "Callable[[Environment], int | None]" = lambda _: 0,
-        step: str = "",
-        *,
-        apart: bool = False,
-    ) -> None:
-        self.name = name
-        self.present = present
-        self.job_id = job_id
-        self.restarts = restarts
-        self.step = step
-        self.apart = apart
+    name: str
+    present: tuple[str, ...]  # variables that must all be set
+    job_id: "Callable[[Environment], str]"  # "" if this is not its job
+    # number of the job's restarts; None if unknown
+    restarts: "Callable[[Environment], int | None]" = lambda _: 0
+    step: str = ""  # the variable with it
+    apart: bool = False  # see Place
 
 
-class _Ranks:
-    """A launcher of ranks.
+class _Ranks(NamedTuple):
+    """A launcher of ranks."""
 
-    group: the common variable of a job's processes without a scheduler; "": only the process that
-    started them. restarts: the variable that counts them.
-    """
+    name: str
+    rank: str
+    present: tuple[str, ...] = ()
+    # the common variable of a job's processes without a scheduler; "": only the process that
+    # started them
+    group: str = ""
+    restarts: str = ""  # the variable that counts them
 
-    __slots__ = ("group", "name", "present", "rank", "restarts")
 
-    def __init__(
-        self,
-        name: str,
-        rank: str,
-        present: tuple[str, ...] = (),
-        *,
-        group: str = "",
-        restarts: str = "",
-    ) -> None:
-        self.name = name
-        self.rank = rank
-        self.present = present
-        self.group = group
-        self.restarts = restarts
+def _array_job(variable: str, task: str, between: str) -> "Callable[[Environment], str]":
+    return lambda environment: _array(environment[variable], environment.get(task, ""), between)
 
 
 def _value_of(variable: str) -> "Callable[[Environment], str]":
@@ -96,18 +70,10 @@ def _count(variable: str) -> "Callable[[Environment], int | None]":
     return lambda environment: _number(environment, variable) or 0
 
 
-def _sge_job(environment: "Environment") -> str:
-    return _array(environment["JOB_ID"], environment.get("SGE_TASK_ID", ""), ".")
-
-
 def _pbs_job(environment: "Environment") -> str:
     """`4711[3].server` of an array, `4711.server` else; the server's name is the cluster's."""
     number, _, rest = environment["PBS_JOBID"].partition(".")[0].partition("[")
     return _array(number, rest.rstrip("]"), "_")
-
-
-def _lsf_job(environment: "Environment") -> str:
-    return _array(environment["LSB_JOBID"], environment.get("LSB_JOBINDEX", ""), "_")
 
 
 def _array(job_id: str, task: str, between: str) -> str:
@@ -132,20 +98,13 @@ def _condor_ad(environment: "Environment") -> dict[str, str]:
         )
         try:
             is_file = stat.S_ISREG(os.fstat(fd).st_mode)  # a FIFO is never waited for
-            lines = (
-                (os.read(fd, _MAX_AD_BYTES) if is_file else b"")
-                .decode("utf-8", "replace")
-                .splitlines()
-            )
+            text = (os.read(fd, _MAX_AD_BYTES) if is_file else b"").decode("utf-8", "replace")
         finally:
             os.close(fd)
     except OSError:
         return {}
-    return {
-        name.strip(): value.strip()
-        for name, equals, value in (line.partition("=") for line in lines)
-        if equals
-    }
+    pairs = [line.split("=", 1) for line in text.splitlines() if "=" in line]
+    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def _flux_job(environment: "Environment") -> str:
@@ -176,9 +135,14 @@ _LAUNCHERS = (
         _count("SLURM_RESTART_COUNT"),
         "SLURM_STEP_ID",
     ),
-    _Launcher("Grid Engine", ("JOB_ID", "SGE_TASK_ID"), _sge_job, _count("RESTARTED")),
+    _Launcher(
+        "Grid Engine",
+        ("JOB_ID", "SGE_TASK_ID"),
+        _array_job("JOB_ID", "SGE_TASK_ID", "."),
+        _count("RESTARTED"),
+    ),
     _Launcher("PBS", ("PBS_JOBID",), _pbs_job),
-    _Launcher("LSF", ("LSB_JOBID",), _lsf_job),
+    _Launcher("LSF", ("LSB_JOBID",), _array_job("LSB_JOBID", "LSB_JOBINDEX", "_")),
     _Launcher("HTCondor", ("_CONDOR_JOB_AD",), _condor_job, _condor_restarts),
     # set by the manifest, from metadata.name; a container that is restarted is the pod's next
     # attempt
@@ -200,11 +164,9 @@ _RANKS = (
     _Ranks("MPI", "PMI_RANK"),
     _Ranks("MPI", "PMIX_RANK", group="PMIX_NAMESPACE"),
     _Ranks("Flux", "FLUX_TASK_RANK", ("FLUX_JOB_ID",)),
-    _Ranks(
-        "Slurm", "SLURM_PROCID", ("SLURM_JOB_ID", "SLURM_STEP_ID")
-    ),  # a batch script has a SLURM_PROCID, too
+    # a batch script has a SLURM_PROCID, too
+    _Ranks("Slurm", "SLURM_PROCID", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
 )
-
 
 # they identify a launcher
 VARIABLES = frozenset(
@@ -263,9 +225,8 @@ def is_gathered(environment: "Environment") -> bool:
 
 def _ranks(environment: "Environment") -> _Ranks | None:
     for ranks in _RANKS:
-        if _number(environment, ranks.rank) is not None and all(
-            environment.get(name) for name in ranks.present
-        ):
+        has_rank = _number(environment, ranks.rank) is not None
+        if has_rank and all(environment.get(name) for name in ranks.present):
             return ranks
     return None
 

@@ -8,9 +8,9 @@ import os
 import select
 import time
 
-from logshipper.errors import ConfigError, SpoolError, os_words
+from logshipper.errors import SpoolError, os_words
 from logshipper.safe_text import safe
-from logshipper.spool.captures import CaptureDirectory, check_job_id, open_capture
+from logshipper.spool.captures import CaptureDirectory, encode_flat, is_job_id, open_capture
 
 DEFAULT_PATH = "/run/logshipper/agent.sock"
 WAIT_SECS = 2.0
@@ -48,27 +48,20 @@ def ask(
 
 
 def _request(name: str, job_id: str | None, place: "Place | None") -> bytes:
-    from _json import (
-        encode_basestring_ascii as quoted,
-    )  # without `json`, which this little text does not need
-
-    numbers: dict[str, int | None] = {"attempt": None, "task": None}
-    texts: dict[str, str | None] = {
-        "name": name.encode("utf-8", "replace").decode(),
+    request: dict[str, str | int | None] = {
+        "version": 1,
+        "attempt": None,
+        "task": None,
+        "name": name,
         "job_id": job_id,
-    }  # bytes, maybe
-    if (
-        place is not None
-    ):  # a task may say this about its own job; the agent finds the scheduler's job
-        numbers = {"attempt": place.attempt, "task": place.task}
+    }
+    # a task may say this about its own job; the agent finds the scheduler's job
+    if place is not None:
+        request |= {"attempt": place.attempt, "task": place.task}
         if job_id is None or place.task is not None:
-            texts |= {"job_id": job_id or place.job_id, "step": place.step}
-    fields = [f'"{key}": {"null" if value is None else value}' for key, value in numbers.items()]
-    fields += [
-        f'"{key}": {"null" if text is None else quoted(text)}' for key, text in texts.items()
-    ]
-    apart = "true" if place is not None and place.apart and job_id is None else "false"
-    return f'{{"version": 1, {", ".join(fields)}, "apart": {apart}}}'.encode()
+            request |= {"job_id": job_id or place.job_id, "step": place.step}
+    request["apart"] = place is not None and place.apart and job_id is None
+    return encode_flat(request)
 
 
 def _exchange(path: str, request: bytes, deadline: float) -> bytes:
@@ -99,9 +92,8 @@ def _connect(connection: "socket", path: str, deadline: float) -> None:
             return
         except BlockingIOError:  # too many wait to be accepted; nothing signals when there is room
             if time.monotonic() + _RETRY_SECS > deadline:
-                raise SpoolError(
-                    path, f"the node's agent took nobody within {WAIT_SECS:g} s"
-                ) from None
+                reason = f"the node's agent took nobody within {WAIT_SECS:g} s"
+                raise SpoolError(path, reason) from None
         time.sleep(_RETRY_SECS)
 
 
@@ -114,22 +106,21 @@ def _take(path: str, answer: bytes, name: str) -> CaptureDirectory:
     except (ValueError, RecursionError):
         reply = None
     if not isinstance(reply, dict):
-        raise SpoolError(
-            path,
-            "what answers isn't the node's agent" if answer else "the node's agent didn't answer",
+        reason = (
+            "what answers isn't the node's agent" if answer else "the node's agent didn't answer"
         )
+        raise SpoolError(path, reason)
     refusal = reply.get("error")
     if isinstance(refusal, str):
         raise SpoolError(path, f"the node's agent refuses: {safe(refusal[:1000])}")
     folder, job_id, attempt = reply.get("path"), reply.get("job_id"), reply.get("attempt")
-    try:
-        if not (
-            isinstance(folder, str) and os.path.isabs(folder) and isinstance(job_id, str) and job_id
-        ):
-            raise ConfigError(path, ["no path or job"])
-        check_job_id(job_id)
-        if type(attempt) is not int or attempt < 1:
-            raise ConfigError(path, ["no attempt"])
-    except ConfigError:
-        raise SpoolError(path, "what answers isn't the node's agent, or a newer one") from None
+    if not (
+        isinstance(folder, str)
+        and os.path.isabs(folder)
+        and isinstance(job_id, str)
+        and is_job_id(job_id)
+        and type(attempt) is int
+        and attempt >= 1
+    ):
+        raise SpoolError(path, "what answers isn't the node's agent, or a newer one")
     return open_capture(folder, job_id, attempt, name)

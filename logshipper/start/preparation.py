@@ -16,7 +16,7 @@ from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.spool import captures
 from logshipper.spool.place import Place
 from logshipper.start import launchers, node_agent_socket
-from logshipper.start.run_command import Arguments
+from logshipper.start.run_arguments import RunArguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    arguments: Arguments, command: list[str], logoptin: tuple[str, bytes]
+    arguments: RunArguments, command: list[str], logoptin: tuple[str, bytes]
 ) -> RunOptions | None:
     """Prepare the run, and create the capture's folder. logoptin: result of `optin.look`.
 
@@ -39,10 +39,12 @@ def prepare(
         return None
     fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
     settings, problems = _configure(logoptin)
-    if arguments.no_tty:
-        settings = settings._replace(tty=False)
-    if arguments.mode:
-        settings = settings._replace(mode=arguments.mode)
+    settings = settings._replace(
+        mode=arguments.mode or settings.mode,
+        tty=settings.tty and not arguments.no_tty,
+        mask=settings.mask and not arguments.no_mask,
+        context=False if arguments.no_context else settings.context,
+    )
     name = masked_text(arguments.name or captures.default_name(command))
     takes_measurements = arguments.telegraf or arguments.telegraf_port
     telegraf = _telegraf(arguments.telegraf_port or 0) if takes_measurements else None
@@ -53,16 +55,11 @@ def prepare(
         )
     except SpoolError as error:
         optin.say(f"logshipper: nothing of this run is logged: {error}")
-        return RunOptions(command, settings.tty, None, _no_sidecar)
-    if telegraf is None and os.path.lexists(
-        os.path.join(os.path.dirname(capture.path), captures.TELEGRAF_MARK)
-    ):
+        return RunOptions(command, settings.tty, None, lambda plan: None)
+    mark = os.path.join(os.path.dirname(capture.path), captures.TELEGRAF_MARK)
+    if telegraf is None and os.path.lexists(mark):
         telegraf = _telegraf(0)
     collector = _collector(telegraf, capture) if telegraf is not None else None
-    if arguments.no_context:
-        settings = settings._replace(context=False)
-    if arguments.no_mask:
-        settings = settings._replace(mask=False)
     by_hand = not (arguments.if_opted_in or launchers.is_scheduled(place))
     by_hand = by_hand and os.environ.get("LOGSHIPPER_CONTEXT", "on") != "off"
     sidecar_settings = Settings(
@@ -78,15 +75,12 @@ def prepare(
     )
 
     def serve(plan: SidecarPlan) -> None:
-        from logshipper.sidecar import (
-            sidecar,
-        )  # only in the sidecar's own process: these imports are its start-up
+        # only in the sidecar's own process: these imports are its start-up
+        from logshipper.sidecar import sidecar
 
         yield_to_jobs(JOB_END_NICE)  # not before: a short command's end waits for them
         sidecar.serve(plan, sidecar_settings)
 
-    # in `metadata`, stderr must give no record (R9)
-    apart = settings.mode == "metadata"
     return RunOptions(
         command,
         settings.tty,
@@ -94,12 +88,12 @@ def prepare(
         serve,
         telegraf=collector,
         leave=leave,
-        apart=apart,
+        apart=settings.mode == "metadata",  # then stderr must give no record (R9)
         farewell=_farewell(arguments, name, capture, place),
     )
 
 
-def _tell_who_has_it(arguments: Arguments) -> None:
+def _tell_who_has_it(arguments: RunArguments) -> None:
     """Tell a user who named a run that it is no separate job; one of several ranks does so."""
     place = launchers.find(os.environ)
     is_first = place is None or not place.task
@@ -112,24 +106,22 @@ def _tell_who_has_it(arguments: Arguments) -> None:
 
 
 def _farewell(
-    arguments: Arguments, name: str, capture: captures.CaptureDirectory, place: Place | None
+    arguments: RunArguments, name: str, capture: captures.CaptureDirectory, place: Place | None
 ) -> str:
     """Return the hint for a person who ran it by hand; "" for others, and inside another run, whose
     log would contain it."""
-    if arguments.quiet or arguments.if_opted_in or launchers.is_scheduled(place):
+    is_hook = arguments.quiet or arguments.if_opted_in or launchers.is_scheduled(place)
+    if is_hook or nesting.VARIABLE in os.environ:
         return ""
-    if nesting.VARIABLE in os.environ:
-        return ""
-    store = ""
-    if arguments.store:
+    source = "" if capture.in_user_spool else " --from loki"
+    if arguments.store and capture.in_user_spool:
         import shlex
 
-        store = f" --store {shlex.quote(arguments.store)}"
-    source = store if capture.in_user_spool else " --from loki"
+        source = f" --store {shlex.quote(arguments.store)}"
     return f"{safe(name)} is {capture.job_id}: logshipper show {capture.job_id}{source}"
 
 
-def _covered(arguments: Arguments, logoptin: tuple[str, bytes]) -> tuple[int, ...] | None:
+def _covered(arguments: RunArguments, logoptin: tuple[str, bytes]) -> tuple[int, ...] | None:
     """Return the streams (1, 2) that an outer capture has; None for a complete capture.
 
     A named job or store, or `per_task: true`, asks for a separate capture.
@@ -181,19 +173,14 @@ def _make(
     """
     if job_id is not None:
         captures.check_job_id(job_id)
-    wants_store = bool(store or os.environ.get("LOGSHIPPER_STORE"))
     root = captures.store_root(store)
-    try:
-        capture = (
-            None
-            if wants_store
-            else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id, place)
-        )
-    except SpoolError as error:
-        optin.say(f"logshipper: {error}; this run is kept in {root} instead")
-        capture = None
-    if capture is not None:
-        return capture, leave_to_the_node_agent
+    if not (store or os.environ.get("LOGSHIPPER_STORE")):
+        try:
+            socket_path = node_agent_socket.socket_path()
+            if capture := node_agent_socket.ask(socket_path, name, job_id, place):
+                return capture, leave_to_the_node_agent
+        except SpoolError as error:
+            optin.say(f"logshipper: {error}; this run is kept in {root} instead")
     wants_agent = os.environ.get("LOGSHIPPER_AGENT", "on") != "off"
 
     def start_agent() -> None:
@@ -231,7 +218,3 @@ def _configure(logoptin: tuple[str, bytes]) -> tuple[config.Config, tuple[str, .
         "(`logshipper check` tells more)"
     )
     return config.Config(mode="disabled"), problems
-
-
-def _no_sidecar(plan: SidecarPlan) -> None:
-    """Serve nothing: logging is impossible."""

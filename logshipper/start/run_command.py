@@ -3,26 +3,9 @@ imports argparse for options only."""
 
 from logshipper import optin
 from logshipper.errors import CaptureError, ConfigError
+from logshipper.start.run_arguments import USAGE_CODE, RunArguments
 
-USAGE_CODE = 125
 _VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store", "--telegraf-port")
-
-
-class Arguments:
-    """Options of `run`, as cli.add_run_options has them."""
-
-    def __init__(self) -> None:
-        self.name: str | None = None
-        self.job_id: str | None = None
-        self.if_opted_in = False
-        self.mode: str | None = None
-        self.no_tty = False
-        self.no_context = False
-        self.no_mask = False
-        self.quiet = False
-        self.store: str | None = None
-        self.telegraf = False
-        self.telegraf_port: int | None = None
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -43,11 +26,11 @@ def main(words: list[str], logoptin: tuple[str, bytes] | None = None) -> int:
     """Run CMD; return its exit code. words: behind `run`; logoptin: result of `optin.look`, None
     before its call."""
     options, command = _split(words)
-    arguments = Arguments()
+    arguments = RunArguments()
     if options == ["--if-opted-in"]:
         arguments.if_opted_in = True
     elif options or not command:
-        from logshipper.start.cli import parse_run
+        from logshipper.start.run_options import parse_run
 
         try:
             parse_run(options, arguments)
@@ -90,4 +73,4 @@ def main(words: list[str], logoptin: tuple[str, bytes] | None = None) -> int:
 
 def _refuse(error: CaptureError | ConfigError) -> int:
     optin.say(f"logshipper: {error}")
-    return error.exit_code if isinstance(error, CaptureError) else 125
+    return error.exit_code if isinstance(error, CaptureError) else USAGE_CODE

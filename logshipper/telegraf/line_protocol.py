@@ -37,19 +37,8 @@ _NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.I)
 _BOOLEANS = {**dict.fromkeys(("t", "T", "true", "True", "TRUE"), True),
              **dict.fromkeys(("f", "F", "false", "False", "FALSE"), False)}  # fmt: skip
 
-REASONS = (
-    *(
-        "encoding",
-        "too_long",
-        "measurement",
-        "tags",
-        "no_fields",
-        "string",
-        "not_finite",
-        "value",
-        "time",
-        "too_many",
-    ),
+REASONS = tuple(
+    "encoding too_long measurement tags no_fields string not_finite value time too_many".split()
 )
 Value = bool | int | float | str
 
@@ -83,9 +72,8 @@ def parse(data: bytes) -> Iterator[Measurement]:
         else:
             yield Measurement(b"", (), "encoding")
         return
-    if (
-        '"' not in text and "\\" not in text
-    ):  # then each line feed ends a line, and each blank a part of it
+    # without these, each line feed ends a line, and each blank a part of it
+    if '"' not in text and "\\" not in text:
         for line in _worth(text.split("\n")):
             yield _parse_plain(line) or _parse_line(line)
         return
@@ -118,12 +106,8 @@ def _parse_plain(line: str) -> Measurement | None:
     for other lines."""
     series, *parts = line.split(" ")
     measurement, *pairs = series.split(",")
-    if (
-        not measurement
-        or not 1 <= len(parts) <= 2
-        or len(line) > MAX_LINE_BYTES
-        or len(pairs) > MAX_TAGS
-    ):
+    is_plain = measurement and 1 <= len(parts) <= 2
+    if not is_plain or len(line) > MAX_LINE_BYTES or len(pairs) > MAX_TAGS:
         return None
     tags: dict[str, str] = {}
     for pair in pairs:

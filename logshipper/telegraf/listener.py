@@ -39,9 +39,8 @@ LOOPBACK = "127.0.0.1"
 _SO_MEMINFO = 55  # sock_diag(7), SK_MEMINFO_VARS: the last one counts drops
 _MEMINFO = struct.Struct("=9I")
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid: unix(7)
-_SO_TIMESTAMPNS = (
-    35  # socket(7): of each datagram, when it came; its control message has the same number
-)
+# socket(7): of each datagram, when it came; its control message has the same number
+_SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
 _TIME_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 # room for these, after the time, and nothing else
@@ -77,17 +76,16 @@ class Sockets(NamedTuple):
         return "{}:{}".format(*self.udp.getsockname())
 
     @property
+    def endpoints(self) -> list[socket.socket]:
+        return [endpoint for endpoint in self if endpoint is not None]
+
+    @property
     def fds(self) -> set[int]:
-        return {
-            endpoint.fileno()
-            for endpoint in (self.udp, self.tcp, self.unix)
-            if endpoint is not None
-        }
+        return {endpoint.fileno() for endpoint in self.endpoints}
 
     def close(self) -> None:
-        for endpoint in (self.udp, self.tcp, self.unix):
-            if endpoint is not None:
-                endpoint.close()
+        for endpoint in self.endpoints:
+            endpoint.close()
 
 
 def open_sockets(host: str, port: int) -> Sockets:
@@ -181,21 +179,18 @@ class Listener:
         return len(self._connections)
 
     def _prepare(self) -> None:
-        udp, tcp, unix = self._sockets
-        for endpoint in (udp, unix):
-            if endpoint is not None:
+        if self._sockets.unix is not None:
+            self._sockets.unix.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        for endpoint in self._sockets.endpoints:
+            if endpoint is not self._sockets.tcp:
                 endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
                 try:
                     endpoint.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
                     self._timed.add(endpoint.fileno())
                 except OSError:
                     pass  # without it, data arrives when it is read
-        if unix is not None:
-            unix.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        for endpoint in (udp, tcp, unix):
-            if endpoint is not None:
-                endpoint.setblocking(False)
-                self._poll.register(endpoint, select.POLLIN)
+            endpoint.setblocking(False)
+            self._poll.register(endpoint, select.POLLIN)
         self._poll.register(self._stop_fd, select.POLLIN)
 
     def serve(self) -> None:
@@ -207,10 +202,10 @@ class Listener:
                 break
             if self._budget < 0:
                 self._stops.poll(_milliseconds(min(wait_secs, -self._budget / self._per_sec)))
-            else:
-                self._turn(
-                    self._ready(min(wait_secs, TCP_LOOK_SECS) if self._connections else wait_secs)
-                )
+                continue
+            if self._connections:
+                wait_secs = min(wait_secs, TCP_LOOK_SECS)
+            self._turn(self._ready(wait_secs))
         while self._budget > 0 and self._turn(self._ready(0.0)):
             pass
 
@@ -224,9 +219,8 @@ class Listener:
     def _ready(self, wait_secs: float) -> set[int]:
         """Fds with something to read; of the others it is noted that they were empty."""
         begin = time.monotonic()
-        ready = {
-            fd for fd, _ in self._poll.poll(0)
-        }  # checked first: a constant sender would end each wait
+        # checked first: a constant sender would end each wait
+        ready = {fd for fd, _ in self._poll.poll(0)}
         for fd, connection in self._connections.items():
             if fd not in ready:
                 connection.empty_at = begin
@@ -272,9 +266,8 @@ class Listener:
         self._note_dropped()
         for address, lines in by_sender.items():
             owner = self._owners.udp(address, self._own_address)
-            self._take(
-                Sender(owner, f"udp {address[0]}:{address[1]}"), b"\n".join(lines), arrived_at
-            )
+            sender = Sender(owner, f"udp {address[0]}:{address[1]}")
+            self._take(sender, b"\n".join(lines), arrived_at)
         return cost
 
     def _count_cost(self, data: bytes) -> int:
@@ -308,11 +301,8 @@ class Listener:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                     pid, uid, _ = _CREDENTIALS.unpack(value[: _CREDENTIALS.size])
                     owner = SocketOwner(uid, pid=pid)
-            self._take(
-                Sender(owner, f"unix, process {owner.pid if owner else 0}"),
-                data,
-                _arrived_at(ancillary),
-            )
+            sender = Sender(owner, f"unix, process {owner.pid if owner else 0}")
+            self._take(sender, data, _arrived_at(ancillary))
         return cost
 
     # ---- connections
@@ -345,15 +335,11 @@ class Listener:
         return cost
 
     def _make_room(self) -> None:
-        for uid, _ in Counter(
-            connection.uid for connection in self._connections.values()
-        ).most_common(1):
+        """Drop the oldest connection of the user with the most."""
+        connections = self._connections.values()
+        for uid, _ in Counter(connection.uid for connection in connections).most_common(1):
             self.counts["crowded"] += 1
-            self._drop(
-                next(
-                    connection for connection in self._connections.values() if connection.uid == uid
-                )
-            )
+            self._drop(next(connection for connection in connections if connection.uid == uid))
 
     def _drop(self, connection: _Connection) -> None:
         del self._connections[connection.socket.fileno()]
@@ -364,9 +350,8 @@ class Listener:
         """Read one batch from connections, the least recently read first; return the cost in usual
         lines."""
         cost = 0
-        for connection in sorted(
-            (self._connections[fd] for fd in ready & self._connections.keys()), key=_last_read
-        ):
+        readable = [self._connections[fd] for fd in ready & self._connections.keys()]
+        for connection in sorted(readable, key=lambda connection: connection.read_at):
             if cost >= BATCH:
                 break
             self._reads += 1
@@ -402,10 +387,6 @@ def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:
             age_secs: float = time.time() - secs - nanoseconds / 1e9
             return time.monotonic() - max(0.0, age_secs)
     return time.monotonic()
-
-
-def _last_read(connection: _Connection) -> int:
-    return connection.read_at
 
 
 def _milliseconds(secs: float) -> float | None:

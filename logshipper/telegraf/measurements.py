@@ -169,8 +169,6 @@ class Batch:
     undecided: the sidecar has not processed these, until give_up_at.
     """
 
-    __slots__ = ("arrived_at", "due", "give_up_at", "mark", "records", "size", "undecided")
-
     def __init__(self, arrived_at: float, now: float) -> None:
         self.arrived_at = arrived_at
         self.due = now + HOLD_SECS

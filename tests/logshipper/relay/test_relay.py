@@ -47,7 +47,7 @@ from logshipper.relay.handover import (
     SidecarLink,
 )
 from logshipper.relay.output import JobOutput
-from logshipper.relay.relay import GATHER_BYTES, TURN_BYTES, NoSink, Owner, Relay
+from logshipper.relay.relay import GATHER_BYTES, TURN_BYTES, Owner, Relay, RelaySink
 from logshipper.relay.side_pipe import HEADER, SideType
 from tests.tools.captures import gather_cases
 from tests.tools.captures.gather_cases import CASES as GATHER_CASES
@@ -60,7 +60,7 @@ from tests.tools.waiting import scaled
 OUT, ERR = 1, 2  # streams; as flags as well
 
 
-class RecordingSink(NoSink):
+class RecordingSink(RelaySink):
     """A sink that writes down what it is told."""
 
     def __init__(self) -> None:
@@ -1308,7 +1308,8 @@ def test_take_over_by_itself() -> None:
     code = """
 import os, subprocess, sys
 from logshipper.relay.handover import SidecarPlan
-from logshipper.relay.relay import NoSink, take_over
+from logshipper.relay.relay import RelaySink
+from logshipper.relay.take_over import take_over
 masters, outs, slaves = {}, {}, {}
 for stream in (1, 2):
     masters[stream], slaves[stream] = os.pipe()
@@ -1317,7 +1318,7 @@ cmd = subprocess.Popen(['sh', '-c', 'echo out; echo err >&2'], stdout=slaves[1],
 for fd in slaves.values(): os.close(fd)
 plan = SidecarPlan(masters=masters, outs=outs, cmd_pid=cmd.pid, cmd_pidfd=os.pidfd_open(cmd.pid), columns=80, rows=24,
                    tty=False, relay_pid=0, started_ns=0)
-class Closing(NoSink):  # as the sidecar does: gives back what the plan holds
+class Closing(RelaySink):  # as the sidecar does: gives back what the plan holds
     def closed(self, stream): os.close(plan.masters.pop(stream)); os.close(plan.outs.pop(stream))
 take_over(plan, Closing())
 assert not plan.masters and not plan.outs

@@ -165,7 +165,8 @@ def test_a_command_that_could_not_be_run_leaves_nothing_of_its_own(tmp_path: Pat
     captures.give_up(capture, 127)
     assert not Path(capture.path).exists()
     capture = captures.create_capture(str(tmp_path), "x", "a1")
-    capture.in_user_spool = False  # as in a node's spool, which only its agent clears
+    # as in a node's spool, which only its agent clears
+    capture = capture._replace(in_user_spool=False)
     captures.give_up(capture, 126)
     read = captures.read_counters((Path(capture.path) / "segments" / "counters").read_bytes())
     assert read is not None

@@ -18,9 +18,11 @@ from typing import Any
 
 from logshipper.errors import CaptureError
 from logshipper.process.run import RunOptions, run
-from logshipper.relay import relay, side_pipe
+from logshipper.relay import side_pipe
 from logshipper.relay.handover import SidecarPlan
+from logshipper.relay.relay import RelaySink
 from logshipper.relay.side_pipe import HEADER, SideType
+from logshipper.relay.take_over import take_over
 from logshipper.spool.captures import COUNTERS, COUNTERS_BYTES, COUNTERS_MAGIC
 
 NAMES = {
@@ -31,7 +33,7 @@ NAMES = {
 }
 
 
-class Collector:
+class Collector(RelaySink):
     """The plainest sidecar: writes down what it is told, and relays on as the real one does."""
 
     def __init__(self, plan: SidecarPlan, path: str) -> None:
@@ -57,7 +59,7 @@ class Collector:
         self.follow()
         if not self.ended or self.open:
             self.tell(t="take_over", ended=self.ended)
-            relay.take_over(self.plan, self)
+            take_over(self.plan, self)
             self.tell(t="over")
         self.finish()
         self.report("done")
@@ -104,9 +106,6 @@ class Collector:
             for fds in (self.plan.masters, self.plan.outs):
                 if stream in fds:
                     os.close(fds.pop(stream))
-
-    def idle(self) -> None:
-        pass
 
     def wait_secs(self, *, untold: bool) -> float | None:
         return 0.0 if untold else None
