@@ -21,11 +21,11 @@ from logshipper.classify.classifier import Classifier
 from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
+from logshipper.masks.shape_mask import masked_text
 from logshipper.relay import relay, side_pipe
 from logshipper.relay.handover import SidecarPlan
 from logshipper.relay.side_pipe import Empty, Ending, SideType
 from logshipper.render.renderer import FIRST_SECS
-from logshipper.shape_mask import masked_text
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.sidecar.memory_kills import MemoryKills
 from logshipper.sidecar.settings import Settings

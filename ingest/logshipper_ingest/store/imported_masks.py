@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from logshipper.shape_mask import ShapeMask, masked_text
+from logshipper.masks.shape_mask import ShapeMask, masked_text
 from logshipper_ingest.model.imported import ImportedChange, ImportedChild, ImportedJob
 
 Value = TypeVar("Value")
