@@ -11,7 +11,7 @@ _OF_THE_JOB = (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
 JOB_END_NICE = 5  # of processes that delay a job's end: they get a third of a busy core's time
@@ -89,13 +89,7 @@ def shed(name: str, keep: "Collection[int]") -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)
-    for entry in os.listdir("/proc/self/fd"):
-        fd = int(entry)
-        if fd > 2 and fd not in keep:
-            try:
-                os.close(fd)
-            except OSError:
-                pass  # the listing's own
+    _close(lambda fd: fd not in keep)
     try:
         with open("/proc/self/comm", "w", encoding="ascii") as file:
             file.write(name)
@@ -107,13 +101,16 @@ def close_inherited() -> None:
     """Close the caller's descriptors besides 0 to 2: CMD has them, and whoever waits for their end
     waits for CMD's."""
     try:
-        entries = os.listdir("/proc/self/fd")
+        _close(os.get_inheritable)  # everything of our own is close-on-exec
     except OSError:
-        return  # out of fds
-    for entry in entries:
+        pass  # out of fds
+
+
+def _close(is_surplus: "Callable[[int], bool]") -> None:
+    for entry in os.listdir("/proc/self/fd"):
         fd = int(entry)
         try:
-            if fd > 2 and os.get_inheritable(fd):  # everything of our own is close-on-exec
+            if fd > 2 and is_surplus(fd):
                 os.close(fd)
         except OSError:
             pass  # the listing's own

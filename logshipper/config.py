@@ -21,12 +21,7 @@ _PATTERN_NAME = late_pattern(r"[a-z][a-z0-9_-]{0,15}")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
 _INTERVAL = late_pattern(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
 # lines besides blank ones and comments
-_TRIVIAL: tuple[list[bytes], ...] = (
-    [],
-    [b"---"],
-    [b"{}"],
-    [b"---", b"{}"],
-)
+_TRIVIAL: tuple[list[bytes], ...] = ([], [b"---"], [b"{}"], [b"---", b"{}"])
 
 
 class MetadataPattern(NamedTuple):
@@ -51,7 +46,9 @@ class Config(NamedTuple):
     context: bool | None = None
     # which lines of stdout are records (logshipper/classify/text_records.py)
     metadata: tuple[str | MetadataPattern, ...] = (JSON,)
-    mask: bool = True  # mask secrets in lines (logshipper/secret_shapes.py); command lines always
+    mask: bool = (
+        True  # mask secrets in lines (logshipper/masks/secret_shapes.py); command lines always
+    )
 
 
 def _lines_of(content: bytes) -> list[bytes]:
@@ -71,12 +68,9 @@ def parse(content: bytes, source: str) -> Config:
     if value is None:
         return Config()
     if not isinstance(value, dict):
+        is_text = isinstance(value, str)
         kind = (
-            "a list"
-            if isinstance(value, list)
-            else "plain text"
-            if isinstance(value, str)
-            else "a single value"
+            "a list" if isinstance(value, list) else "plain text" if is_text else "a single value"
         )
         raise ConfigError(
             source, [f"this is {kind}; it takes `key: value` lines, such as `mode: enabled`"]
@@ -89,8 +83,11 @@ def parse(content: bytes, source: str) -> Config:
             problems.append(
                 f"unknown key {_quote(key)}{_did_you_mean(key, tuple(_READERS))}; keys are {_quote_all(_READERS)}"
             )
-        else:
-            read[key] = reader(key, setting, problems)
+            continue
+        try:
+            read[key] = reader(key, setting)
+        except _Problem as problem:
+            problems += problem.args
     if problems:
         raise ConfigError(source, problems)
     return Config(**read)
@@ -105,117 +102,108 @@ def parse_opt_in(content: bytes) -> tuple[Config, tuple[str, ...]]:
         return Config(mode="disabled"), error.problems
 
 
-def _read_mode(key: str, setting: object, problems: list[str]) -> str:
+class _Problem(Exception):
+    """Sentences against a setting."""
+
+
+def _read_mode(key: str, setting: object) -> str:
     if setting in MODES:
         return str(setting)
-    if setting is False:
-        problems.append("YAML reads `mode: off` as `false`; write `mode: disabled`")
-    elif setting is True:
-        problems.append("YAML reads `mode: on` as `true`; write `mode: enabled`")
-    else:
-        problems.append(
-            f"{key}: {_quote(setting)} is no mode{_did_you_mean(setting, MODES)}; modes are {_quote_all(MODES)}"
+    if isinstance(setting, bool):
+        word, mode = ("on", "enabled") if setting else ("off", "disabled")
+        raise _Problem(
+            f"YAML reads `mode: {word}` as `{str(setting).lower()}`; write `mode: {mode}`"
         )
-    return ""
+    raise _Problem(
+        f"{key}: {_quote(setting)} is no mode{_did_you_mean(setting, MODES)}; modes are {_quote_all(MODES)}"
+    )
 
 
-def _read_switch(key: str, setting: object, problems: list[str]) -> bool:
+def _read_switch(key: str, setting: object) -> bool:
     if isinstance(setting, bool):
         return setting
-    problems.append(f"{key}: {_quote(setting)} is neither `on` nor `off`")
-    return False
+    raise _Problem(f"{key}: {_quote(setting)} is neither `on` nor `off`")
 
 
-def _read_colors(key: str, setting: object, problems: list[str]) -> str:
+def _read_colors(key: str, setting: object) -> str:
     if setting in COLORS:
         return str(setting)
-    problems.append(
+    raise _Problem(
         f"{key}: {_quote(setting)} is neither `keep` nor `strip`{_did_you_mean(setting, COLORS)}"
     )
-    return ""
 
 
-def _read_interval(key: str, setting: object, problems: list[str]) -> float:
+def _read_interval(key: str, setting: object) -> float:
     if setting is False:
         return 0.0
     match = _INTERVAL.fullmatch(setting) if isinstance(setting, str) else None
     if match is None:
         example = f"{setting}s" if type(setting) is int and 10 <= setting <= 86400 else "30s"
-        fault = (
-            "is no span of time: a number with s, m or h is"
-            if setting is not True
-            else "doesn't say how often"
-        )
-        problems.append(f"{key}: {_quote(setting)} {fault}; write `{key}: {example}`, or `off`")
-        return 0.0
+        fault = "is no span of time: a number with s, m or h is"
+        if setting is True:
+            fault = "doesn't say how often"
+        raise _Problem(f"{key}: {_quote(setting)} {fault}; write `{key}: {example}`, or `off`")
     secs = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
-    if not MIN_SNAPSHOTS_SECS <= secs <= MAX_SNAPSHOTS_SECS:
-        problems.append(
-            f"{key}: {_quote(setting)} is too {'short' if secs < MIN_SNAPSHOTS_SECS else 'long'}; from `10s` to `24h`"
-        )
-    return secs
+    if MIN_SNAPSHOTS_SECS <= secs <= MAX_SNAPSHOTS_SECS:
+        return secs
+    fault = "short" if secs < MIN_SNAPSHOTS_SECS else "long"
+    raise _Problem(f"{key}: {_quote(setting)} is too {fault}; from `10s` to `24h`")
 
 
-def _read_metadata(
-    key: str, setting: object, problems: list[str]
-) -> tuple[str | MetadataPattern, ...]:
+def _read_metadata(key: str, setting: object) -> tuple[str | MetadataPattern, ...]:
     if not isinstance(setting, list) or JSON not in setting:
-        problems.append(
+        raise _Problem(
             f"{key}: {_quote(setting)} is no list with `{JSON}` in it; write `{key}: [{', '.join(METADATA_KINDS)}]`"
         )
-        return ()
+    problems: list[str] = []
     kinds: list[str | MetadataPattern] = []
     patterns = 0
     for item in setting:
-        kind: str | MetadataPattern | None = None
-        if isinstance(item, dict):
+        if item in METADATA_KINDS:
+            kinds.append(str(item))
+        elif isinstance(item, dict):
             patterns += 1
-            kind = _read_pattern(key, item, f"pattern{patterns}", problems)
-        elif item in METADATA_KINDS:
-            kind = str(item)
+            try:
+                kinds.append(_read_pattern(key, item, f"pattern{patterns}"))
+            except _Problem as problem:
+                problems += problem.args
         else:
             problems.append(
                 f"{key}: {_quote(item)} is no kind of metadata{_did_you_mean(item, METADATA_KINDS)}; "
                 f"kinds are {_quote_all(METADATA_KINDS)}, and `{{pattern: 'loss is (?P<loss>[0-9.]+)'}}`"
             )
-        if kind is not None:
-            kinds.append(kind)
     names = [kind if isinstance(kind, str) else kind.name for kind in kinds]
     problems += [
         f"{key}: `{name}` stands twice" for name in dict.fromkeys(names) if names.count(name) > 1
     ]
     if patterns > MAX_PATTERNS:
         problems.append(f"{key}: {patterns} patterns; {MAX_PATTERNS} is the limit")
+    if problems:
+        raise _Problem(*problems)
     return tuple(kinds)
 
 
-def _read_pattern(
-    key: str, item: "dict[Any, Any]", default_name: str, problems: list[str]
-) -> MetadataPattern | None:
+def _read_pattern(key: str, item: "dict[Any, Any]", default_name: str) -> MetadataPattern:
     pattern, name = item.get("pattern"), item.get("name", default_name)
-    unknown = [word for word in item if word not in ("pattern", "name")]
-    if not isinstance(pattern, str) or unknown:
-        problems.append(
+    if not isinstance(pattern, str) or not item.keys() <= {"pattern", "name"}:
+        raise _Problem(
             f"{key}: {_quote(item)} is no pattern; write `{{pattern: 'loss is (?P<loss>[0-9.]+)', name: mine}}`"
         )
-        return None
     if not isinstance(name, str) or not _PATTERN_NAME.fullmatch(name) or name in METADATA_KINDS:
-        problems.append(
+        raise _Problem(
             f"{key}: {_quote(name)} is no name for a pattern: 16 small letters, digits, `_` or `-` "
             "at most, a letter first, and not a kind's"
         )
-        return None
     # late: few have any
     from logshipper.metadata_pattern import problem_of
 
     problem = problem_of(pattern)
     if problem:
-        problems.append(f"{key}: the pattern {_quote(pattern)} {problem}")
-        return None
+        raise _Problem(f"{key}: the pattern {_quote(pattern)} {problem}")
     return MetadataPattern(name, pattern)
 
 
-_READERS: dict[str, Callable[[str, object, list[str]], object]] = {
+_READERS: dict[str, Callable[[str, object], object]] = {
     "mode": _read_mode,
     "commands": _read_switch,
     "tty": _read_switch,
@@ -264,10 +252,8 @@ def _load_yaml(content: bytes, source: str) -> object:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ConfigError(source, [f"{where}{error.problem or 'this is not YAML'}"]) from None
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
-        raise ConfigError(
-            source,
-            [f"isn't YAML: {str(error).splitlines()[0] if str(error) else 'nested too deep'}"],
-        ) from None
+        fault = str(error).splitlines()[0] if str(error) else "nested too deep"
+        raise ConfigError(source, [f"isn't YAML: {fault}"]) from None
 
 
 def _quote(value: object) -> str:

@@ -118,8 +118,7 @@ def _event(name: str, values: "Mapping[Any, object]") -> None:
     elif line.count("{") + line.count("[") > MAX_EVENT_NESTED:
         _say("event nested", f"an event of over {MAX_EVENT_NESTED} objects and lists was left out")
     else:
-        with _lock:
-            _write(line)
+        _write(line)
 
 
 def _emit(values: "Mapping[Any, object]") -> None:
@@ -131,8 +130,7 @@ def _emit(values: "Mapping[Any, object]") -> None:
         _say(
             "long", f"a record of {len(line):,} bytes was left out: {MAX_LINE_BYTES:,} is the most"
         )
-        return
-    with _lock:
+    else:
         _write(line)
 
 
@@ -160,10 +158,15 @@ def _object(values: "Mapping[Any, object]", above: str, depth: int) -> dict[str,
 def _plain(value: object, path: str, depth: int) -> object:
     """The value as JSON has it, or NaN or an infinity. path: of keys, for notes."""
     try:
-        if value is None or isinstance(value, str | bool):
-            return str(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return str(value)
+        if value is None or isinstance(value, bool):
+            return value
         if isinstance(value, int):
-            return _integer(int(value), path)
+            if int(value).bit_length() <= MAX_INT_BITS:
+                return int(value)
+            _say(f"value {path}", f"{path} is an integer of over 4,000 digits: printed as null")
+            return None
         if isinstance(value, float):
             return float(value)
         return _converted(value, path, depth)
@@ -173,13 +176,6 @@ def _plain(value: object, path: str, depth: int) -> object:
             f"{path}: a {type(value).__name__} couldn't be converted, and is printed as null",
         )
         return None
-
-
-def _integer(value: int, path: str) -> int | None:
-    if value.bit_length() <= MAX_INT_BITS:
-        return value
-    _say(f"value {path}", f"{path} is an integer of over 4,000 digits: printed as null")
-    return None
 
 
 def _without_gaps(value: object, path: str) -> object:
@@ -254,16 +250,16 @@ def _write(line: str) -> None:
     out = sys.stdout
     if out is None or out.closed:
         return
-    try:
-        is_own = out is sys.__stdout__
-        if not is_own:  # a notebook's, a test's
-            out.write(line)
+    with _lock:
+        try:
+            is_own = out is sys.__stdout__
+            if not is_own:  # a notebook's, a test's
+                out.write(line)
             out.flush()
-            return
-        out.flush()
-        _write_all(out.fileno(), line.encode())
-    except (OSError, ValueError) as error:  # the reader has gone, or somebody closed it
-        _say("write", f"standard output can't be written, records are lost: {error}")
+            if is_own:
+                _write_all(out.fileno(), line.encode())
+        except (OSError, ValueError) as error:  # the reader has gone, or somebody closed it
+            _say("write", f"standard output can't be written, records are lost: {error}")
 
 
 def _write_all(fd: int, line: bytes) -> None:

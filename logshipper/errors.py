@@ -36,13 +36,17 @@ class CaptureError(LogshipperError):
         super().__init__(reason)
 
 
-class SpoolError(LogshipperError):
-    """The spool is unusable. path: file or folder at fault."""
+class _PlaceError(LogshipperError):
+    """An error about a file or folder, whose path it has."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
+
+
+class SpoolError(_PlaceError):
+    """The spool is unusable. path: file or folder at fault."""
 
 
 class SpoolFull(SpoolError):
@@ -57,13 +61,8 @@ class SegmentCorrupt(SpoolError):
         super().__init__(path, f"at byte {offset}: {reason}")
 
 
-class StoreError(LogshipperError):
+class StoreError(_PlaceError):
     """The store cannot do this. path: the store's folder or file at fault."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(f"{path}: {reason}")
 
 
 class UnknownJob(LogshipperError):

@@ -30,21 +30,16 @@ def network_type(path: str, mountinfo: str = "/proc/self/mountinfo") -> str | No
             continue
         point = _unescape(fields[4])
         inside = point in ("/", target) or target.startswith(point + "/")
-        if inside and len(point) >= len(
-            best
-        ):  # a later mount on the same point hides the earlier one
+        # a later mount on the same point hides the earlier one
+        if inside and len(point) >= len(best):
             best, best_type = point, fields[fields.index("-") + 1]
-    is_network = best_type in NETWORK_TYPES or (
-        best_type.startswith("fuse") and best_type not in LOCAL_FUSE_TYPES
-    )
-    return best_type if is_network else None
+    is_unknown_fuse = best_type.startswith("fuse") and best_type not in LOCAL_FUSE_TYPES
+    return best_type if is_unknown_fuse or best_type in NETWORK_TYPES else None
 
 
 def _unescape(point: str) -> str:
     """The kernel writes blanks, tabs, line feeds and backslashes of a mount point as octal
     escapes."""
-    if "\\" not in point:
-        return point
     for escaped, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         point = point.replace(escaped, plain)
     return point

@@ -17,6 +17,7 @@ ABSENT = "absent"  # no such file: no opt-in
 UNKNOWN = "unknown"  # no answer in time: no opt-in
 PRESENT = "present"  # content is the file's bytes
 REFUSED = "refused"  # exists, but is unusable: fails closed; content is the reason, as UTF-8
+_KINDS = {0o040000: "a folder", 0o010000: "a FIFO", 0o020000: "a device", 0o060000: "a device"}
 
 
 def path() -> str:
@@ -60,13 +61,7 @@ def read(file: str) -> tuple[str, bytes]:
         file_stat = os.fstat(fd)
         kind = file_stat.st_mode & 0o170000
         if kind != 0o100000:
-            names = {
-                0o040000: "a folder",
-                0o010000: "a FIFO",
-                0o020000: "a device",
-                0o060000: "a device",
-            }
-            return REFUSED, f"is {names.get(kind, 'not a file')}, not a file".encode()
+            return REFUSED, f"is {_KINDS.get(kind, 'not a file')}, not a file".encode()
         content = b""
         while len(content) <= MAX_BYTES and (more := os.read(fd, MAX_BYTES + 1 - len(content))):
             content += more
@@ -87,9 +82,8 @@ def say(text: str) -> None:
     """
     try:
         if os.get_inheritable(2):  # else the caller had closed it, and the number is another file's
-            from logshipper.safe_text import (
-                safe_lines,
-            )  # late: it imports re, and this is each job's start
+            # late: it imports re, and this is each job's start
+            from logshipper.safe_text import safe_lines
 
             os.write(2, safe_lines(f"{text}\n").encode("utf-8", "backslashreplace"))
     except OSError:
@@ -103,10 +97,8 @@ def run_untouched(command: list[str]) -> int:
     if not command:
         say("logshipper run: no command after `--`; try `logshipper run -- CMD ARG...`")
         return 125
-    for name in (
-        _signal.SIGPIPE,
-        _signal.SIGXFSZ,
-    ):  # Python ignores these two, and exec would hand that on
+    # Python ignores these two, and exec would hand that on
+    for name in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(name, _signal.SIG_DFL)
     try:
         os.execvp(command[0], command)

@@ -34,7 +34,7 @@ _PLACES = {
         logshipper/render/test_screen logshipper/sidecar/test_frame_builder logshipper/spool/test_segment
         logshipper/spool/test_segment_damage logshipper/telegraf/test_line_protocol logshipper/test_config
         logshipper/test_light_imports
-        logshipper/test_masking logshipper/test_shape_mask observe/analytics/test_task_analytics
+        logshipper/masks/test_masking logshipper/masks/test_shape_mask observe/analytics/test_task_analytics
         observe/base/test_bar_width
         observe/graphs/test_observe_series
         observe/graphs/test_observe_words observe/model/test_observe_records project/test_layers

@@ -1,2 +1,2 @@
 """Turns final lines into lines of the log, records and events, and obeys commands. Pure. Imports
-render, spool and the top level."""
+masks, render, spool and the top level."""

@@ -89,3 +89,30 @@ class CaptureLog:
             hint = near_records.hint_at(line, stream)
             if hint is not None:
                 self.hint(hint, stream, line if may_quote else b"")
+
+
+class EventLimit:
+    """Counts a capture's events of one kind and reports those over the limit: at the first, and at
+    the end. consequence: for these."""
+
+    def __init__(self, log: CaptureLog, name: str, limit: int, consequence: str) -> None:
+        self._log = log
+        self._event_name = f"{name}_left_out"
+        self._limit = limit
+        self._consequence = consequence
+        self._count = self._reported_count = 0
+
+    def admit(self) -> bool:
+        """Count an event; return whether it is within the limit."""
+        self._count += 1
+        if self._count == self._limit + 1:
+            message = f"the limit of {self._limit:,} is reached: {self._consequence}"
+            self._log.event(self._event_name, message)
+        return self._count <= self._limit
+
+    def report(self) -> None:
+        count = self._count - self._limit
+        if count > self._reported_count:
+            self._reported_count = count
+            message = f"{count:,} over the limit: {self._consequence}"
+            self._log.event(self._event_name, message, events=count)

@@ -17,15 +17,14 @@ Privacy (R11, R16, R17): all code here keeps these invariants.
 from collections.abc import Iterable, Sequence
 
 from logshipper.classify import commands
-from logshipper.classify.capture_log import CaptureLog
-from logshipper.classify.event_limit import EventLimit
+from logshipper.classify.capture_log import CaptureLog, EventLimit
 from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.policies import Obedience, Policies
 from logshipper.classify.stream_log import StreamLog
 from logshipper.config import JSON, MetadataPattern
+from logshipper.masks.shape_mask import MASK
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
-from logshipper.shape_mask import MASK
 from logshipper.spool.segment import Json, Stream
 
 MAX_USER_EVENTS = 5_000  # of a capture; readers keep twice as many events, so all others have room
@@ -88,10 +87,13 @@ class Classifier:
         out, err = (state.output for state in self._streams.values())
         out.other, err.other = err, out
         self._user_events = EventLimit(
-            "user_events", MAX_USER_EVENTS, "the job's own events appear as lines of the log only"
+            self._log,
+            "user_events",
+            MAX_USER_EVENTS,
+            "the job's own events appear as lines of the log only",
         )
         self._refusals = EventLimit(
-            "refusals", MAX_REFUSALS, "logshipper reports no further ignored commands"
+            self._log, "refusals", MAX_REFUSALS, "logshipper reports no further ignored commands"
         )
         self._ticked_at = 0.0
 
@@ -148,7 +150,7 @@ class Classifier:
         self._handle_command(_CommandLine(state, rendering), now)
         state.settle()
         for limit in (self._user_events, self._refusals):
-            limit.report(self._log)
+            limit.report()
         self._log.report_masked(now, at_end=True)
 
     def release(self) -> None:
@@ -175,13 +177,9 @@ class Classifier:
 
     def ledger(self) -> Json:
         """Return the counts of lines (docs/segment-format.md), which always balance."""
+        log = self._log
         counts = {state.stream.name.lower(): state.account() for state in self._streams.values()}
-        return {
-            **counts,
-            "notes": self._log.notes,
-            "status": self._log.statuses,
-            "parts": self._log.parts,
-        }
+        return {**counts, "notes": log.notes, "status": log.statuses, "parts": log.parts}
 
     def count_lost(self, stream: Stream, lines: int) -> None:
         """Move lines from stored to lost, as the segment writer could not write them."""
@@ -212,7 +210,7 @@ class Classifier:
             if line.text:
                 self._handle_command(line, now)
             else:
-                line.keep(now)
+                line.keep()
 
     def _handle_command(self, line: "_CommandLine", now: float) -> None:
         """Obey a line with a command, or keep it as an ordinary line."""
@@ -220,63 +218,67 @@ class Classifier:
             return
         command = commands.parse(line.text) if self._obey else None
         obedience = self._policies.obedience(line.state.stream)
-        if isinstance(command, commands.UserEvent) and obedience is Obedience.ALL:
-            self._take_user_event(line, command)
-        elif isinstance(command, commands.Command) and command.verb == "resume":
-            self._resume(line, command, now)
-        elif isinstance(command, commands.Command) and obedience is Obedience.ALL:
-            self._obey_command(line, command, now)
-        elif isinstance(command, commands.Command):
-            self._obey_fenced(line, command, now)
-        elif isinstance(command, commands.MalformedCommand):
-            self._obey_malformed(line, command, now)
-        else:
-            line.keep(now)
+        match command:
+            case commands.UserEvent() if obedience is Obedience.ALL:
+                self._take_user_event(line, command)
+            case commands.Command(verb="mode") if obedience is Obedience.ALL:
+                self._set_mode(line, command.value, now)
+            case commands.Command(verb="mode"):
+                self._set_fenced_mode(line, command.value, now)
+            case commands.Command(verb="stop"):
+                self._stop(line, command.value, now)
+            case commands.Command(verb="resume"):
+                self._resume(line, command.value, now)
+            case commands.MalformedCommand():
+                self._obey_malformed(line, command, now)
+            case _:
+                line.keep()
 
-    def _obey_command(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
-        stream, before, was_fenced = line.state.stream, self.mode, self._policies.fenced()
+    def _set_mode(self, line: "_CommandLine", mode: str, now: float) -> None:
+        stream, before = line.state.stream, self.mode
         line.obey()
-        text = line.text
-        if command.verb == "mode":
-            self._policies.set_mode(stream, command.value)
-        else:
-            self._policies.stop(stream, command.value, is_certain=True)
-            text = self._masked_command(command)
+        self._policies.set_mode(stream, mode)
         self._apply_policies(now)
-        line.state.add_command(text)
+        line.state.add_command(line.text)
         self._report_mode(before, stream)
-        if command.verb == "stop":
-            self._report_fence(stream, was_fenced)
-        elif commands.width(self.mode) > commands.width(command.value):
+        if commands.width(self.mode) > commands.width(mode):
             self._report_refusal(stream, _IN_DOUBT.format(f"{self.mode} on the other stream"))
 
-    def _obey_fenced(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
-        """Handle a command while a fence is, or may be, in force."""
+    def _set_fenced_mode(self, line: "_CommandLine", mode: str, now: float) -> None:
+        """Narrow the mode if a fence may be in force; if one is, note the command for later."""
         stream = line.state.stream
         may_obey = self._policies.obedience(stream) is Obedience.NARROWING
-        if command.verb == "stop" and may_obey:
-            self._obey_command(line, command, now)
-            return
-        if command.verb == "stop":
-            line.keep_as(self._masked_command(command), now)
-            return
-        line.keep(now)
-        narrows = commands.width(command.value) > commands.width(self.mode)
+        line.keep()
+        narrows = commands.width(mode) > commands.width(self.mode)
         if may_obey:
-            self._narrow(stream, command.value, now, "to be safe: a stop token may be in force")
+            self._narrow(stream, mode, now, "to be safe: a stop token may be in force")
         else:
-            self._policies.ignore(stream, command.value)
-        if narrows != may_obey and command.value != self.mode:
+            self._policies.ignore(stream, mode)
+        if narrows != may_obey and mode != self.mode:
             self._report_refusal(stream, "a stop token may be in force" if may_obey else _FENCED)
 
-    def _resume(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
+    def _stop(self, line: "_CommandLine", token: str, now: float) -> None:
         stream, before, was_fenced = line.state.stream, self.mode, self._policies.fenced()
-        has_ended = self._policies.resume(stream, command.value, is_certain=True)
-        if has_ended is None:
-            line.keep_as(self._masked_command(command), now)
+        if self._policies.obedience(stream) is Obedience.NONE:
+            line.keep_as(self._masked_command("stop", token), now)
             return
         line.obey()
-        line.state.add_command(self._masked_command(command))
+        self._policies.stop(stream, token, is_certain=True)
+        masked = self._masked_command("stop", token)
+        self._apply_policies(now)
+        line.state.add_command(masked)
+        self._report_mode(before, stream)
+        self._report_fence(stream, was_fenced)
+
+    def _resume(self, line: "_CommandLine", token: str, now: float) -> None:
+        stream, before, was_fenced = line.state.stream, self.mode, self._policies.fenced()
+        has_ended = self._policies.resume(stream, token, is_certain=True)
+        masked = self._masked_command("resume", token)
+        if has_ended is None:
+            line.keep_as(masked, now)
+            return
+        line.obey()
+        line.state.add_command(masked)
         self._apply_policies(now)
         self._report_mode(before, stream, " (requested behind the stop token)")
         if not has_ended:
@@ -295,7 +297,7 @@ class Classifier:
             resumed = self._policies.resume(stream, command.resume, is_certain=False)
         if obedience is Obedience.NONE:
             command = command._replace(narrow=None, stop=None)
-        self._keep_malformed(line, command, resumed is not None, now)
+        self._keep_malformed(line, command, resumed is not None)
         if resumed is not None:
             self._apply_policies(now)  # a command within the fence may narrow
         if command.stop is not None:
@@ -312,28 +314,22 @@ class Classifier:
             self._narrow(stream, command.narrow, now, "to be safe: it names this mode")
 
     def _keep_malformed(
-        self,
-        line: "_CommandLine",
-        command: commands.MalformedCommand,
-        has_resumed: bool,
-        now: float,
+        self, line: "_CommandLine", command: commands.MalformedCommand, has_resumed: bool
     ) -> None:
         """Keep the line, unless it contains a token, or text behind a narrowing request."""
         for token in (command.stop, command.resume):
             self._log.stop_tokens.add(token or "")
         if (command.stop is not None or has_resumed) and not line.is_part:
             line.obey()
-            before = (
-                line.state.masked(line.text[: command.begin])
-                if line.state.mode == "enabled"
-                else b""
-            )
+            before = b""
+            if line.state.mode == "enabled":
+                before = line.state.masked(line.text[: command.begin])
             verb = "stop" if command.stop is not None else "resume"
-            line.state.add_command(before + self._masked_command(commands.Command(verb, "")))
+            line.state.add_command(before + self._masked_command(verb))
         elif command.narrow is not None and command.has_tail and not line.is_part:
             line.drop()
         else:
-            line.keep(now)
+            line.keep()
 
     def _narrow(self, stream: Stream, mode: str, now: float, reason: str) -> None:
         """Narrow the mode. The call matters even in a narrower mode, which may be undone."""
@@ -345,11 +341,10 @@ class Classifier:
     def _apply_policies(self, now: float) -> None:
         for state in self._streams.values():
             mode = self._policies.mode_of(state.stream)
-            if mode == state.mode:
-                continue
-            if state.mode == "disabled":
-                self._disabled_until = now
-            state.change_mode(mode, now)
+            if mode != state.mode:
+                if state.mode == "disabled":
+                    self._disabled_until = now
+                state.change_mode(mode, now)
 
     def _take_user_event(self, line: "_CommandLine", user_event: commands.UserEvent) -> None:
         """Log a user's event, in every mode. Over MAX_USER_EVENTS it is a line of the log only."""
@@ -360,14 +355,13 @@ class Classifier:
         if not isinstance(event, commands.UserEvent):
             # a mask outside of a text breaks the JSON
             event = commands.UserEvent({"name": MASK.decode()})
-        if self._user_events.admit(self._log):
-            self._log.out.append(
-                LoggedEvent({**event.record(), "stream": line.state.stream.name.lower()})
-            )
+        if self._user_events.admit():
+            stream = line.state.stream.name.lower()
+            self._log.out.append(LoggedEvent({**event.record(), "stream": stream}))
 
-    def _masked_command(self, command: commands.Command) -> bytes:
-        self._log.stop_tokens.add(command.value)
-        return b'%s {"%s":"%s"}' % (command_prefix.PREFIX, command.verb.encode(), MASK)
+    def _masked_command(self, verb: str, token: str = "") -> bytes:
+        self._log.stop_tokens.add(token)
+        return b'%s {"%s":"%s"}' % (command_prefix.PREFIX, verb.encode(), MASK)
 
     # ---- events about commands, which never quote output
 
@@ -383,7 +377,7 @@ class Classifier:
             self._log.event("commands_fenced", message, stream)
 
     def _report_refusal(self, stream: Stream, reason: str, message: str = "") -> None:
-        if self._refusals.admit(self._log):
+        if self._refusals.admit():
             message = message or f"logshipper ignored a line with /LOGCOMMAND: {reason}"
             self._log.event("command_refused", message, stream, reason=reason)
 
@@ -397,7 +391,7 @@ class _CommandLine:
         self.is_part = rendering.is_part
         self._is_half = is_half  # begun under another mode: a command, or not logged
 
-    def keep(self, now: float) -> None:
+    def keep(self) -> None:
         """Log an ordinary line."""
         if self._is_half:
             self.state.tally.dropped += 1
@@ -407,7 +401,7 @@ class _CommandLine:
     def keep_as(self, text: bytes, now: float) -> None:
         """Log an ordinary line with another text, if the line can be changed."""
         if self._is_half or self.is_part:
-            self.keep(now)
+            self.keep()
             return
         self.state.sort(self.state.renderer.take_command())
         self.state.sort([Block(text + b"\n", drawn_at=now)])

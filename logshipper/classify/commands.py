@@ -18,7 +18,7 @@ from logshipper.spool.segment import Json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 MAX_TOKEN_CHARS = 256
 MAX_EVENT_BYTES = 8 << 10  # of an event's line; escaped as ASCII it still fits a record
@@ -77,7 +77,6 @@ _PYTHON_OBJECT = late_pattern(rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PAIR, _PAIR)
 _NARROW_WORD = late_pattern(rb"(?i)\b(?:metadata|disabled)")  # a bar may follow directly
 # in the middle of a sentence the words mean nothing
 _MEANT_AT_ONCE = late_pattern(rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))")
-_ONE_KEY = "the object must hold one key: mode, stop, resume or event"
 
 
 def width(mode: str) -> int:
@@ -94,33 +93,19 @@ def parse(line: bytes) -> Command | UserEvent | MalformedCommand | None:
     line: without LF, with the blanks at its end."""
     if not line.startswith(PREFIX):
         return _parse_odd(line)
-    reason = _fault(line)
-    if not reason:
-        try:
-            pairs = json.loads(line[len(PREFIX) + 1 :], object_pairs_hook=list)
-        except (ValueError, RecursionError):
-            reason = "no single JSON object follows"
-        else:
-            command = _event(line) if _is_event(pairs) else _from_pairs(pairs)
-            if not isinstance(command, str):
-                return command
-            reason = command
-    return _malformed_command(reason, line, 0)
+    command = _exact_command(line)
+    return _malformed_command(command, line, 0) if isinstance(command, str) else command
 
 
 def _parse_odd(line: bytes) -> MalformedCommand | None:
     """Parse a line that doesn't begin with PREFIX."""
     begin = max((match.start() for match in ANY_CASE.finditer(line)), default=-1)
-    rest = line[begin + len(PREFIX) :]
     if begin < 0:
         return None
     if line[:begin].strip():
-        return _behind_text(begin, rest)
-    reason = (
-        "blanks stand before it"
-        if line[begin : begin + len(PREFIX)] == PREFIX
-        else "it isn't in capitals"
-    )
+        return _behind_text(begin, line[begin + len(PREFIX) :])
+    is_exact = line.startswith(PREFIX, begin)
+    reason = "blanks stand before it" if is_exact else "it isn't in capitals"
     return _malformed_command(reason, line, begin)
 
 
@@ -131,13 +116,9 @@ def _behind_text(begin: int, rest: bytes) -> MalformedCommand | None:
     fields = _object(rest)
     if fields is not None:
         mode = str(fields.get("mode")).lower()
-        return MalformedCommand(
-            reason,
-            begin,
-            mode if mode in MODES[1:] else None,
-            _token(fields, "stop"),
-            _token(fields, "resume"),
-        )
+        narrow = mode if mode in MODES[1:] else None
+        stop, resume = _token(fields, "stop"), _token(fields, "resume")
+        return MalformedCommand(reason, begin, narrow, stop, resume)
     return MalformedCommand(reason, begin) if _MEANT.search(rest[:MAX_BYTES]) else None
 
 
@@ -155,8 +136,7 @@ def _malformed_command(reason: str, line: bytes, begin: int) -> MalformedCommand
 
 
 def _object(rest: bytes) -> Json | None:
-    """Return the text as one object, in JSON's or Python's notation, with keys in lower case; None
-    for any other text."""
+    """Parse one object in JSON's or Python's notation, with keys in lower case."""
     text = rest[:_MAX_ODD_BYTES].strip()
     if len(rest) > _MAX_ODD_BYTES or not (text.startswith(b"{") and text.endswith(b"}")):
         return None
@@ -204,47 +184,41 @@ def _fault(line: bytes) -> str:
         return "nothing follows"
     if not rest.startswith(b" "):
         return "no blank follows /LOGCOMMAND"
+    if rest.startswith((b"  ", b" \t")):
+        return "more than one blank follows"
     if not rest.startswith(b" {"):
-        return (
-            "more than one blank follows"
-            if rest.startswith((b"  ", b" \t"))
-            else "no JSON object follows"
-        )
+        return "no JSON object follows"
     if not rest.endswith(b"}"):
         return "text follows the JSON object"
     return ""
 
 
-def _from_pairs(pairs: object) -> Command | str:
-    """Return the command, or the reason why there is none. pairs: the (key, value) pairs of the
-    object, as json.loads returns them with object_pairs_hook=list."""
-    if not isinstance(pairs, list) or len(pairs) != 1 or not isinstance(pairs[0], tuple):
-        return _ONE_KEY
-    key, value = pairs[0]
+def _exact_command(line: bytes) -> Command | UserEvent | str:
+    """Return the command of a line that begins with PREFIX, or the reason why there is none."""
+    fault = _fault(line)
+    if fault:
+        return fault
+    try:
+        # Any: JSON
+        pairs: list[tuple[str, Any]] = json.loads(line[len(PREFIX) + 1 :], object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        return "no single JSON object follows"
+    key, value = pairs[0] if len(pairs) == 1 else ("", "")
+    if key == "event":
+        return _event(line)
     if key == "mode":
         return (
-            Command("mode", value)
-            if value in MODES
-            else "mode must be enabled, metadata or disabled"
+            Command(key, value) if value in MODES else "mode must be enabled, metadata or disabled"
         )
     if key in ("stop", "resume"):
         if _is_token(value):
             return Command(key, value)
         return f"{key} takes a token of 1 to {MAX_TOKEN_CHARS} printable characters"
-    return _ONE_KEY
+    return "the object must hold one key: mode, stop, resume or event"
 
 
 def _is_token(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_TOKEN_CHARS and value.isprintable()
-
-
-def _is_event(pairs: object) -> bool:
-    return (
-        isinstance(pairs, list)
-        and len(pairs) == 1
-        and isinstance(pairs[0], tuple)
-        and pairs[0][0] == "event"
-    )
 
 
 def _event(line: bytes) -> UserEvent | str:

@@ -58,47 +58,33 @@ class Policy:
         # the narrowest mode of the other stream's commands since this stream was empty
         self._unread = _WIDEST
         # the narrowest mode in force before these, since the last command of this stream
-        self._before = _WIDEST
-        self._fence_unread = False  # the other stream changed a fence since this one was empty
+        self.before = _WIDEST
+        self.fence_unread = False  # the other stream changed a fence since this one was empty
 
     def seen_empty(self) -> bool:
         """Return whether that changes anything."""
-        if self.was_empty and not (self._fence_unread or self.resumed):
+        if self.was_empty and not (self.fence_unread or self.resumed):
             return False
-        self._unread = self._before = _WIDEST
-        self._fence_unread = False
+        self._unread = self.before = _WIDEST
+        self.fence_unread = False
         self.was_empty = True
         self.resumed.clear()
         return True
-
-    def command_read(self) -> None:
-        """Forget the modes in force before: they are older than later text of this stream."""
-        self._before = _WIDEST
 
     def other_command_read(self, mode: str, before: str) -> None:
         """Note a command of the other stream. mode: the requested one; before: this stream's."""
         self.was_empty = False
         self._unread = narrowest(self._unread, mode)
-        self._before = narrowest(self._before, before)
-
-    def other_fence_changed(self) -> None:
-        self._fence_unread = True
+        self.before = narrowest(self.before, before)
 
     def mode(self, in_force: str) -> str:
-        return narrowest(in_force, narrowest(self._unread, self._before))
+        return narrowest(in_force, narrowest(self._unread, self.before))
 
     def obedience(self) -> Obedience:
-        if self.fence is not None:
-            return Obedience.NONE if self.fence.is_certain else Obedience.NARROWING
-        return (
-            Obedience.NARROWING
-            if self._fence_unread or self.sibling.fence is not None
-            else Obedience.ALL
-        )
-
-    def follows_other_fence(self) -> bool:
-        """Return whether this stream's next text is newer than the other stream's fence."""
-        return not self._fence_unread
+        if self.fence is not None and self.fence.is_certain:
+            return Obedience.NONE
+        may_be_fenced = self.fence or self.fence_unread or self.sibling.fence
+        return Obedience.NARROWING if may_be_fenced else Obedience.ALL
 
 
 class Policies:
@@ -136,7 +122,7 @@ class Policies:
         policy = self._policies[stream]
         before = policy.sibling.mode(self.mode)
         policy.last_mode = mode
-        policy.command_read()
+        policy.before = _WIDEST  # older than later text of this stream
         self._start = None
         if policy.was_empty:
             policy.sibling.last_mode = None
@@ -158,7 +144,7 @@ class Policies:
         policy = self._policies[stream]
         policy.fence = Fence(token, is_certain and token not in policy.resumed, policy.fence)
         policy.ignored = _WIDEST
-        policy.sibling.other_fence_changed()
+        policy.sibling.fence_unread = True
 
     def ignore(self, stream: Stream, mode: str) -> None:
         """Note a command within the stream's certain fence: it counts if the fence was over."""
@@ -173,17 +159,17 @@ class Policies:
             policy.fence = (
                 policy.fence.outer if is_certain else policy.fence._replace(is_certain=False)
             )
-            policy.sibling.other_fence_changed()
+            policy.sibling.fence_unread = True
             return True
         fence = policy.sibling.fence
         if not token or fence is None or fence.token != token:
             policy.sibling.resumed.append(token)
             return None
-        is_newer = policy.follows_other_fence()
+        is_newer = not policy.fence_unread  # this stream's next text is newer than the fence
         policy.sibling.fence = (
             fence.outer if is_certain and is_newer else fence._replace(is_certain=False)
         )
-        policy.sibling.other_fence_changed()
+        policy.sibling.fence_unread = True
         if policy.sibling.ignored != _WIDEST:
             self._narrow(policy.sibling, policy.sibling.ignored)
             policy.sibling.ignored = _WIDEST
@@ -191,4 +177,4 @@ class Policies:
 
     def fenced(self) -> bool:
         """Return whether any fence is in force."""
-        return any(policy.fence is not None for policy in self._policies.values())
+        return any(policy.fence for policy in self._policies.values())

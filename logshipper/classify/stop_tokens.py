@@ -4,7 +4,7 @@ import json
 import re
 
 from logshipper.late_pattern import late_pattern
-from logshipper.shape_mask import MASK
+from logshipper.masks.shape_mask import MASK
 
 MAX_TOKENS = 1000  # a new token replaces the oldest: each costs a search of all text
 MIN_CHARS = 8  # shorter tokens could occur anywhere

@@ -9,8 +9,8 @@ from logshipper.classify.capture_log import CaptureLog
 from logshipper.classify.half_command import HalfCommand
 from logshipper.classify.stream_output import StreamOutput
 from logshipper.classify.stream_status import StreamStatus
+from logshipper.masks.shape_mask import HELD_BYTES, ShapeMask, cut
 from logshipper.render.renderer import Block, Renderer
-from logshipper.shape_mask import HELD_BYTES, ShapeMask, cut
 from logshipper.spool.segment import COPY, ORIGIN, SENT, Json, Kind, Stream
 
 TYPE_CHECKING = False
@@ -164,11 +164,7 @@ class StreamLog:
     def _sort_with_records(self, text: bytes, text_records: "TextRecords", drawn_at: float) -> None:
         """Sort lines that may be records without being JSON. Mode `enabled` logs such a line and
         adds the record; mode `metadata` replaces the line by the record."""
-        plain = text
-        if self._keep_colours and b"\x1b" in text:
-            from logshipper.render.colours import stripped
-
-            plain = stripped(text)
+        plain = _without_colours(text)
         enabled = self.mode == "enabled"
         masked = self.masked(plain, counted=enabled)
         text = masked if text is plain else _with_masks(text, plain, masked)
@@ -208,9 +204,7 @@ class StreamLog:
 
     def _sort_coloured(self, text: bytes, drawn_at: float, *, is_masked: bool) -> None:
         """Sort lines with colours in the same way as lines without colours."""
-        from logshipper.render.colours import stripped
-
-        plain = stripped(text)
+        plain = _without_colours(text)
         has_objects = self.stream is Stream.STDOUT and _has_objects(plain)
         if self.mode != "enabled" and not (self.mode == "metadata" and has_objects):
             self.tally.dropped += plain.count(b"\n")
@@ -221,17 +215,15 @@ class StreamLog:
     def _sort_odd(self, block: Block) -> None:
         """Sort the renderer's notes and the parts of an overlong line. They are never metadata and
         never collapsed."""
+        enabled = self.mode == "enabled"
         if block.part:
             is_first = block.part == "1"
             self._capture.parts += not is_first  # the job printed one line
-            if self.mode != "enabled":
-                self.tally.dropped += is_first
-                return
-            self.tally.stored += is_first
-        elif self.mode != "enabled":
+            self.tally.stored += is_first and enabled
+            self.tally.dropped += is_first and not enabled
+        if not enabled:
             return
-        else:
-            self._capture.notes += 1
+        self._capture.notes += block.note
         self.output.end_run()
         kind = Kind.NOTE if block.note else Kind.LOG
         attrs: Json | None = {"part": block.part} if block.part else None
@@ -241,21 +233,18 @@ class StreamLog:
 
     def _masked_part(self, block: Block) -> bytes:
         """Mask a part of an overlong line. The next part gets an end that may begin a token."""
-        text = self._part_end + block.text[:-1]
-        if b"\x1b" in text:
-            from logshipper.render.colours import stripped
-
-            text = stripped(text)
+        text = _without_colours(self._part_end + block.text[:-1])
         text = self._capture.stop_tokens.masked(text)
         self._part_end = b""
-        if "/" not in block.part:
+        goes_on = "/" not in block.part
+        if goes_on:
             end = len(text) - max(self._capture.stop_tokens.longest, HELD_BYTES)
             end = max(min(end, cut(text)), 0)
             while end and text[end] & 0xC0 == 0x80:
                 end -= 1
             text, self._part_end = text[:end], text[end:]
         if self._shapes is not None:
-            text = self._shapes.masked(text, goes_on="/" not in block.part)
+            text = self._shapes.masked(text, goes_on=goes_on)
         return text + b"\n"
 
     def _sort_block(
@@ -341,6 +330,14 @@ class StreamLog:
 def _has_objects(text: bytes) -> bool:
     """Return whether some line begins with `{`. The search for a single byte is cheaper."""
     return b"{" in text and (text[:1] == b"{" or b"\n{" in text)
+
+
+def _without_colours(text: bytes) -> bytes:
+    if b"\x1b" not in text:
+        return text
+    from logshipper.render.colours import stripped  # rare, hence a late import
+
+    return stripped(text)
 
 
 def _with_masks(text: bytes, plain: bytes, masked: bytes) -> bytes:

@@ -2,9 +2,9 @@
 
 from logshipper.classify.capture_log import CaptureLog
 from logshipper.classify.stream_output import StreamOutput
+from logshipper.masks.shape_mask import MASK, ShapeMask
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Renderer
-from logshipper.shape_mask import MASK, ShapeMask
 from logshipper.spool.segment import MAX_STATUS_BARS, MAX_STATUS_BYTES, STATUS_BREAK, Kind
 
 STATUS_SECS = 10.0  # between two status lines of a stream in the segments

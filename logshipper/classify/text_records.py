@@ -7,7 +7,7 @@ text if that is valid JSON; NaN and infinity have the form of Python's json.dump
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -209,12 +209,9 @@ class TextRecords:
         numbers = [at for at, line in enumerate(lines) if at in by_patterns or may_hold(line)]
         records = []
         for at in numbers:
-            if at in by_patterns:
-                records.append(_record(at, *by_patterns[at]))
-                continue
-            if len(lines[at]) > MAX_LINE_BYTES:
-                continue
-            match = self._match(lines[at].decode("utf-8", "replace").rstrip(" "))
+            match = by_patterns.get(at)
+            if match is None and len(lines[at]) <= MAX_LINE_BYTES:
+                match = self._match(lines[at].decode("utf-8", "replace").rstrip(" "))
             if match is not None:
                 records.append(_record(at, *match))
         return records
@@ -233,7 +230,7 @@ class TextRecords:
         return {
             at: (name, values)
             for at, (name, groups) in matches.items()
-            if (values := dict(_numbers(groups)))
+            if (values := {key: text for key, text in groups.items() if _IS_NUMBER.fullmatch(text)})
         }
 
     def _match(self, line: str) -> tuple[str, dict[str, str]] | None:
@@ -270,13 +267,6 @@ def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
 @lru_cache(1024)
 def _json_key(key: str) -> str:
     return json.dumps(key, ensure_ascii=False)
-
-
-def _numbers(groups: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """Yield the groups whose text is a number."""
-    for key, text in groups.items():
-        if text is not None and _IS_NUMBER.fullmatch(text):
-            yield key, text
 
 
 def _as_json(number: str) -> str:

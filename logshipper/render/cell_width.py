@@ -37,11 +37,12 @@ _OWN_CELLS = (
 
 
 _not_one_cell = late_pattern(f"[^{_ONE_CELL}]")
-_runs = late_pattern(f"[{_ONE_CELL}]+|[{_TWO_CELLS}]+|.")
-_two_cells = late_pattern(f"[{_TWO_CELLS}]")
+# runs of characters that are surely one cell wide, or two; others each by itself
+RUN = late_pattern(f"[{_ONE_CELL}]+|[{_TWO_CELLS}]+|.")
+TWO_CELLS = late_pattern(f"[{_TWO_CELLS}]")
+SKIN_TONE = late_pattern(f"[{_SKIN_TONES}]")
 _not_own_cells = late_pattern(f"[^\n{_ONE_CELL}{_OWN_CELLS}\t\r\x1b]")
 _not_own_ascii = late_pattern("[^\n\x20-\x7e\t\r\x1b]")
-_SKIN_TONE = late_pattern(f"[{_SKIN_TONES}]")
 
 # Joining characters of programs: accents, variation selectors, skin tones, and emoji by ZWJ.
 _JOINERS = f"\u0300-\u036f\ufe0e\ufe0f{_SKIN_TONES}{ZWJ}"
@@ -53,11 +54,6 @@ _widths: dict[str, int] = {}  # characters seen so far
 _MAX_KEPT = 4096
 
 
-def is_skin_tone(text: str) -> bool:
-    """Return whether the text begins with a skin tone."""
-    return _SKIN_TONE.match(text) is not None
-
-
 def not_one_cell(text: str) -> "re.Match[str] | None":
     """None: each character of the text takes one cell."""
     return _not_one_cell.search(text)
@@ -66,16 +62,6 @@ def not_one_cell(text: str) -> "re.Match[str] | None":
 def not_own_cells(text: str) -> "re.Match[str] | None":
     """None: no character joins another one."""
     return _not_own_ascii.search(text) if text.isascii() else _not_own_cells.search(text)
-
-
-def runs(text: str) -> list[str]:
-    """Runs of characters that are surely one cell wide, or two; others each by itself."""
-    return _runs.findall(text)
-
-
-def two_cells(text: str) -> bool:
-    """Return whether the text begins with a character that surely takes two cells."""
-    return _two_cells.match(text) is not None
 
 
 def cell_width(character: str) -> int:

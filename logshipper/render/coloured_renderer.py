@@ -14,17 +14,15 @@ from logshipper.render.coloured_screen import ColouredLine, ColouredScreen
 from logshipper.render.colours import (
     PLAIN,
     SGR,
-    Style,
     change,
     normalised,
     place_of,
     stripped,
     style_of,
-    styled,
 )
 from logshipper.render.escape_parser import EscapeParser
 from logshipper.render.plain_text import plain_text
-from logshipper.render.renderer import Renderer, Rendering, last_rows
+from logshipper.render.renderer import Renderer, Rendering, begin_of_last_lines, last_rows
 from logshipper.spool.segment import MAX_LINE_BYTES
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
@@ -75,11 +73,8 @@ class ColouredRenderer(Renderer):
         self._parser = EscapeParser(self._screen, self._screen.select_style)
 
     def end_line(self, now: float) -> Rendering:
-        if (
-            not self._on_screen
-            and b"\x1b" in self._open.text
-            and command_prefix.find(self._open.plain()) >= 0
-        ):
+        is_coloured = not self._on_screen and b"\x1b" in self._open.text
+        if is_coloured and command_prefix.find(self._open.plain()) >= 0:
             self._enter_screen()
         return super().end_line(now)
 
@@ -105,14 +100,14 @@ class ColouredRenderer(Renderer):
             self._give_out(lines, self._now)
         if lines_end < len(text):
             self._draw_open(change(PLAIN, self._pen) + text[lines_end:])
-            self._pen = _after(self._pen, text[lines_end:])
+            self._pen = style_of(text[lines_end:], self._pen)
         return len(data)
 
     def _end_coloured(self, lines: bytes) -> bytes:
         """End the open line with the first of lines; return the others, and the style in force
         then."""
         first = lines.index(b"\n")
-        begin, pen = lines[:first], _after(PLAIN, lines[:first])
+        begin, pen = lines[:first], style_of(lines[:first])
         line, style, _ = normalised(begin, self._open.end_style)
         line += change(style, PLAIN)
         if self._open.parts or len(self._open.text) + len(line) > MAX_LINE_BYTES:
@@ -125,12 +120,7 @@ class ColouredRenderer(Renderer):
         return change(PLAIN, pen) + lines[first + 1 :]
 
     def _keep(self, lines: bytes) -> None:
-        begin = len(lines)
-        for _ in range(self._screen.height + 1):
-            begin = lines.rfind(b"\n", 0, begin)
-            if begin < 0:
-                break
-        lines = lines[begin + 1 :]
+        lines = lines[begin_of_last_lines(lines, self._screen.height) :]
         plain = stripped(lines)
         size, count = last_rows(plain, self._screen.height)
         if size < len(plain):
@@ -145,9 +135,3 @@ class ColouredRenderer(Renderer):
     def _leave_screen(self) -> None:
         super()._leave_screen()
         self._pen = self._screen.pen.style
-
-
-def _after(style: Style, text: bytes) -> Style:
-    for match in SGR.finditer(text):
-        style = styled(style, match[1].decode())
-    return style

@@ -12,6 +12,7 @@ from itertools import groupby
 from logshipper.render.colours import (
     PLAIN,
     RESET,
+    SEQUENCES,
     SGR,
     Style,
     change,
@@ -28,7 +29,6 @@ from logshipper.spool.segment import MAX_LINE_BYTES
 
 _NUMBERS = re.compile("[0-9;:]*")
 _BLANK = re.compile(rb"(?: |\x1b\[[0-9;]*m)*+\Z")
-_SGR_TEXT = re.compile("\x1b\\[([0-9;]*)m")
 
 
 class Pen:
@@ -57,9 +57,8 @@ class ColouredRow(Row):
         pieces: list[str] = []
         at = offset = 0
         for style, group in groupby(self.styles):
-            end = at + sum(1 for _ in group)
-            piece = "".join(self.cells[at:end])[: len(text) - offset]
-            at = end
+            begin, at = at, at + sum(1 for _ in group)
+            piece = "".join(self.cells[begin:at])[: len(text) - offset]
             if piece:
                 pieces += (change(last_style, style).decode(), piece)
                 offset += len(piece)
@@ -99,11 +98,9 @@ class ColouredRow(Row):
 
     def _paint(self, x: int, count: int, style: Style) -> None:
         styles = self.styles
-        if x >= len(styles) and style == PLAIN:
-            return
-        if x > len(styles):
+        if x < len(styles) or style != PLAIN:
             styles += [PLAIN] * (x - len(styles))
-        styles[x : x + count] = [style] * count
+            styles[x : x + count] = [style] * count
 
 
 class ColouredLine(LongLine):
@@ -197,9 +194,8 @@ class ColouredScreen(LogScreen):
 
     def _draw_again(self, text: str) -> None:
         self.pen.style = PLAIN
-        pieces = _SGR_TEXT.split(text)
-        for at, piece in enumerate(pieces):
-            if at % 2:
-                self.select_style(piece)
-            elif piece:
+        for piece in filter(None, SEQUENCES.split(text)):
+            if piece[0] == "\x1b":
+                self.select_style(piece[2:-1])
+            else:
                 self.draw(piece)

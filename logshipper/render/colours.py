@@ -18,25 +18,9 @@ SGR = re.compile(rb"\x1b\[([0-9;:]*+)m")
 SEQUENCES = re.compile("(\x1b\\[[0-9;]{0,64}m)")  # as they are in normal form
 
 _BOLD, _DIM, _ITALIC, _UNDERLINE, _REVERSE, _STRUCK, _OVERLINE = (1 << bit for bit in range(7))
-_CODES = {
-    _BOLD: "1",
-    _DIM: "2",
-    _ITALIC: "3",
-    _UNDERLINE: "4",
-    _REVERSE: "7",
-    _STRUCK: "9",
-    _OVERLINE: "53",
-}
-_ON = {
-    1: _BOLD,
-    2: _DIM,
-    3: _ITALIC,
-    4: _UNDERLINE,
-    7: _REVERSE,
-    9: _STRUCK,
-    21: _UNDERLINE,
-    53: _OVERLINE,
-}
+_ON = {1: _BOLD, 2: _DIM, 3: _ITALIC, 4: _UNDERLINE, 7: _REVERSE, 9: _STRUCK, 53: _OVERLINE}
+_CODES = {bit: str(code) for code, bit in _ON.items()}
+_ON[21] = _UNDERLINE  # a double one
 _OFF = {22: _BOLD | _DIM, 23: _ITALIC, 24: _UNDERLINE, 27: _REVERSE, 29: _STRUCK, 55: _OVERLINE}
 
 
@@ -171,10 +155,9 @@ def is_open(text: bytes) -> bool:
     return last >= 0 and not text.startswith(RESET, last)
 
 
-def style_of(text: bytes) -> Style:
-    """The style that a piece of a line, in normal form, ends with."""
-    style = PLAIN
-    for match in SGR.finditer(text, text.rfind(RESET) + 1):
+def style_of(text: bytes, style: Style = PLAIN) -> Style:
+    """The style after a text. style: before it."""
+    for match in SGR.finditer(text, max(text.rfind(RESET), 0)):
         style = styled(style, match[1].decode())
     return style
 

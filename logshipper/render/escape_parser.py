@@ -114,16 +114,9 @@ def _private_modes(screen: LogScreen, args: _Args, *, on: bool) -> None:
             (screen.save_cursor if on else screen.restore_cursor)()
 
 
-def _set_modes(screen: LogScreen, args: _Args) -> None:
-    screen.insert_mode = screen.insert_mode or 4 in args
-
-
-def _reset_modes(screen: LogScreen, args: _Args) -> None:
-    screen.insert_mode = screen.insert_mode and 4 not in args
-
-
-def _plain(method: Callable[[LogScreen], None]) -> _Function:
-    return lambda screen, args: method(screen)
+def _insert_mode(screen: LogScreen, args: _Args, *, on: bool) -> None:
+    if 4 in args:
+        screen.insert_mode = on
 
 
 # Control functions by private marker, intermediate characters and last character; all others mean
@@ -155,8 +148,8 @@ _CSI_FUNCTIONS: dict[str, _Function] = {
     "f": _place,
     "g": _with_selector(LogScreen.clear_tabs),
     "j": _with_count(LogScreen.left),
-    "h": _set_modes,
-    "l": _reset_modes,
+    "h": lambda screen, args: _insert_mode(screen, args, on=True),
+    "l": lambda screen, args: _insert_mode(screen, args, on=False),
     "r": _region,
     "s": _save_cursor,
     "u": lambda screen, args: screen.restore_cursor(),
@@ -170,7 +163,7 @@ _CSI_FUNCTIONS: dict[str, _Function] = {
     " A": lambda screen, args: screen.insert_columns(args[0] or 1, at_edge=True),
     "'}": lambda screen, args: screen.insert_columns(args[0] or 1),
     "'~": lambda screen, args: screen.delete_columns(args[0] or 1),
-    "!p": _plain(LogScreen.soft_reset),
+    "!p": lambda screen, args: screen.soft_reset(),
 }
 _ESC_FUNCTIONS: dict[str, Callable[[LogScreen], None]] = {
     "6": LogScreen.back_index,
@@ -226,13 +219,11 @@ class EscapeParser:
         self._select_style = select_style
         self._state = _State.GROUND
         self._collected = ""  # in ESCAPE: intermediates; in CSI: parameters and intermediates
-        self._before = (
-            ""  # the character drawn right before the sequence, for REP; "" for anything else
-        )
+        # the character drawn right before the sequence, for REP; "" for anything else
+        self._before = ""
         self._string_size = 0
         self._is_dcs = False
-        # place of the last end of text in the input, -1 without one
-        self._text_end = -1
+        self._text_end = -1  # place of the last end of text in the input, -1 without one
         self._last_drawn = ""
 
     @property
@@ -346,13 +337,11 @@ class EscapeParser:
         return text[at - 1] if at else self._last_drawn
 
     def _carry_out(self, collected: str, last: str, before: str) -> None:
+        function, args = _look_up(collected, last)
         if last == "b":
-            args = _look_up(collected, last)[1]
             if before and args:
                 self._screen.draw(before * min(args[0] or 1, self._screen.columns))
-            return
-        function, args = _look_up(collected, last)
-        if function is not None:
+        elif function is not None:
             if last != "K":  # without an erasure it does nothing
                 self._screen.disturb()
             function(self._screen, args)

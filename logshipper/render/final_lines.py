@@ -43,10 +43,6 @@ class FinalLines:
         self._drawn_at = max(self._drawn_at, drawn_at)
         self._blocks.append(Block(text, part, note, self._drawn_at))
 
-    def waits(self) -> bool:
-        """Whether lines wait."""
-        return bool(self._blocks or self._lines)
-
     def size(self) -> tuple[int, int]:
         """Size of the collected lines."""
         return len(self._blocks), len(self._lines)
@@ -99,9 +95,7 @@ class LongLine:
     def part(self) -> bytes | None:
         """Return the mark of missing parts; None without any. It ends with AMID_LINE if more
         follows."""
-        if not self.parts:
-            return None
-        return self.command + AMID_LINE
+        return self.command + AMID_LINE if self.parts else None
 
     def _note_command(self) -> None:
         if not self.parts:

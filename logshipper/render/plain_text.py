@@ -52,9 +52,8 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
             return None
         rest = data[size:]
         data = data[:size] if valid else text.encode()
-    if True not in map(
-        data.__contains__, _CONTROLS
-    ):  # 32 searches cost less than one look at each byte
+    # 32 searches cost less than one look at each byte
+    if True not in map(data.__contains__, _CONTROLS):
         return data, rest
     controls = data.translate(None, _PRINTABLE)
     if b"\x1b" in controls:

@@ -2,7 +2,7 @@
 bytes and a clock in.
 
 Two tiers agree on every line: plain text goes by the chunk (plain_text), the rest through a
-terminal's screen (escape_parser, log_screen). The renderer leaves the plain tier at the first
+terminal's screen (escape_parser, screen, finality). The renderer leaves the plain tier at the first
 control function besides line ends and colours. It returns once the screen has settled: nothing is
 live, and the cursor stands behind the last line. The screen keeps its content, and gets the last
 plain lines at its next use, so that the cursor may rise into them.
@@ -19,6 +19,7 @@ from logshipper import line_feeds
 from logshipper.named_tuple import NamedTuple
 from logshipper.render import command_prefix
 from logshipper.render.carriage_returns import fold
+from logshipper.render.command_prefix import AMID_LINE
 from logshipper.render.escape_parser import EscapeParser
 from logshipper.render.final_lines import Block, FinalLines, LongLine
 from logshipper.render.log_screen import LogScreen
@@ -122,9 +123,7 @@ class Renderer:
         if command is None:
             return Rendering(blocks, consumed, None)
         part = self._screen.part() if self._on_screen else self._open.part()
-        return Rendering(
-            blocks, consumed, command if part is None else part + command, part is not None
-        )
+        return Rendering(blocks, consumed, (part or b"") + command, part is not None)
 
     def keep_command(self) -> list[Block]:
         """The command's line is a line like any other."""
@@ -157,7 +156,11 @@ class Renderer:
         self._command = None
         if self._on_screen:
             if self._screen.has_half_line():
-                self._end_on_screen()
+                command = self._screen.command()
+                if command is None:
+                    self._screen.end_half_line()
+                else:
+                    self._command = command.encode()
         elif self._open.command or command_prefix.find(self._open.text) >= 0:
             self._command = self._open.whole()
             if not self._open.parts:
@@ -169,13 +172,6 @@ class Renderer:
             self._open = self.line_type()
             self._give_out(line.whole() + b"\n", self._open_since)
         return self._rendering(0)
-
-    def _end_on_screen(self) -> None:
-        command = self._screen.command()
-        if command is None:
-            self._screen.end_half_line()
-        else:
-            self._command = command.encode()
 
     def flush(self) -> list[Block]:
         """Everything shown or held is final; starts afresh."""
@@ -205,7 +201,9 @@ class Renderer:
         command's bytes."""
         if self._command is not None:
             return b"", b""
-        text = self._half_line()
+        text = b"" if self._open.parts else self._open.plain()
+        if self._on_screen:
+            text = self._screen.half_line().encode()
         begin = len(text) - command_prefix.size_of_half(text)
         if begin == len(text):
             return b"", b""
@@ -215,14 +213,8 @@ class Renderer:
         else:
             self._open = self.line_type()
             self._rest = self._last = b""
-        return text[:begin], (
-            command_prefix.AMID_LINE if text[:begin].strip() else text[:begin]
-        ) + text[begin:] + rest
-
-    def _half_line(self) -> bytes:
-        if self._on_screen:
-            return self._screen.half_line().encode()
-        return b"" if self._open.parts else self._open.plain()
+        before = text[:begin]
+        return before, (AMID_LINE if before.strip() else before) + text[begin:] + rest
 
     def size(self) -> tuple[int, int]:
         """Columns and rows."""
@@ -243,7 +235,7 @@ class Renderer:
 
     def next_tick(self) -> float | None:
         """Return the time of the next useful tick, by feed's clock; None if nothing waits."""
-        if self._lines.waits():
+        if any(self._lines.size()):
             return self._now
         return self._screen.next_settle() if self._on_screen else None
 
@@ -302,9 +294,8 @@ class Renderer:
             bytearray(self._screen.open_line().encode()) if self._on_screen else self._open.text
         )
         data = rest + piece if rest else piece
-        if (
-            self._screen.holds()
-        ):  # text that scrolls off at once needs no screen, everything else does
+        if self._screen.holds():
+            # text that scrolls off at once needs no screen, everything else does
             data = data[: begin_of_last_lines(data, self._screen.height)]
         plain = self._plain_text(data, open_line) if data else None
         if plain is None:
@@ -354,9 +345,10 @@ class Renderer:
             if self._command is not None:
                 self._rest = self._last = b""
                 return _place_behind(data, 1)
-        command = _place_of_command(lines)
-        if command >= 0:
-            end = lines.index(b"\n", command)
+        place = command_prefix.find(lines)
+        if place >= 0:
+            command = lines.rfind(b"\n", 0, place) + 1
+            end = lines.index(b"\n", place)
             self._command = lines[command:end]
             self._give_out(lines[:command], self._now)
             self._rest = self._last = b""
@@ -410,11 +402,8 @@ class Renderer:
 
     def _enter_screen(self) -> None:
         """Draw the last plain lines on the screen, then the raw rest."""
-        last_lines = (
-            b"".join(lines for lines, _ in self._tail)
-            .decode()
-            .split("\n")[-self._screen.height - 1 : -1]
-        )
+        last_lines = b"".join(lines for lines, _ in self._tail).decode().split("\n")
+        last_lines = last_lines[-self._screen.height - 1 : -1]
         self._screen.replay(last_lines, self._open, self._open_since)
         is_text_last = self._open.text and ends_with_text(self._last)
         self._parser.drew(self._open.text[-4:].decode(errors="ignore")[-1:] if is_text_last else "")
@@ -465,14 +454,7 @@ def begin_of_last_lines(data: bytes, count: int) -> int:
     return at + 1
 
 
-def _place_of_command(lines: bytes) -> int:
-    """Return the begin of the first line with /LOGCOMMAND; -1 without one."""
-    place = command_prefix.find(lines)
-    return lines.rfind(b"\n", 0, place) + 1 if place >= 0 else -1
-
-
 def _place_behind(data: bytes, line_feeds: int) -> int:
-    """The place behind that many LFs, at least one."""
     at = 0
     for _ in range(line_feeds):
         at = data.index(b"\n", at) + 1

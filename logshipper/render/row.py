@@ -42,7 +42,7 @@ class Row:
         self.end = 0  # the cursor's place when the line ended
         # text of the same line that was in rows above and has scrolled off
         self.head: LongLine | None = None
-        # LogScreen's
+        # FinalityScreen's
         self.touched = 0.0  # time of the last change
         self.out: str | None = None  # the text given out
         self.clean = False  # unchanged since then
@@ -79,6 +79,11 @@ class Row:
 
     def is_blank(self) -> bool:
         return not "".join(self.cells).strip(" ")
+
+    def is_news(self, text: str) -> bool:
+        """Return whether to give out the text, after earlier texts of this row; an erasure is no
+        news."""
+        return self.out is None or text.rstrip(" ") not in ("", self.out)
 
     def put(self, x: int, text: str) -> None:
         """Draws characters of one cell each."""

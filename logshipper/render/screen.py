@@ -1,74 +1,65 @@
-"""The screen of a terminal: rows of cells, a cursor, modes, and the effects of control functions.
-Pure.
+"""The screen of a terminal: rows of cells, modes, and the effects of control functions. Pure.
 
 It follows xterm, and tmux where that loses less text (erasing to the right of a full row erases
 nothing; lines that leave a region scroll off). It has no colours, no widths but 1 and 2, and no
-reflow after a resize. The screen's size limits all requests of programs. x == columns means: the
-last column is drawn, and the next character wraps.
+reflow after a resize. The screen's size limits all requests of programs.
 
-LogScreen decides which lines are final; the methods that do nothing here serve it.
+FinalityScreen decides which lines are final; the methods that do nothing here serve it.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from logshipper.render.cell_width import (
+    RUN,
+    SKIN_TONE,
+    TWO_CELLS,
     ZWJ,
     cell_width,
-    is_skin_tone,
     not_one_cell,
-    runs,
-    two_cells,
 )
+from logshipper.render.cursor import Cursor
 from logshipper.render.row import Row
-
-MAX_COLUMNS = 4096
-MAX_ROWS = 1024
 
 _LINE_DRAWING = str.maketrans(
     "_`abcdefghijklmnopqrstuvwxyz{|}~", " ◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·"
 )
 
+# x, y, origin, and the selected character set of G0 and G1
+_SavedCursor = tuple[int, int, bool, int, tuple[bool, bool]]
+_HOME: _SavedCursor = (0, 0, False, 0, (False, False))
 
-class Screen:
-    """columns, height: size, bounded. x, y: the cursor's place, from 0. rows: from the top, always
-    `height` of them."""
+
+class Screen(Cursor):
+    """rows: from the top, always `height` of them."""
 
     new_row: Callable[[], Row] = Row
 
-    def __init__(self, columns: int = 160, height: int = 50) -> None:
-        self.columns = min(max(columns, 2), MAX_COLUMNS)
-        self.height = min(max(height, 1), MAX_ROWS)
-        self.rows = [self.new_row() for _ in range(self.height)]
-        self._hidden_rows: list[Row] | None = (
-            None  # the main screen's, while the alternate one is shown
-        )
-        self._hidden_cursor: tuple[int, int, bool, int, list[bool]] | None = None
+    def __init__(self, columns: int, height: int) -> None:
+        super().__init__(columns, height)
+        self.rows = self._new_rows(self.height)
+        # the main screen's, while the alternate one is shown
+        self._hidden_rows: list[Row] | None = None
+        self._hidden_cursor: _SavedCursor | None = None
         self.reset_modes()
-        self.x = self.y = 0
+
+    def _new_rows(self, count: int) -> list[Row]:
+        return [self.new_row() for _ in range(count)]
 
     def reset_modes(self) -> None:
         """Reset everything but the content and the cursor's place."""
-        self.top = 0
-        self.bottom = self.height - 1
+        self.top, self.bottom = 0, self.height - 1
         self.origin = self.insert_mode = self.protects = False
         self.autowrap = True
-        self.tabs: list[int] | None = None  # columns in order; None: each eighth
-        self._drawing = [False, False]  # whether G0 and G1 are the line drawing characters
+        self.tabs = None
+        self._drawing = (False, False)  # whether G0 and G1 are the line drawing characters
         self._shift = 0
-        self._saved_cursor: tuple[int, int, bool, int, list[bool]] | None = None
+        self._saved_cursor: _SavedCursor | None = None
 
     def has_default_modes(self) -> bool:
         return (
             self.autowrap
-            and not (
-                self.top
-                or self.origin
-                or self.insert_mode
-                or self.protects
-                or self._shift
-                or True in self._drawing
-            )
+            and not (self.top or self.origin or self.insert_mode or self.protects or self._shift)
+            and True not in self._drawing
             and self.bottom == self.height - 1
             and self.tabs is None
             and self._hidden_rows is None
@@ -78,7 +69,7 @@ class Screen:
     def is_alternate(self) -> bool:
         return self._hidden_rows is not None
 
-    # ---- for LogScreen
+    # ---- for FinalityScreen
 
     def touch(self, row: Row) -> None:
         """A row is about to be drawn upon, at the cursor."""
@@ -101,9 +92,6 @@ class Screen:
     def cleared(self) -> None:
         """All of the screen is about to be cleared."""
 
-    def rose(self) -> None:
-        """The cursor has moved up."""
-
     # ---- drawing
 
     def draw(self, text: str) -> None:
@@ -114,10 +102,10 @@ class Screen:
         if self._drawing[self._shift]:
             text = text.translate(_LINE_DRAWING)
         if not text.isascii() and not_one_cell(text):
-            for run in runs(text):
+            for run in RUN.findall(text):
                 if not not_one_cell(run[0]):
                     self._draw_run(run)
-                elif two_cells(run):
+                elif TWO_CELLS.match(run):
                     self._draw_wide_run(run)
                 else:
                     self._draw_odd(run)
@@ -151,7 +139,7 @@ class Screen:
                     self._wrap()
                 else:
                     self.x = self.columns - 1
-                    # each overwrites the one before; that two met, LogScreen must know
+                    # each overwrites the one before; that two met, FinalityScreen must know
                     at = max(at, len(text) - 2)
             piece = text[at : at + self.columns - self.x]
             row = self.rows[self.y]
@@ -213,7 +201,7 @@ class Screen:
         """Return whether a character with its own cells still joins the one at cell x."""
         if row.joins_next(x, ZWJ):
             return True
-        return is_skin_tone(character) and row.cells[x : x + 1] == [""]
+        return SKIN_TONE.match(character) is not None and row.cells[x : x + 1] == [""]
 
     def _wrap(self) -> None:
         row = self.rows[self.y]
@@ -232,24 +220,12 @@ class Screen:
         elif self.y < self.height - 1:
             self.y += 1
 
-    def _column(self) -> int:
-        """The cursor's column, an end-of-row cursor standing on the last one."""
-        return min(self.x, self.columns - 1)
-
     def index(self) -> None:
         """Down one row, scrolling at the region's end."""
         self.x = self._column()
         if self.y == self.bottom:
             self.rows[self.y].wrapped = False  # the row below does not continue this one any more
         self._down()
-
-    def line_feed(self) -> None:
-        """Perform LF, after the terminal driver's ONLCR, and NEL."""
-        self.x = 0
-        self.index()
-
-    def carriage_return(self) -> None:
-        self.x = 0
 
     def reverse_index(self) -> None:
         self.x = self._column()
@@ -258,24 +234,6 @@ class Screen:
         elif self.y:
             self.y -= 1
         self.rose()
-
-    def backspace(self) -> None:
-        self.x = max(self._column() - 1, 0)
-
-    def up(self, count: int) -> None:
-        self.x = self._column()
-        self.y = max(self.y - count, self.top if self.y >= self.top else 0)
-        self.rose()
-
-    def down(self, count: int) -> None:
-        self.x = self._column()
-        self.y = min(self.y + count, self.bottom if self.y <= self.bottom else self.height - 1)
-
-    def right(self, count: int) -> None:
-        self.x = min(self.x + count, self.columns - 1)
-
-    def left(self, count: int) -> None:
-        self.x = max(self._column() - count, 0)
 
     def back_index(self) -> None:
         """Move left by one column; at the left edge the content moves right."""
@@ -291,61 +249,6 @@ class Screen:
         else:
             self.delete_columns(1, at_edge=True)
 
-    def next_line(self, count: int) -> None:
-        self.down(count)
-        self.x = 0
-
-    def previous_line(self, count: int) -> None:
-        self.up(count)
-        self.x = 0
-
-    def to_column(self, column: int) -> None:
-        self.x = min(column, self.columns) - 1
-
-    def to_row(self, row: int) -> None:
-        self.x = self._column()
-        if self.origin:
-            self.y = min(self.top + row - 1, self.bottom)
-        else:
-            self.y = min(row, self.height) - 1
-
-    def rows_down(self, count: int) -> None:
-        """Down, the region's end being no limit."""
-        self.to_row(self.y + count + 1 - (self.top if self.origin else 0))
-
-    def to_place(self, row: int, column: int) -> None:
-        self.to_row(row)
-        self.to_column(column)
-
-    # ---- tab stops
-
-    def tab(self, count: int = 1) -> None:
-        if self.x >= self.columns - 1:
-            return
-        if self.tabs is None:
-            stop = (self.x // 8 + count) * 8
-        else:
-            place = bisect_right(self.tabs, self.x) + count - 1
-            stop = self.tabs[place] if place < len(self.tabs) else self.columns
-        self.x = min(stop, self.columns - 1)
-
-    def back_tab(self, count: int) -> None:
-        stops = self._tab_stops()
-        place = bisect_left(stops, self.x) - count
-        self.x = stops[place] if place >= 0 else 0
-
-    def _tab_stops(self) -> list[int]:
-        return list(range(0, self.columns, 8)) if self.tabs is None else self.tabs
-
-    def set_tab(self) -> None:
-        self.tabs = sorted({*self._tab_stops(), self._column()})
-
-    def clear_tabs(self, which: int) -> None:
-        if which == 0:
-            self.tabs = [stop for stop in self._tab_stops() if stop != self._column()]
-        elif which == 3:
-            self.tabs = []
-
     # ---- erasing and shifting
 
     def erase_line(self, which: int) -> None:
@@ -356,10 +259,10 @@ class Screen:
             which > 2
             or row.is_empty()
             or (begin >= len(row.cells) and begin >= row.end and not row.wrapped)
+            # a line that fills its row loses nothing: programs erase after each colour
+            or begin == self.columns
         ):
             return
-        if begin == self.columns:
-            return  # a line that fills its row loses nothing: programs erase after each colour
         self.edit(row)
         row.erase(begin, end, self.columns)
         if begin == 0 and end == self.columns:  # nothing is left for the row above to continue in
@@ -371,10 +274,13 @@ class Screen:
         """Return whether this erasure clears the whole screen."""
         return which == 2 or (which == 0 and self.x == self.y == 0)
 
+    def _clear(self) -> None:
+        self.cleared()
+        self.rows = self._new_rows(self.height)
+
     def erase_display(self, which: int) -> None:
         if self.clears(which):
-            self.cleared()
-            self.rows = [self.new_row() for _ in range(self.height)]
+            self._clear()
             return
         if which > 1:
             return
@@ -496,34 +402,20 @@ class Screen:
 
     # ---- modes
 
-    def set_region(self, first: int, last: int) -> None:
-        last = min(last or self.height, self.height)
-        if first < last:
-            self.top, self.bottom = first - 1, last - 1
-            self.to_place(1, 1)
-
-    def set_origin(self, *, on: bool) -> None:
-        self.origin = on
-        self.to_place(1, 1)
-
-    def hide_cursor(self) -> None:
-        """A program that does is about to draw something that moves."""
-
     def designate(self, which: int, *, drawing: bool) -> None:
         """which: 0 or 1, for G0 or G1."""
-        self._drawing[which] = drawing
+        first, second = self._drawing
+        self._drawing = (first, drawing) if which else (drawing, second)
 
     def shift(self, which: int) -> None:
         self._shift = which
 
     def save_cursor(self) -> None:
-        self._saved_cursor = (self.x, self.y, self.origin, self._shift, self._drawing[:])
+        self._saved_cursor = (self.x, self.y, self.origin, self._shift, self._drawing)
 
     def restore_cursor(self, *, behind: bool = False) -> None:
         """Restore the cursor. behind: keeps its place behind the last column."""
-        home = (0, 0, False, 0, [False, False])
-        x, y, self.origin, self._shift, drawing = self._saved_cursor or home
-        self._drawing = drawing[:]
+        x, y, self.origin, self._shift, self._drawing = self._saved_cursor or _HOME
         self.x = min(x, self.columns if behind else self.columns - 1)
         self.y = min(y, self.height - 1)
 
@@ -531,7 +423,7 @@ class Screen:
         if saves_cursor:
             self.save_cursor()
         if self._hidden_rows is None:
-            self._hidden_rows, self.rows = self.rows, [self.new_row() for _ in range(self.height)]
+            self._hidden_rows, self.rows = self.rows, self._new_rows(self.height)
             self._saved_cursor, self._hidden_cursor = self._hidden_cursor, self._saved_cursor
 
     def show_main(self, *, restores_cursor: bool) -> None:
@@ -550,8 +442,7 @@ class Screen:
     def reset(self) -> None:
         """Reset as after power-on."""
         self.show_main(restores_cursor=False)
-        self.cleared()
-        self.rows = [self.new_row() for _ in range(self.height)]
+        self._clear()
         self.reset_modes()
         self.x = self.y = 0
 
@@ -570,9 +461,7 @@ class Screen:
         Excess rows scroll off at the top, up to the cursor's line, then at the bottom; blank rows
         at the bottom go first.
         """
-        self.columns = min(max(columns, 2), MAX_COLUMNS)
-        self.height = min(max(height, 1), MAX_ROWS)
-        self.top, self.bottom = 0, self.height - 1
+        self.set_size(columns, height)
         self.x = min(self.x, self.columns)
         self._fit()
 
@@ -586,9 +475,8 @@ class Screen:
             else:
                 self.scrolled_off(rows.pop(0), rows[0])
                 self.y = max(self.y - 1, 0)
-        rows.extend(self.new_row() for _ in range(self.height - len(rows)))
+        rows.extend(self._new_rows(self.height - len(rows)))
         self.y = min(self.y, self.height - 1)
 
     def _stands_below_a_line(self) -> bool:
-        """Return whether another line than the cursor's stands above it."""
         return not all(row.wrapped for row in self.rows[: self.y])

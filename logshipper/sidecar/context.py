@@ -4,7 +4,7 @@
 A separate process gathers it for at most GATHER_SECS, so that git on a slow disk, or a hanging
 home, delays neither the job nor its log. With `context: true`, the end of a shorter job's capture
 waits for it. Without, it waits for at most BRIEF_SECS and drops the missing rest; data without
-another program comes first. Values with names of secrets are masked (logshipper/masking.py), and
+another program comes first. Values with names of secrets are masked (logshipper/masks/masking.py), and
 the environment is an allow-list. The command line and git's diff are recorded otherwise unchanged,
 as the documentation of the option says.
 """
@@ -16,7 +16,7 @@ import signal
 import time
 
 from logshipper.background import detach
-from logshipper.masking import masked_lines, masked_text, masked_words
+from logshipper.masks.masking import masked_lines, masked_text, masked_words
 from logshipper.named_tuple import NamedTuple
 from logshipper.sidecar.small_files import begin_of
 from logshipper.spool.captures import stat_fields

@@ -18,13 +18,13 @@ from logshipper import __version__
 from logshipper.classify.classifier import Classifier
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
+from logshipper.masks.shape_mask import masked_text
 from logshipper.relay import side_pipe
 from logshipper.relay.handover import SidecarPlan
 from logshipper.relay.relay import RelaySink
 from logshipper.relay.side_pipe import Empty, Ending, SideType
 from logshipper.relay.take_over import take_over
 from logshipper.render.renderer import FIRST_SECS
-from logshipper.shape_mask import masked_text
 from logshipper.sidecar.log_writer import LogWriter
 from logshipper.sidecar.memory_kills import MemoryKills
 from logshipper.sidecar.settings import Settings

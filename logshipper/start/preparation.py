@@ -6,12 +6,12 @@ from collections.abc import Callable
 from logshipper import config, optin
 from logshipper.background import JOB_END_NICE, yield_to_jobs
 from logshipper.errors import ConfigError, SpoolError, os_words
+from logshipper.masks.shape_mask import masked_text
 from logshipper.process import nesting
 from logshipper.process.run import RunOptions
 from logshipper.process.terminal import fill_standard_fds, is_inherited
 from logshipper.relay.handover import SidecarPlan
 from logshipper.safe_text import safe
-from logshipper.shape_mask import masked_text
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.spool import captures
 from logshipper.spool.place import Place

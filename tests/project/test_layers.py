@@ -25,14 +25,25 @@ WIRING = {
 FOLDERS = {
     LOGSHIPPER: {
         "": (),
+        "masks": ("",),
         "spool": ("",),
         "render": ("", "spool"),
-        "classify": ("", "spool", "render"),
+        "classify": ("", "masks", "spool", "render"),
         "relay": ("",),
         "telegraf": ("",),
         "process": ("", "spool", "relay", "telegraf"),
-        "sidecar": ("", "spool", "render", "classify", "relay", "telegraf"),
-        "start": ("", "spool", "render", "classify", "relay", "telegraf", "process", "sidecar"),
+        "sidecar": ("", "masks", "spool", "render", "classify", "relay", "telegraf"),
+        "start": (
+            "",
+            "masks",
+            "spool",
+            "render",
+            "classify",
+            "relay",
+            "telegraf",
+            "process",
+            "sidecar",
+        ),
     },
     INGEST: {
         "": (),

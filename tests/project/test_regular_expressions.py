@@ -20,8 +20,8 @@ from tests.tools.stress.adversaries import Expression, secs_at, slow_text
 BUILT = {
     "logshipper/classify/stop_tokens.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
     "logshipper/classify/commands.py:late_pattern(_AFTER_VERB % verb.encode())": "match only, one repetition",
-    "logshipper/shape_mask.py:late_pattern(shape.between + shape.check + secret)": "test_shape_mask.py tries each",
-    "logshipper/shape_mask.py:late_pattern(b'%s(%s*)\\\\Z' % (shape.between, shape.alphabet))": "likewise",
+    "logshipper/masks/shape_mask.py:late_pattern(shape.between + shape.check + secret)": "tests try each",
+    "logshipper/masks/shape_mask.py:late_pattern(b'%s(%s*)\\\\Z' % (shape.between, shape.alphabet))": "likewise",
     "logshipper/metadata_pattern.py:re.compile(pattern, re.ASCII)": "of ~/.logoptin: a checked form, and a timer",
     "ingest/logshipper_ingest/spool/purge_pattern.py:re.compile(re.escape(text))": "no repetition in it",
     "ingest/logshipper_ingest/spool/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",

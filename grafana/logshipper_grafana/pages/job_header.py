@@ -65,8 +65,8 @@ def header() -> list[Json]:
 def _stat(title: str, description: str, *exprs: str, **more: Any) -> Json:
     """A number of the chosen attempt. more: as for `stat`. Any: those differ in type."""
     targets = [loki(expr, instant=True, ref=ref) for ref, expr in zip("ABC", exprs, strict=False)]
-    more = {"height": 2, "no_value": UNKNOWN} | more
-    return stat(title, f"{OF_ATTEMPT} {description}", *targets, **more)
+    options: dict[str, Any] = {"height": 2, "no_value": UNKNOWN} | more
+    return stat(title, f"{OF_ATTEMPT} {description}", *targets, **options)
 
 
 def _stderr_lines() -> Json:

@@ -157,14 +157,14 @@ def label_only(label: str) -> Json:
 def lost_lines(description: str, target: Json, **more: Any) -> Json:
     """Return the number of lines that could not be logged. target: their query; more: as for
     `panel`. Any: those differ in type."""
-    more = {"no_value": "0", "width": 4} | more
+    options: dict[str, Any] = {"no_value": "0", "width": 4} | more
     return stat(
         "Lines lost",
         description,
         target,
         unit="suffix: lines lost",
         steps=colors.limit(1),
-        **more,
+        **options,
     )
 
 

@@ -164,9 +164,10 @@ class GrafanaServer:
 
         overwrite: replaces any version.
         """
-        document = {"dashboard": dashboard, "folderUid": folder_uid}
-        document |= {"message": message, "overwrite": overwrite}
-        self._api.dashboard.update_dashboard(document)
+        saving = {"message": message, "overwrite": overwrite}
+        self._api.dashboard.update_dashboard(
+            {"dashboard": dashboard, "folderUid": folder_uid, **saving}
+        )
 
     def remove_dashboard(self, uid: str) -> None:
         self._api.dashboard.delete_dashboard(uid)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
 from logshipper.errors import LogshipperError
-from logshipper.masking import masked_json
+from logshipper.masks.masking import masked_json
 from logshipper_ingest.imports.entries import ImportEntry, read_any
 from logshipper_ingest.imports.faults import Faults, display_text
 from logshipper_ingest.imports.source_file import SourceFile, Unreadable, is_plain_file

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from logshipper.errors import LogshipperError
-from logshipper.masking import masked_json
+from logshipper.masks.masking import masked_json
 from logshipper_ingest.imports.entries import ImportEntry
 from logshipper_ingest.imports.faults import display_text
 from logshipper_ingest.imports.line_source import LineSource

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
-from logshipper.masking import masked_json
+from logshipper.masks.masking import masked_json
 from logshipper_ingest.imports.entries import ImportEntry
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.line_source import LineSource

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from logshipper.errors import SpoolError, StoreError, os_words
+from logshipper.masks.shape_mask import masked_text
 from logshipper.safe_text import without_controls
-from logshipper.shape_mask import masked_text
 from logshipper.spool.captures import COUNTERS_BYTES, PORT_FILE, Counters, read_counters
 from logshipper.spool.live_status import LIVE_FILE, MAX_LIVE_BYTES, decode_live
 from logshipper.spool.segment import Stream

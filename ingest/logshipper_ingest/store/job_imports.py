@@ -18,7 +18,7 @@ from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.metadata import Hint, keys_of
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
-from logshipper.shape_mask import ShapeMask, masked_text
+from logshipper.masks.shape_mask import ShapeMask, masked_text
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool.segment import Stream, decode_frame
 from logshipper_ingest.model.capture_account import CaptureAccount

@@ -17,7 +17,7 @@ MODES = ("enabled", "metadata", "disabled")
 ODD = "odd"  # before a mode: what may be a command, and only narrows
 _ITEMS = (TEXT, *MODES)
 _ODD_ITEMS = (TEXT, "enabled", "disabled", f"{ODD} disabled")
-_FIELDS = ("_before", "_unread", "last_mode", "was_empty")  # of a policy, that modes depend on
+_FIELDS = ("before", "_unread", "last_mode", "was_empty")  # of a policy, that modes depend on
 
 
 class Item(NamedTuple):

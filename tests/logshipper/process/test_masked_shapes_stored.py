@@ -1,6 +1,6 @@
 """Secrets of well-known shapes lie nowhere in a store (R33): `logshipper run` by a user with a store
 of their own, and a search of each file of spool and store. Single places in one process:
-tests/logshipper/test_masked_shapes.py."""
+tests/logshipper/masks/test_masked_shapes.py."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.logshipper.masks.test_masked_shapes import ONE_LINE, coloured_lines, nearly_records, told
 from tests.logshipper.sidecar.test_context_by_hand import git
-from tests.logshipper.test_masked_shapes import ONE_LINE, coloured_lines, nearly_records, told
 from tests.tools.captures.captured_runs import Home, kill, sidecar_of, wait_until
 from tests.tools.captures.shaped_secrets import OF_ISSUE, PRINTED, WORDS, Printed, Words, revealed
 from tests.tools.stress.secret_oracle import stored_texts

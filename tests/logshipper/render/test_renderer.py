@@ -8,7 +8,7 @@ from logshipper import line_feeds
 from logshipper.render import final_lines
 from logshipper.render import renderer as renderer_module
 from logshipper.render.escape_parser import MAX_PARAMETERS
-from logshipper.render.log_screen import (
+from logshipper.render.finality import (
     ADDRESSED_QUIET_SECS,
     CALM_SCREENS,
     HOLD_SECS,

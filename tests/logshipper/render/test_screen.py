@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 
 from logshipper.render import cell_width
-from logshipper.render.cell_width import not_one_cell, not_own_cells, two_cells
+from logshipper.render.cell_width import TWO_CELLS, not_one_cell, not_own_cells
 from logshipper.render.escape_parser import EscapeParser
 from logshipper.render.final_lines import FinalLines
 from logshipper.render.log_screen import LogScreen
@@ -242,7 +242,7 @@ def test_classes_of_characters_agree_with_the_unicode_tables() -> None:
         width = cell_width.cell_width(character)
         assert not_one_cell(character) is not None or width == 1, hex(code)
         assert not_own_cells(character) is not None or width > 0, hex(code)
-        assert not two_cells(character) or width == 2, hex(code)
+        assert not TWO_CELLS.match(character) or width == 2, hex(code)
 
 
 def test_characters_that_join_are_never_taken_for_others() -> None:

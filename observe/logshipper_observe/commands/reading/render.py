@@ -18,9 +18,9 @@ from logshipper.classify.classifier import Classifier
 from logshipper.classify.logged import LoggedLines
 from logshipper.errors import LogshipperError, os_words
 from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
+from logshipper.render.cursor import MAX_COLUMNS, MAX_ROWS
 from logshipper.render.last_screen import LastScreen
 from logshipper.render.renderer import FIRST_SECS
-from logshipper.render.screen import MAX_COLUMNS, MAX_ROWS
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.console.progress_bar import Bar

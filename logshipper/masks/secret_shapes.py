@@ -1,6 +1,6 @@
 """The table of secret shapes: tokens, keys and credentials that their own text gives away. Pure data.
 
-docs/masks.md lists the shapes and their limits; logshipper/shape_mask.py finds them.
+docs/masks.md lists the shapes and their limits; logshipper/masks/shape_mask.py finds them.
 """
 
 from logshipper.named_tuple import NamedTuple
@@ -23,6 +23,10 @@ class Shape(NamedTuple):
     apart_from: frozenset[int] = _ALNUM  # bytes that do not stand before the literal
     keeps_literal: bool = False  # the literal is a name, and stays readable
     shared: bytes = b""  # each secret's text holds it: without it no literal is searched for
+
+
+def _words(text: bytes) -> tuple[bytes, ...]:
+    return tuple(text.split())
 
 
 def _named(
@@ -51,25 +55,14 @@ _SCHEMES = (
 SHAPES = (
     Shape(
         "GitHub token",
-        (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
+        _words(b"ghp_ gho_ ghu_ ghs_ ghr_ github_pat_"),
         rb"[A-Za-z0-9_]",
         20,
         apart_from=frozenset(),
     ),
     Shape(
         "GitLab token",
-        (
-            b"glpat-",
-            b"gldt-",
-            b"glrt-",
-            b"glptt-",
-            b"glcbt-",
-            b"glft-",
-            b"glimt-",
-            b"glagent-",
-            b"glsoat-",
-            b"glffct-",
-        ),
+        _words(b"glpat- gldt- glrt- glptt- glcbt- glft- glimt- glagent- glsoat- glffct-"),
         rb"[A-Za-z0-9_.=-]",
         16,
         shared=b"t-",
@@ -78,7 +71,7 @@ SHAPES = (
     Shape("OpenAI key", (b"sk-",), _WORD, 20),
     Shape(
         "OpenAI key",
-        (b"sk-proj-", b"sk-svcacct-", b"sk-admin-", b"sk-or-v1-"),
+        _words(b"sk-proj- sk-svcacct- sk-admin- sk-or-v1-"),
         _NAME,
         20,
         shared=b"sk-",
@@ -86,20 +79,16 @@ SHAPES = (
     Shape("Anthropic key", (b"sk-ant-",), _NAME, 20, shared=b"sk-"),
     Shape(
         AWS_KEY_ID,
-        (b"AKIA", b"ASIA", b"ABIA", b"ACCA"),
+        _words(b"AKIA ASIA ABIA ACCA"),
         rb"[A-Z0-9]",
         16,
         check=rb"(?=[A-Z0-9]{16}(?![A-Za-z0-9]))",
     ),
     _named(
         AWS_SECRET,
-        (
-            b"ecret_access_key",
-            b"ECRET_ACCESS_KEY",
-            b"ecretAccessKey",
-            b"ession_token",
-            b"ESSION_TOKEN",
-            b"essionToken",
+        _words(
+            b"ecret_access_key ECRET_ACCESS_KEY ecretAccessKey ession_token"
+            b" ESSION_TOKEN essionToken"
         ),
         _IS,
         _BASE64,
@@ -111,17 +100,7 @@ SHAPES = (
     _named("Azure key", (b"AccountKey=", b"SharedAccessKey="), b"", _BASE64, 20),
     Shape(
         "Slack token",
-        (
-            b"xoxa-",
-            b"xoxb-",
-            b"xoxe-",
-            b"xoxe.xox",
-            b"xoxo-",
-            b"xoxp-",
-            b"xoxr-",
-            b"xoxs-",
-            b"xapp-",
-        ),
+        _words(b"xoxa- xoxb- xoxe- xoxe.xox xoxo- xoxp- xoxr- xoxs- xapp-"),
         rb"[A-Za-z0-9.-]",
         11,
     ),
@@ -139,7 +118,7 @@ SHAPES = (
     _named("webhook", (b"/api/webhooks/", b"/webhookb2/"), b"", rb"[A-Za-z0-9@/_-]", 20),
     Shape(
         "Stripe key",
-        (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_", b"whsec_"),
+        _words(b"sk_live_ sk_test_ rk_live_ rk_test_ whsec_"),
         _WORD,
         10,
     ),
@@ -149,14 +128,14 @@ SHAPES = (
     Shape("PyPI token", (b"pypi-AgE",), _NAME, 10),
     Shape("PyPI token", (b"pypi-",), _NAME, 60),
     Shape("Docker token", (b"dckr_pat_", b"dckr_oat_"), _NAME, 16),
-    Shape("DigitalOcean token", (b"dop_v1_", b"doo_v1_", b"dor_v1_"), rb"[a-f0-9]", 32),
+    Shape("DigitalOcean token", _words(b"dop_v1_ doo_v1_ dor_v1_"), rb"[a-f0-9]", 32),
     Shape(
         "Databricks token", (b"dapi",), rb"[a-f0-9-]", 32, check=rb"(?=[a-f0-9]{32}(?![g-zA-Z]))"
     ),
     Shape("Weights & Biases key", (b"wandb_v1_",), _NAME, 20),
     _named(
         "Weights & Biases key",
-        (b"wandb", b"WANDB", b"WandB", b"login"),
+        _words(b"wandb WANDB WandB login"),
         rb"[\w.]{0,40}(?:[ \t]{1,3}login)?(?:[ \t]{1,3}--?[\w=-]{1,60}){0,3}(?:\([a-z_]{0,20})?"
         rb"(?:[\"']?[ \t]{0,3}[:=(][ \t]{0,3}|[ \t]{1,3})[\"']?",
         rb"[a-f0-9]",
@@ -190,17 +169,9 @@ SHAPES = (
     ),
     _named(
         "API key header",
-        (
-            b"pi-Key",
-            b"pi-key",
-            b"PI-KEY",
-            b"PI-Key",
-            b"uth-Token",
-            b"uth-token",
-            b"ault-Token",
-            b"rivate-Token",
-            b"RIVATE-TOKEN",
-            b"ecurity-Token",
+        _words(
+            b"pi-Key pi-key PI-KEY PI-Key uth-Token uth-token ault-Token"
+            b" rivate-Token RIVATE-TOKEN ecurity-Token"
         ),
         _QUOTE + rb"[ \t]{0,3}:[ \t]{0,3}" + _QUOTE,
         rb"[^\s\"'\\,;]",
@@ -208,7 +179,7 @@ SHAPES = (
     ),
     _named(
         "signature in an address",
-        (b"ignature=", b"?sig=", b"&sig=", b"026sig=", b";sig=", b"ecurity-Token="),
+        _words(b"ignature= ?sig= &sig= 026sig= ;sig= ecurity-Token="),
         b"",
         rb"[A-Za-z0-9%+/=_~-]",
         16,

@@ -4,13 +4,13 @@ Three things give a secret away:
 - its name, which contains one of _WORDS in any case: `PGPASSWORD`, `--dbpassword`, `apiToken`. Only
   the program that reads a value knows its end, so the mask reaches to the end of the word or line.
   `--max-tokens 512` is masked, too: one value too many is better than a secret;
-- the program that takes it: `curl -u`, `mysql -p` (logshipper/password_options.py);
-- its own shape (logshipper/secret_shapes.py).
+- the program that takes it: `curl -u`, `mysql -p` (logshipper/masks/password_options.py);
+- its own shape (logshipper/masks/secret_shapes.py).
 """
 
-from logshipper import shape_mask
 from logshipper.late_pattern import late_pattern
-from logshipper.password_options import NAMES, masked_passwords
+from logshipper.masks import shape_mask
+from logshipper.masks.password_options import NAMES, masked_passwords
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

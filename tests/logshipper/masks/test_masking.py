@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper import masking
-from logshipper.masking import MASK, masked_json, masked_lines, masked_text, masked_words
+from logshipper.masks import masking
+from logshipper.masks.masking import MASK, masked_json, masked_lines, masked_text, masked_words
 
 WORDS = ("password", "passwd", "secret", "token", "api key", "credential")
 VALUE = "hunter2"

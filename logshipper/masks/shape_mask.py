@@ -1,4 +1,4 @@
-"""Finds and masks secrets of the shapes in logshipper/secret_shapes.py. Pure.
+"""Finds and masks secrets of the shapes in logshipper/masks/secret_shapes.py. Pure.
 
 A search for the shapes' literals skips nearly all text. Only behind a literal the expression of its
 shape runs, so the time is linear.
@@ -7,8 +7,7 @@ shape runs, so the time is linear.
 from functools import cache
 
 from logshipper.late_pattern import late_pattern
-from logshipper.named_tuple import NamedTuple
-from logshipper.secret_shapes import (
+from logshipper.masks.secret_shapes import (
     AWS_KEY_ID,
     AWS_SECRET,
     NAME_BYTES,
@@ -17,6 +16,7 @@ from logshipper.secret_shapes import (
     SHAPES,
     URL_CREDENTIALS,
 )
+from logshipper.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

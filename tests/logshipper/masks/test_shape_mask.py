@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from logshipper.secret_shapes import SHAPES
-from logshipper.shape_mask import (
+from logshipper.masks.secret_shapes import SHAPES
+from logshipper.masks.shape_mask import (
     MAX_KEY_LINES,
     MAX_OTHER_LINES,
     ShapeMask,

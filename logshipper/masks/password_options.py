@@ -22,45 +22,24 @@ class _Program(NamedTuple):
     flags: str = ""  # letters that may precede an option's in one word, as in `curl -su`
 
 
-_CONTAINERS = _Program(("-p", "--creds"), subcommand="login")
-_ATTACHED = _Program(attached=("-p",))
-_PROGRAMS = {
+_BY_NAMES = {
+    "7z 7za mariadb mysql mysqladmin mysqldump mysqlimport": _Program(attached=("-p",)),
     "az": _Program(("-p",), subcommand="login"),
     "curl": _Program(
         ("-u", "--user", "-U", "--proxy-user", "--oauth2-bearer", "-b"),
         flags="#0123456BGIJLMNORSVZafgijklnpqsv",
     ),
-    "docker": _CONTAINERS,
-    "helm": _CONTAINERS,
-    "podman": _CONTAINERS,
-    "skopeo": _Program(("--creds", "--src-creds", "--dest-creds")),
-    "http": _Program(("-a",)),
-    "https": _Program(("-a",)),
+    "docker helm podman": _Program(("-p", "--creds"), subcommand="login"),
+    "http https redis-cli": _Program(("-a",)),
+    "ldapadd ldapdelete ldapmodify ldapsearch ldapwhoami": _Program(("-w",)),
     "lftp": _Program(("-u",), sign=","),
-    "ldapadd": _Program(("-w",)),
-    "ldapdelete": _Program(("-w",)),
-    "ldapmodify": _Program(("-w",)),
-    "ldapsearch": _Program(("-w",)),
-    "ldapwhoami": _Program(("-w",)),
-    "mariadb": _ATTACHED,
-    "mysql": _ATTACHED,
-    "mysqladmin": _ATTACHED,
-    "mysqldump": _ATTACHED,
-    "mysqlimport": _ATTACHED,
-    "mongo": _Program(("-p",)),
-    "mongodump": _Program(("-p",)),
-    "mongosh": _Program(("-p",)),
+    "mongo mongodump mongosh sshpass": _Program(("-p",)),
     "openssl": _Program(("-passin", "-passout", "-k")),
-    "redis-cli": _Program(("-a",)),
-    "smbclient": _Program(("-U", "--user"), sign="%"),
-    "rpcclient": _Program(("-U", "--user"), sign="%"),
-    "sqlcmd": _Program(("-P",)),
-    "sshpass": _Program(("-p",)),
-    "unzip": _Program(("-P",)),
-    "zip": _Program(("-P",)),
-    "7z": _ATTACHED,
-    "7za": _ATTACHED,
+    "rpcclient smbclient": _Program(("-U", "--user"), sign="%"),
+    "skopeo": _Program(("--creds", "--src-creds", "--dest-creds")),
+    "sqlcmd unzip zip": _Program(("-P",)),
 }
+_PROGRAMS = {name: program for names, program in _BY_NAMES.items() for name in names.split()}
 NAMES = tuple(_PROGRAMS)
 
 
