@@ -99,12 +99,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     status.set_defaults(call=_status)
     for command in (run, status):
-        which = command.add_mutually_exclusive_group()
-        which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
-        which.add_argument(
-            "--store",
-            metavar="DIR",
-            help="your own store's folder (default: $LOGSHIPPER_STORE, else your data folder)",
+        admin_commands.add_place(
+            command, "your own store's folder (default: $LOGSHIPPER_STORE, else your data folder)"
         )
     validate = add(
         "validate",
@@ -135,23 +131,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     prepare_command.set_defaults(call=_prepare)
     for command in (validate, check, prepare_command):
-        command.add_argument(
-            "--config",
-            metavar="FILE",
-            default=agent_config.DEFAULT_PATH,
-            help="TOML (default: %(default)s)",
-        )
+        admin_commands.add_config(command)
     for command in (status, check):
-        command.add_argument("--json", action="store_true", help="for programs")
+        admin_commands.add_json(command)
     prepare.add_arguments(prepare_command)
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.config:
-        from logshipper_ingest.agent.node_agent import (
-            NodeAgent,
-        )  # late: its imports take a while
+        # late: its imports take a while
+        from logshipper_ingest.agent.node_agent import NodeAgent
 
         try:
             config = agent_config.load(options.config)

@@ -3,6 +3,7 @@
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, TextIO
 
 from logshipper.safe_text import safe
@@ -18,6 +19,9 @@ class Finding(NamedTuple):
     about: str  # server, folder or option
     words: str  # the finding
     fix: str = ""  # the remedy, "" for none
+
+
+ok, note, wrong = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "wrong")
 
 
 def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> None:
@@ -42,10 +46,8 @@ def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
         {names.get(name, name): value for name, value in finding._asdict().items()}
         for finding in findings
     ]
-    return {
-        "wrong": sum(finding["level"] == "wrong" for finding in documents),
-        "findings": documents,
-    }
+    wrong_count = sum(document["level"] == "wrong" for document in documents)
+    return {"wrong": wrong_count, "findings": documents}
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

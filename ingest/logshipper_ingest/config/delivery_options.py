@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from logshipper_ingest.config.toml_section import Section, fill, split_named
+from logshipper_ingest.config.toml_section import Rules, Section, fill, split_named, within
 
 SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
+SINK_NAME_FORM = "a small letter, then small letters, digits, `_`, `-`, at most 32"
 
 
 class DeliveryOptions(Protocol):
@@ -61,20 +62,28 @@ class DeliveryOptions(Protocol):
         """Size of the quarantine on this node."""
 
 
-def delivery_rules(options: DeliveryOptions) -> dict[str, tuple[bool, str]]:
-    """Return the rules for options of all kinds: validity and message (`toml_section.broken`)."""
-    retry_min_secs, retry_max_secs = options.retry_min_secs, options.retry_max_secs
+class RetryOptions(Protocol):
+    """Pauses between attempts."""
+
+    @property
+    def retry_min_secs(self) -> float: ...
+    @property
+    def retry_max_secs(self) -> float: ...
+
+
+def retry_rules(options: RetryOptions) -> Rules:
+    least, longest = options.retry_min_secs, options.retry_max_secs
     return {
-        "batch_max_bytes": (
-            10_000 <= options.batch_max_bytes <= 10_000_000,
-            "must be 10000 to 10000000",
-        ),
-        "batch_wait_secs": (0 <= options.batch_wait_secs <= 60, "must be 0 to 60"),
-        "retry_min_secs": (
-            0 < retry_min_secs <= retry_max_secs,
-            "must be over 0, at most retry_max_secs",
-        ),
-        "retry_max_secs": (retry_max_secs <= 600, "must be at most 600"),
+        "retry_min_secs": (0 < least <= longest, "must be over 0, at most retry_max_secs"),
+        "retry_max_secs": (longest <= 600, "must be at most 600"),
+    }
+
+
+def delivery_rules(options: DeliveryOptions) -> Rules:
+    """Return the rules for options of all kinds."""
+    return {
+        **within(options, batch_max_bytes=(10_000, 10_000_000), batch_wait_secs=(0, 60)),
+        **retry_rules(options),
         "quarantine_max_bytes": (options.quarantine_max_bytes >= 0, "must not be negative"),
     }
 
@@ -98,11 +107,9 @@ def fill_servers(
         sections[kind] = first
         problems += problems_of(first, kind)
     for name, table in named_tables.items():
-        section = fill(cls, table, f"{kind}.{name}", problems)
-        sections[name] = section
-        problems += problems_of(section, f"{kind}.{name}")
+        heading = f"{kind}.{name}"
+        sections[name] = fill(cls, table, heading, problems)
+        problems += problems_of(sections[name], heading)
         if not SINK_NAME.fullmatch(name) or name == kind:
-            problems.append(
-                f"[{kind}.{name}]: a small letter, then small letters, digits, `_`, `-`, at most 32; not `{kind}`"
-            )
+            problems.append(f"[{heading}]: {SINK_NAME_FORM}; not `{kind}`")
     return sections

@@ -4,9 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
-from logshipper_ingest.config.delivery_options import SINK_NAME, delivery_rules
+from logshipper_ingest.config.delivery_options import SINK_NAME, SINK_NAME_FORM, delivery_rules
 from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
-from logshipper_ingest.config.toml_section import broken, fill, split_named
+from logshipper_ingest.config.toml_section import (
+    broken,
+    fill,
+    split_named,
+    within,
+    zero_or_at_least,
+)
 from logshipper_ingest.servers.server_access import ServerAccess
 
 MAX_LINE_BYTES = 4 << 20
@@ -55,9 +61,7 @@ def fill_lokis(
     return loki, named_lokis, loki_problems + _named_problems(loki, named_lokis)
 
 
-_INHERITED = [
-    option.name for option in fields(LokiSection) if option.name not in ("access", "name")
-]
+_INHERITED = {option.name for option in fields(LokiSection)} - {"access", "name"}
 
 
 def _named_loki(
@@ -69,11 +73,8 @@ def _named_loki(
         problems.append(f"[loki.{name}] name: the table's own is the name")
     options = {option: value for option, value in table.items() if option != "name"}
     loki = fill(LokiSection, options, f"loki.{name}", problems)
-    return replace(
-        loki,
-        name=name,
-        **{option: getattr(first, option) for option in _INHERITED if option not in table},
-    )
+    inherited = {option: getattr(first, option) for option in _INHERITED if option not in table}
+    return replace(loki, name=name, **inherited)
 
 
 def _for_nobody(loki: LokiSection) -> LokiSection:
@@ -113,7 +114,7 @@ def _rules(loki: LokiSection, table: str) -> list[str]:
     rules = {
         "name": (
             not loki.name or (bool(SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
-            f"a small letter, then small letters, digits, `_`, `-`, at most 32; not `{FIRST_SINK}`",
+            f"{SINK_NAME_FORM}; not `{FIRST_SINK}`",
         ),
         "url": (
             bool(loki.access.url),
@@ -121,23 +122,12 @@ def _rules(loki: LokiSection, table: str) -> list[str]:
         ),
         "tenant_by": (loki.tenant_by in TENANT_BY, 'must be "user", or "" for one tenant'),
         **delivery_rules(loki),
-        "stream_max_bytes_per_sec": (
-            loki.stream_max_bytes_per_sec == 0 or loki.stream_max_bytes_per_sec >= 10_000,
-            "must be 0, or at least 10000",
-        ),
-        "tenant_max_bytes_per_sec": (
-            loki.tenant_max_bytes_per_sec == 0 or loki.tenant_max_bytes_per_sec >= 100_000,
-            "must be 0, or at least 100000",
-        ),
-        "max_line_bytes": (
-            1000 <= loki.max_line_bytes <= MAX_LINE_BYTES,
-            f"must be 1000 to {MAX_LINE_BYTES}",
-        ),
+        **zero_or_at_least(loki, stream_max_bytes_per_sec=10_000, tenant_max_bytes_per_sec=100_000),
+        **within(loki, max_line_bytes=(1000, MAX_LINE_BYTES)),
         "max_age_hours": (
             1 <= loki.max_age_hours <= 167,
             "must be 1 to 167: replay streams are distinguished for a week",
         ),
-        "settle_secs": (0 <= loki.settle_secs <= 600, "must be 0 to 600"),
-        "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
+        **within(loki, settle_secs=(0, 600), heartbeat_secs=(5, 3600)),
     }
     return broken(rules, table)

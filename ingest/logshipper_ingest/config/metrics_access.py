@@ -49,10 +49,8 @@ class MetricsAccess:
                 f"username: {self.username!r} can't be sent: no `:`, and what can be printed only"
             )
         if not self.cert_file:
-            options = ("key_file", "client_ca_file")
-            problems += [
-                f"{option}: needs a cert_file" for option in options if getattr(self, option)
-            ]
+            options = filter(lambda option: getattr(self, option), ("key_file", "client_ca_file"))
+            problems += [f"{option}: needs a cert_file" for option in options]
         for option in ("cert_file", "key_file", "client_ca_file", "password_file"):
             problems += file_problems(option, getattr(self, option), secret=option in _SECRETS)
         return [f"[metrics] {problem}" for problem in problems]
@@ -97,9 +95,8 @@ class MetricsGuard:
             self._file_identities = identities
             try:
                 self._context, self._credentials = self._load()
-            except (
-                ConfigError
-            ) as error:  # perhaps in the middle of a renewal: the next check sees the rest
+            except ConfigError as error:
+                # perhaps in the middle of a renewal: the next check sees the rest
                 if self._say is not None:
                     self._say(f"{error}; /metrics goes on with what it had")
 
