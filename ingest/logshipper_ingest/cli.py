@@ -83,6 +83,7 @@ def build_parser() -> argparse.ArgumentParser:
     run = add(
         "run", "run the agent in the foreground", "Runs the agent in the foreground.", _RUN_EXAMPLES
     )
+    run.set_defaults(call=_run)
     run.add_argument(
         "--idle-secs",
         type=float,
@@ -90,7 +91,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SECS",
         help="your own agent: end when as long no capture was alive and nothing came (default: %(default)g)",
     )
-    run.set_defaults(call=_run)
     status = add(
         "status",
         "what is spooled, shipped and refused, per job",
@@ -116,12 +116,12 @@ def build_parser() -> argparse.ArgumentParser:
         "at its plugin and hooks; says what to fix.",
         _CHECK_EXAMPLES,
     )
+    check.set_defaults(call=_check)
     check.add_argument(
         "--plugstack",
         metavar="FILE",
         help="Slurm's plugstack.conf (default: slurm.conf's, where Slurm is)",
     )
-    check.set_defaults(call=_check)
     admin_commands.add_commands(add)
     prepare_command = add(
         "prepare",
@@ -176,16 +176,17 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from logshipper_ingest.checks import server_check
+    from logshipper_ingest.checks.findings import as_document, exit_code, print_findings
+    from logshipper_ingest.checks.server_check import check
 
-    findings = server_check.check(agent_config.load(options.config), options.plugstack)
+    findings = check(agent_config.load(options.config), options.plugstack)
     if options.json:
         import json
 
-        sys.stdout.write(json.dumps(server_check.as_document(findings), indent=2) + "\n")
+        sys.stdout.write(json.dumps(as_document(findings), indent=2) + "\n")
     else:
-        server_check.print_findings(findings)
-    return server_check.exit_code(findings)
+        print_findings(findings)
+    return exit_code(findings)
 
 
 def _prepare(options: argparse.Namespace) -> int:

@@ -94,7 +94,7 @@ examples:
 
 
 def add_commands(add: Add) -> None:
-    """Add the commands. add: creates a parser from name, summary, description and examples."""
+    """Add the commands. add: creates a parser."""
     replay = add(
         "replay",
         "send what Loki refused once more",
@@ -102,6 +102,7 @@ def add_commands(add: Add) -> None:
         "the quarantine; what it refuses again stays, with its new words. Nothing is there twice.",
         _REPLAY_EXAMPLES,
     )
+    replay.set_defaults(call=_replay)
     _add_text(replay, "--job", "ID", "only this job's", _completer(_jobs))
     _add_text(replay, "--reason", "WORD", "only what was refused for this reason", _reasons)
     _add_time(replay, "--since", "only what was refused in the last, say, 12h")
@@ -111,13 +112,13 @@ def add_commands(add: Add) -> None:
     add_flag(replay, "--no-query", "don't ask Loki which entries it has: send all")
     words = "give up where Loki takes nothing for so long (default: 60s)"
     _add_time(replay, "--timeout", words, 60.0)
-    replay.set_defaults(call=_replay)
     purge = add(
         "purge",
         "take a printed secret out of every place where it lies",
         "Takes a job's lines out of spool, quarantine, Loki and your own store: all, or those that have a text.",
         _PURGE_EXAMPLES,
     )
+    purge.set_defaults(call=_purge)
     job = purge.add_argument("--job", metavar="ID", required=True, help="the job's id")
     _set_completer(job, _completer(_jobs))
     text = purge.add_mutually_exclusive_group()
@@ -136,7 +137,6 @@ def add_commands(add: Add) -> None:
         "how long to wait for the agent, and until Loki shows nothing of it any more (default: 6m)"
     )
     _add_time(purge, "--wait", words, 360.0)
-    purge.set_defaults(call=_purge)
     fsck = add(
         "fsck",
         "is anything damaged on this node's disk?",
@@ -144,26 +144,26 @@ def add_commands(add: Add) -> None:
         "lines, and what becomes of it.",
         _FSCK_EXAMPLES,
     )
-    add_flag(fsck, "--repair", "fix what can be fixed")
     fsck.set_defaults(call=_fsck)
+    add_flag(fsck, "--repair", "fix what can be fixed")
     drain = add(
         "drain",
         "wait until all that is over is shipped, before a node is taken down",
         "Waits until the agent has shipped all captures that are over; says what is left, and why.",
         _DRAIN_EXAMPLES,
     )
-    _add_time(drain, "--timeout", "how long to wait (default: 10m)", 600.0)
     drain.set_defaults(call=_drain)
+    _add_time(drain, "--timeout", "how long to wait (default: 10m)", 600.0)
     forget = add(
         "forget",
         "forget a Loki that was removed from the configuration",
         "Forgets how far a Loki was that isn't in the configuration any more.",
         _FORGET_SINK_EXAMPLES,
     )
+    forget.set_defaults(call=_forget_sink)
     name = forget.add_argument("sink", metavar="NAME", help="as `status` shows it")
     _set_completer(name, _completer(_removed_sinks))
     add_flag(forget, "--discard-quarantine", "also what it refused, for good")
-    forget.set_defaults(call=_forget_sink)
     for command in (purge, fsck):
         add_place(command, "your own store's folder (default: $LOGSHIPPER_STORE)")
         add_json(command)

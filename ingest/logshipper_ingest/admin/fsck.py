@@ -172,14 +172,11 @@ class Fsck:
 
     def _look_at_quarantine(self, folder: str) -> None:
         for name in quarantine_files.leftovers(folder):
-            self.report(
-                "note",
-                os.path.join(folder, name),
-                "was half written by a `replay` or `purge` that was killed",
-                "the file that it was to replace is whole",
-                "the next one, or --repair, removes it",
-                fixed=self._repair,
-            )
+            what = "was half written by a `replay` or `purge` that was killed"
+            means = "the file that it was to replace is whole"
+            does = "the next one, or --repair, removes it"
+            path = os.path.join(folder, name)
+            self.report("note", path, what, means, does, fixed=self._repair)
         if self._repair:
             quarantine_files.remove_leftovers(folder)
         for name in quarantine_files.names(folder):
@@ -224,7 +221,7 @@ def _move_aside(path: str) -> None:
 def _append(path: str, raw: bytes) -> None:
     """Append and sync, before the lines leave their old place. Raises OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o600), "wb") as file:
+    with open(os.open(path, flags, 0o600), "ab") as file:
         file.write(raw if raw.endswith(b"\n") else raw + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -51,23 +51,21 @@ def show(examination: Examination, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps({**examination._asdict(), **facts}, indent=2) + "\n")
     else:
         ordered = sorted(faults, key=lambda fault: fault.level == "wrong")
-        sys.stdout.write("".join(map(_fault_text, ordered)))
+        for fault in ordered:
+            where = fault.path if fault.offset < 0 else f"{fault.path}: at byte {fault.offset}"
+            done = "fixed: " if fault.fixed else ""
+            print(f"{fault.level:5} {safe(f'{where}: {fault.what}')}")
+            print(f"        {safe(f'{fault.means}; {done}{fault.does}')}")
         _sum_up(examination, wrong)
     return EXIT_WRONG if wrong else 0
-
-
-def _fault_text(fault: Fault) -> str:
-    where = fault.path if fault.offset < 0 else f"{fault.path}: at byte {fault.offset}"
-    done = "fixed: " if fault.fixed else ""
-    return f"{fault.level:5} {safe(f'{where}: {fault.what}')}\n        {safe(f'{fault.means}; {done}{fault.does}')}\n"
 
 
 def _sum_up(examination: Examination, wrong: int) -> None:
     fixed = sum(fault.fixed for fault in examination.faults)
     if examination.left_out:
-        sys.stdout.write(f"and {examination.left_out} more\n")
-    sys.stdout.write(
+        print(f"and {examination.left_out} more")
+    print(
         f"{plural(examination.captures, 'capture')}, {examination.segment_bytes:,} bytes of segments, "
         f"{plural(examination.lines, 'line')}, {plural(examination.entries, 'entry')} in quarantine: "
-        f"{wrong} wrong, {len(examination.faults) - wrong - fixed} to note, {fixed} fixed\n"
+        f"{wrong} wrong, {len(examination.faults) - wrong - fixed} to note, {fixed} fixed"
     )

@@ -159,7 +159,7 @@ class SpoolCheck:
             self._check_segments(folder, SpoolPosition(numbers[0], 0), position)
 
     def _check_odd_names(self, folder: CaptureFolder) -> None:
-        names = set(os.listdir(folder.segments_fd)) - _OWN_NAMES
+        names = [name for name in os.listdir(folder.segments_fd) if name not in _OWN_NAMES]
         for name in [name for name in names if not segment_number(name)][:_MAX_ODD]:
             path = os.path.join(folder.path, "segments", name)
             does = "it goes with the capture"
@@ -212,14 +212,12 @@ class SpoolCheck:
                 if batch.outcome is not Outcome.MORE:
                     break
         if batch.outcome is Outcome.CUT and not alive:
-            self._report(
-                "note",
-                os.path.join(path, segment_name(reader.position.segment)),
-                "the capture died here: no frame says that it is over",
-                "what it hadn't written is lost, and counted as lost",
-                "the agent ships what is there",
-                offset=reader.position.offset,
-            )
+            position = reader.position
+            place = os.path.join(path, segment_name(position.segment))
+            what = "the capture died here: no frame says that it is over"
+            means = "what it hadn't written is lost, and counted as lost"
+            does = "the agent ships what is there"
+            self._report("note", place, what, means, does, offset=position.offset)
 
     def _report_damage(self, damage: Damage, checkpoint: SpoolPosition, *, is_newer: bool) -> None:
         error, skipped = damage

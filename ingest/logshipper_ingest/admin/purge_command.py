@@ -11,9 +11,10 @@ from contextlib import ExitStack
 from logshipper.errors import ConfigError, QueryError, UnknownJob
 from logshipper.safe_text import safe, safe_lines
 from logshipper_ingest.admin.purge_loki import LokiPurge
-from logshipper_ingest.admin.purge_node import Certificate, LokiPlace, NodePurge, PurgeReport
+from logshipper_ingest.admin.purge_node import LokiPlace, NodePurge, PurgeReport
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.sink_config import is_influxdb, is_otlp
+from logshipper_ingest.console.console_script import warn
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.job import NAME
@@ -45,10 +46,8 @@ def call_store(options: argparse.Namespace, root: str) -> int:
         if code is not None:
             return code
         if pattern is EVERY_LINE:
-            report.left += [
-                f"{path}: was moved aside as damaged: remove it, too"
-                for path in store.remove(options.job)
-            ]
+            for path in store.remove(options.job):
+                report.left.append(f"{path}: was moved aside as damaged: remove it, too")
         else:
             try:
                 store.purge(options.job, pattern, dry_run=False)
@@ -71,12 +70,10 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
         stack.enter_context(quarantine_files.rewriter_lock(config.agent.state_dir))
         report = purge.look(dry_run=options.dry_run)
         clients = {} if options.no_loki else purge.lokis(options.user, certificate)
-        lokis = {
-            place: LokiPurge(
-                stack.enter_context(client), config.agent.cluster, options.job, pattern
-            )
-            for place, client in clients.items()
-        }
+        lokis = {}
+        for place, client in clients.items():
+            stack.enter_context(client)
+            lokis[place] = LokiPurge(client, config.agent.cluster, options.job, pattern)
         if lokis:
             report.lines["loki"] = sum(loki.look(options.since).lines for loki in lokis.values())
         code = _may(options, report, pattern)
@@ -84,8 +81,7 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
             return code
         purge.purge(report, options.wait)
         _delete(lokis, report, options.wait)
-        report.left += _elsewhere(lokis, config.agent.host) + _in_influxdb(config, options.job)
-        report.left += _by_otlp(config, options.job)
+        report.left += _elsewhere(lokis, config.agent.host) + _in_other_sinks(config, options.job)
     return _print_report(report, as_json=options.json)
 
 
@@ -114,20 +110,20 @@ def _read_pattern(options: argparse.Namespace) -> LinePattern:
     return pattern_of(options.grep, options.fixed)
 
 
-def _own_certificate(options: argparse.Namespace) -> Certificate | None:
+def _own_certificate(options: argparse.Namespace) -> dict[str, str]:
     """Return the admin's certificate. It replaces the agent's, which a gateway before Loki may
     limit to pushes."""
     if not options.cert:
         if options.key:
             raise ConfigError("--key", ["needs --cert"])
-        return None
+        return {}
     cert, key = os.path.abspath(options.cert), os.path.abspath(options.key) if options.key else ""
     problems = file_problems("--cert", cert, secret=False) + file_problems(
         "--key", key, secret=True
     )
     if problems:
         raise ConfigError("purge", problems)
-    return Certificate(cert, key)
+    return {"cert_file": cert, "key_file": key}
 
 
 # ---- what is printed
@@ -141,7 +137,7 @@ def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern)
         return None
     if sys.stdin is None or not sys.stdin.isatty():
         words = "purge asks only on a terminal; give --yes to purge without being asked"
-        sys.stderr.write(f"logshipper-agent: {words}\n")
+        warn(words)
         return EXIT_USAGE
     scope = f"{'All' if pattern is EVERY_LINE else 'Lines'} of job {report.job_id}"
     sys.stderr.write(safe(f"{scope}: {_amounts(report)}. Purge them for good? [y/N] "))
@@ -178,25 +174,21 @@ def _wait_until_gone(lokis: list[LokiPurge], report: PurgeReport, wait_secs: flo
         report.left.append(words)
 
 
-def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
-    """Explain the limits: InfluxDB deletes series, not single lines, and writers lack the right."""
+def _in_other_sinks(config: AgentConfig, job_id: str) -> list[str]:
+    """Explain the limits: InfluxDB deletes series, not single lines, and writers lack the right;
+    OTLP has no request for deletion."""
     where = f"WHERE cluster='{config.agent.cluster}' AND job_id='{job_id}'"
-    return [
-        f"{sink.label} isn't purged: metadata of the job may be there; an admin of it calls `DROP SERIES FROM "
-        f'"{sink.server.measurement}" {where}` (2.x: influx delete --predicate)'
-        for sink in config.sinks
-        if is_influxdb(sink)
-    ]
-
-
-def _by_otlp(config: AgentConfig, job_id: str) -> list[str]:
-    """Explain the limits: OTLP has no request for deletion."""
-    return [
-        f"{sink.label} isn't purged: what was sent to {sink.url} may be there; an admin of it removes what has"
-        f" the resource attribute logshipper.job.id={job_id}"
-        for sink in config.sinks
-        if is_otlp(sink)
-    ]
+    sentences = []
+    for sink in config.sinks:
+        if is_influxdb(sink):
+            words = "metadata of the job may be there; an admin of it calls `DROP SERIES FROM"
+            words += f' "{sink.server.measurement}" {where}` (2.x: influx delete --predicate)'
+            sentences.append(f"{sink.label} isn't purged: {words}")
+        elif is_otlp(sink):
+            words = f"what was sent to {sink.url} may be there; an admin of it removes what has"
+            words += f" the resource attribute logshipper.job.id={job_id}"
+            sentences.append(f"{sink.label} isn't purged: {words}")
+    return sentences
 
 
 def _elsewhere(lokis: dict[LokiPlace, LokiPurge], host: str) -> list[str]:
@@ -221,5 +213,5 @@ def _print_report(report: PurgeReport, *, as_json: bool) -> int:
             of_place = f" of {place}" if place else ""
             sys.stdout.write(safe_lines(f"Loki's delete request{of_place}: {request}\n"))
     for words in report.left:
-        sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
+        warn(words)
     return EXIT_LEFT if report.left else 0

@@ -162,7 +162,6 @@ class LokiPurge:
         return forms
 
     def _queries(self, forms: "_Forms") -> list[str]:
-        """Return queries for all these lines."""
         others = f"{self._job}{self._pattern.without} |~ "
         return [self._query, *(others + logql.quoted(pattern) for pattern in forms.filters())]
 

@@ -7,9 +7,9 @@ captures.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError, LogshipperError, StoreError, os_words
 from logshipper_ingest.admin.purge_files import StateFiles
@@ -49,13 +49,6 @@ class PurgeReport:
     requests: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)  # a sentence for each unreachable place
     shown: int = -1  # lines that Loki still shows, -1 without a check
-
-
-class Certificate(NamedTuple):
-    """Names of PEM files."""
-
-    cert_file: str
-    key_file: str
 
 
 class LokiPlace(NamedTuple):
@@ -103,9 +96,10 @@ class NodePurge:
     def _states(self) -> list[str]:
         return [os.path.join(sink_dir, STATE_FILE) for sink_dir in self._sink_dirs]
 
-    def lokis(self, user: str, certificate: Certificate | None) -> dict[LokiPlace, LokiClient]:
+    # Any: options of ServerAccess
+    def lokis(self, user: str, certificate: Mapping[str, Any]) -> dict[LokiPlace, LokiClient]:
         """Return clients for each tenant of each Loki. user: the job's user if the node does not
-        know it; certificate: replaces the configuration's."""
+        know it; certificate: cert_file and key_file in place of the configuration's."""
         return {
             LokiPlace("" if sink.is_first else sink.label, tenant): client
             for sink in self._config.lokis
@@ -113,19 +107,17 @@ class NodePurge:
         }
 
     def _tenants(
-        self, loki: LokiSection, user: str, certificate: Certificate | None
+        self, loki: LokiSection, user: str, certificate: Mapping[str, Any]
     ) -> dict[str, LokiClient]:
-        """Return the tenants, "" for the configuration's own."""
-        access = replace(loki.access, **certificate._asdict()) if certificate else loki.access
+        access = replace(loki.access, **certificate)
         if not loki.tenant_by:
             return {"": LokiClient(access)}
-        names = {
-            tenant_of(loki.tenant_by, identity.user, identity.uid)
-            for identity in self._identities()
-        }
+        identities = self._identities()
+        names = {tenant_of(loki.tenant_by, each.user, each.uid) for each in identities}
         if user:
-            names.add(tenant_of(loki.tenant_by, user, uid_of(user)))
-            if tenant_of(loki.tenant_by, user, uid_of(user)) == NOBODYS:
+            tenant = tenant_of(loki.tenant_by, user, uid_of(user))
+            names.add(tenant)
+            if tenant == NOBODYS:
                 words = f"{user!r} isn't known here, nor its number: give the number"
                 raise ConfigError("--user", [words])
         if not names:
@@ -134,12 +126,10 @@ class NodePurge:
         return {name: LokiClient(replace(access, tenant=name)) for name in names}
 
     def _identities(self) -> Iterator[Identity]:
-        identities = [
-            checkpoint.identity
-            for sink in read_states(self._config)
-            for checkpoint in sink.state.checkpoints
-        ]
-        yield from (identity for identity in identities if identity.job_id == self._job_id)
+        for sink in read_states(self._config):
+            for checkpoint in sink.state.checkpoints:
+                if checkpoint.identity.job_id == self._job_id:
+                    yield checkpoint.identity
         yield from (identity for _, identity in self._folders())
 
     # ---- the spool

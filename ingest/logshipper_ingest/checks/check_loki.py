@@ -3,7 +3,6 @@
 import json
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 
 from logshipper import __version__
@@ -28,16 +27,11 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
     """Return findings about each Loki. All but the first are named."""
     findings: list[Finding] = []
     for sink in config.lokis:
-        of_sink = check_loki(sink)
-        if not sink.is_first:
-            of_sink = [
-                finding._replace(
-                    about=f"{sink.label}: {finding.about}",
-                    fix=finding.fix.replace("[loki]", f"[{sink.table}]"),
-                )
-                for finding in of_sink
-            ]
-        findings += of_sink
+        for finding in check_loki(sink):
+            level, about, words, fix = finding
+            named_fix = fix.replace("[loki]", f"[{sink.table}]")
+            named = Finding(level, f"{sink.label}: {about}", words, named_fix)
+            findings.append(finding if sink.is_first else named)
     return findings
 
 
@@ -51,7 +45,7 @@ def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
             *findings,
             _version(client),
             *_push_and_read(client, config),
-            *_clock(client),
+            _clock(client),
             *_limits(client, config),
         ]
 
@@ -167,21 +161,21 @@ def _read_back(client: LokiClient, labels: dict[str, str], entry: Entry) -> Find
     return ok("loki query", f"the entry was read back whole after {time.monotonic() - begin:.2f} s")
 
 
-def _clock(client: LokiClient, now_ns: Callable[[], int] = time.time_ns) -> list[Finding]:
+def _clock(client: LokiClient) -> Finding:
     """Compare clocks by an answer's Date, in whole seconds."""
     try:
-        client.labels(now_ns() - _HOUR_NS)
+        client.labels(time.time_ns() - _HOUR_NS)
     except QueryError:
         pass  # an error answer has a date as well
     date_ns = client.answer_date_ns
     if date_ns is None:
-        return [note("clock", "Loki's isn't told: its answers have no Date")]
-    ahead_secs = (now_ns() - date_ns) / 1e9 - 0.5
+        return note("clock", "Loki's isn't told: its answers have no Date")
+    ahead_secs = (time.time_ns() - date_ns) / 1e9 - 0.5
     words = f"this node's is {abs(ahead_secs):.0f} s {'ahead of' if ahead_secs > 0 else 'behind'} Loki's"
     if abs(ahead_secs) < _SKEW_NOTE_SECS:
-        return [ok("clock", "this node's and Loki's agree, to two seconds")]
+        return ok("clock", "this node's and Loki's agree, to two seconds")
     fix = "See to NTP (chronyc tracking). Times of lines are this node's; Loki refuses what is 10 min ahead."
-    return [Finding("wrong" if abs(ahead_secs) > _SKEW_WRONG_SECS else "note", "clock", words, fix)]
+    return (wrong if abs(ahead_secs) > _SKEW_WRONG_SECS else note)("clock", words, fix)
 
 
 def _limits(client: LokiClient, config: SinkConfig[LokiSection]) -> list[Finding]:

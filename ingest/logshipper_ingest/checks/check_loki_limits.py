@@ -84,13 +84,11 @@ def _schema(document: Mapping[str, Any], now_secs: float) -> Iterator[Finding]:
 
 
 def _switches(limits: Mapping[str, Any]) -> Iterator[Finding]:
+    words = "it changes times, so that what is sent again would stand twice"
     switches = {
         "allow_structured_metadata": (True, "it holds whose line an entry is"),
         "unordered_writes": (True, "jobs of a node share streams, and some lines come late"),
-        "increment_duplicate_timestamp": (
-            False,
-            "it changes times, so that what is sent again would stand twice",
-        ),
+        "increment_duplicate_timestamp": (False, words),
     }
     for name, (right_value, reason) in switches.items():
         value = limits.get(name)

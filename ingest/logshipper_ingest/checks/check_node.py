@@ -5,7 +5,7 @@ import os
 import socket
 import stat
 
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, os_words
 from logshipper.filesystem import network_type
 from logshipper_ingest.agent.job_socket import GREETING
 from logshipper_ingest.checks.findings import Finding, note, ok, wrong
@@ -36,7 +36,6 @@ def check_node(config: AgentConfig) -> list[Finding]:
 
 
 def _readers(metrics: MetricsSection) -> list[Finding]:
-    """Report the readers of jobs' names and output."""
     if not metrics.is_open:
         return []
     about = "[metrics] job_values"
@@ -72,7 +71,7 @@ def _folder(option: str, path: str, right_mode: int) -> list[Finding]:
     except FileNotFoundError:
         return [note(about, f"{path} isn't there: the agent makes it when it starts")]
     except OSError as error:
-        return [wrong(about, f"{path}: {_words(error)}")]
+        return [wrong(about, f"{path}: {os_words(error)}")]
     if not stat.S_ISDIR(status.st_mode):
         return [wrong(about, f"{path} isn't a folder (nor may it be a link to one)")]
     mode = stat.S_IMODE(status.st_mode) & 0o777
@@ -118,7 +117,7 @@ def _socket(path: str) -> list[Finding]:
         return [wrong(about, f"{path}: no answer within {_ANSWER_SECS:g} s", fix)]
     except OSError as error:
         is_absent = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
-        return [Finding("note" if is_absent else "wrong", about, f"{path}: {_words(error)}", fix)]
+        return [Finding("note" if is_absent else "wrong", about, f"{path}: {os_words(error)}", fix)]
     if b'"error"' not in answer:
         words = f"{path}: something else than the agent answers: {excerpt(answer)}"
         fix = "Whose socket is it (`ss -xlp`)? [agent] socket names the agent's."
@@ -127,7 +126,6 @@ def _socket(path: str) -> list[Finding]:
 
 
 def _port(listen: str) -> list[Finding]:
-    """Check that the port of /metrics has a listener."""
     address = listen_address(listen)
     if address is None:
         return []
@@ -136,8 +134,4 @@ def _port(listen: str) -> list[Finding]:
         with socket.create_connection((address[0] or "127.0.0.1", address[1]), _ANSWER_SECS):
             return [ok(about, f"somebody listens at {listen}")]
     except OSError as error:
-        return [note(about, f"{listen}: {_words(error)}", "Does the agent run?")]
-
-
-def _words(error: OSError) -> str:
-    return (error.strerror or str(error) or type(error).__name__).lower()
+        return [note(about, f"{listen}: {os_words(error)}", "Does the agent run?")]

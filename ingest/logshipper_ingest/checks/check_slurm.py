@@ -108,10 +108,8 @@ def _facts(slurm: _Slurm) -> Finding:
         words += f", PrologFlags={slurm.options['prologflags']}"
     if tracking == "proctrack/cgroup" or not slurm.conf:
         return ok("slurm", words)
-    fix = (
-        "With proctrack/cgroup the agent knows a job's processes for certain. Without it, `logshipper run` and the "
-        "fallback by TaskProlog log a job 4711 as 4711.uUID."
-    )
+    fix = "With proctrack/cgroup the agent knows a job's processes for certain. Without it, `logshipper run`"
+    fix += " and the fallback by TaskProlog log a job 4711 as 4711.uUID."
     return note("slurm", words, fix)
 
 
@@ -137,10 +135,8 @@ def _order(line: StackLine, plugins: list[StackLine]) -> Iterator[Finding]:
     names = [os.path.basename(plugin.path) for plugin in plugins]
     if "spank_pyxis.so" in names and names.index("spank_pyxis.so") < plugins.index(line):
         words = "stands after spank_pyxis.so: its relay would start inside the container"
-        yield _wrong(
-            f"{line.where}: {words}",
-            "Write it before Pyxis'; included files come in alphabetical order.",
-        )
+        fix = "Write it before Pyxis'; included files come in alphabetical order."
+        yield _wrong(f"{line.where}: {words}", fix)
 
 
 def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
@@ -169,7 +165,6 @@ def _is_within(value: str, least: int, greatest: int) -> bool:
 def _compare_settings(
     line: StackLine, settings: Mapping[str, str], config: AgentConfig
 ) -> list[Finding]:
-    """Compare settings of plugin and agent."""
     agent, file = config.agent, config.path or "agent.toml"
 
     def words(key: str, option: str) -> str:

@@ -1,10 +1,9 @@
 """Findings of `logshipper-agent check` and their output."""
 
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, TextIO
+from typing import Any, Literal, NamedTuple
 
 from logshipper.safe_text import safe
 
@@ -24,19 +23,17 @@ class Finding(NamedTuple):
 ok, note, wrong = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "wrong")
 
 
-def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> None:
-    """Print findings for people. Problems come last, where a terminal shows them. out: None for
-    stdout."""
-    stream = sys.stdout if out is None else out
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print findings for people. Problems come last, where a terminal shows them."""
     ranks: tuple[Level, ...] = ("ok", "note", "wrong")
     for level in ranks:
         for finding in findings:
             if finding.level == level:
-                print(safe(f"{level:5} {finding.about}: {finding.words}"), file=stream)
+                print(safe(f"{level:5} {finding.about}: {finding.words}"))
                 for line in textwrap.wrap(safe(finding.fix), _WIDTH):
-                    print(f"        {line}", file=stream)
+                    print(f"        {line}")
     counts = {level: sum(finding.level == level for finding in findings) for level in ranks}
-    print(f"{counts['ok']} ok, {counts['note']} to note, {counts['wrong']} wrong", file=stream)
+    print(f"{counts['ok']} ok, {counts['note']} to note, {counts['wrong']} wrong")
 
 
 def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON

@@ -121,16 +121,13 @@ class AgentConfig:
     @property
     def sinks(self) -> list[SinkConfig[Server]]:
         """All servers that the agent ships to. [loki] is the first."""
-        influxdbs = [
-            self._sink(section, name, _table(INFLUXDB_SINK, name))
-            for name, section in self.influxdbs.items()
-        ]
-        otlps = [
-            self._sink(signal, label, _table(OTLP, name))
-            for name, section in self.otlps.items()
-            for label, signal in section.signals(name).items()
-        ]
-        return [*self.lokis, *influxdbs, *otlps]
+        sinks: list[SinkConfig[Server]] = [*self.lokis]
+        for name, influxdb in self.influxdbs.items():
+            sinks.append(self._sink(influxdb, name, _table(INFLUXDB_SINK, name)))
+        for name, section in self.otlps.items():
+            for label, signal in section.signals(name).items():
+                sinks.append(self._sink(signal, label, _table(OTLP, name)))
+        return sinks
 
     @property
     def lokis(self) -> list[SinkConfig[LokiSection]]:
@@ -198,9 +195,8 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         metrics = replace(metrics, job_values=False)
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
-    remote_write = fill(
-        RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems
-    )
+    write_table = tables.get("remote_write", {})
+    remote_write = fill(RemoteWriteSection, write_table, "remote_write", problems)
     telegraf = fill(TelegrafSection, tables.get("telegraf", {}), "telegraf", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
@@ -233,22 +229,16 @@ def _agent_problems(agent: AgentSection) -> list[str]:
         **socket_rules(agent.socket),
         **within(agent, max_captures_per_user=(1, 1_000_000), poll_secs=(0.05, 60)),
     }
-    problems = broken(rules, "agent") + _spool_problems(agent)
-    if os.path.normpath(agent.spool_dir) == os.path.normpath(agent.state_dir):
-        problems.append("[agent] state_dir: must be another folder than spool_dir")
-    return problems
-
-
-def _spool_problems(agent: AgentSection) -> list[str]:
-    problems = []
+    problems = broken(rules, "agent")
     for scope in ("job", "user"):
         soft, hard = f"{scope}_spool_soft_max_bytes", f"{scope}_spool_hard_max_bytes"
         limits = {soft: MIN_SPOOL_BYTES, hard: MIN_SPOOL_BYTES}
         problems += broken(zero_or_at_least(agent, **limits), "agent")
         if getattr(agent, soft) > getattr(agent, hard) > 0:
-            problems.append(
-                f"[agent] {soft}: must be at most {hard}: a hard limit stops what a soft one slows"
-            )
+            reason = "a hard limit stops what a soft one slows"
+            problems.append(f"[agent] {soft}: must be at most {hard}: {reason}")
+    if os.path.normpath(agent.spool_dir) == os.path.normpath(agent.state_dir):
+        problems.append("[agent] state_dir: must be another folder than spool_dir")
     return problems
 
 
@@ -259,8 +249,9 @@ def _names_problems(config: AgentConfig) -> list[str]:
     owners = {sink.label: "a Loki" for sink in config.lokis}
     for sink in sinks[len(config.lokis) :]:
         if sink.label in owners:
+            owner = owners[sink.label]
             problems.append(
-                f"[{sink.table}]: is the name of {owners[sink.label]}; another name tells them apart"
+                f"[{sink.table}]: is the name of {owner}; another name tells them apart"
             )
         owners.setdefault(sink.label, f"what [{sink.table}] ships to")
     if len(sinks) > MAX_SINKS and (config.influxdbs or config.otlps):
@@ -292,23 +283,20 @@ def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
         **within(section, max_samples=(1, 100_000)),
         "queue_max_bytes": (section.queue_max_bytes >= 100_000, "must be at least 100000"),
         **within(section, max_age_secs=(10, 86_400)),
-        **retry_rules(section),
+        **retry_rules(section.retry_min_secs, section.retry_max_secs),
     }
     return broken(rules, "remote_write") + section.access.problems("remote_write")
 
 
 def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
+    if not slurm.ended_dir:
+        return []
     folder = os.path.normpath(slurm.ended_dir)
     agent_folders = [os.path.normpath(agent.spool_dir), os.path.normpath(agent.state_dir)]
+    is_apart = folder not in agent_folders
     rules = {
-        "ended_dir": (
-            not slurm.ended_dir or os.path.isabs(folder),
-            'must be an absolute path, or "" for none',
-        ),
-        "ended_dir ": (
-            not slurm.ended_dir or folder not in agent_folders,
-            "must be another folder than spool_dir, state_dir",
-        ),
+        "ended_dir": (os.path.isabs(folder), 'must be an absolute path, or "" for none'),
+        "ended_dir ": (is_apart, "must be another folder than spool_dir, state_dir"),
     }
     return broken(rules, "slurm")
 

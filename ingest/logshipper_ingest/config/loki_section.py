@@ -1,10 +1,16 @@
 """`[loki]` and `[loki.NAME]` of the node agent's configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from logshipper_ingest.config.delivery_options import SINK_NAME, SINK_NAME_FORM, delivery_rules
+from logshipper_ingest.config.delivery_options import (
+    MAX_LINE_BYTES,
+    SINK_NAME,
+    SINK_NAME_FORM,
+    DeliveryOptions,
+    delivery_rules,
+)
 from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
 from logshipper_ingest.config.toml_section import (
     broken,
@@ -13,24 +19,19 @@ from logshipper_ingest.config.toml_section import (
     within,
     zero_or_at_least,
 )
-from logshipper_ingest.servers.server_access import ServerAccess
 
-MAX_LINE_BYTES = 4 << 20
 FIRST_SINK = "loki"  # default name of [loki]
 MAX_SINKS = 8
 
 
 @dataclass(frozen=True)
-class LokiSection:
+class LokiSection(DeliveryOptions):
     """A Loki and its delivery."""
 
     kind: ClassVar = "loki"
 
-    access: ServerAccess = field(default_factory=ServerAccess)
     name: str = ""  # the sink's name, "" for the default of the first
     tenant_by: str = ""  # "user": each job to a tenant called after its user; "": all to `tenant`
-    batch_max_bytes: int = 1_000_000  # of a push, before compression
-    batch_wait_secs: float = 0.8  # longest wait of entries for others
     # Of one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md).
     stream_max_bytes_per_sec: int = 1_000_000
     # Of all streams of a tenant, as Loki counts them, 0 for any: where Loki takes less (429), the
@@ -38,11 +39,8 @@ class LokiSection:
     tenant_max_bytes_per_sec: int = 4_000_000
     max_line_bytes: int = 256_000  # longer lines are split
     max_age_hours: float = 160.0  # Loki would refuse older entries
-    retry_min_secs: float = 0.5  # first pause between attempts
-    retry_max_secs: float = 30.0  # longest pause
     settle_secs: float = 10.0  # from the first answer after an outage to the next push
     heartbeat_secs: float = 10.0  # between two heartbeats of a capture, in Loki
-    quarantine_max_bytes: int = 1 << 30  # size of the quarantine on this node
 
 
 def fill_lokis(

@@ -16,6 +16,7 @@ from logshipper_ingest.servers.server_access import (
     chain_problem,
     file_problems,
     read_secret,
+    user_problems,
 )
 
 if TYPE_CHECKING:
@@ -41,13 +42,7 @@ class MetricsAccess:
 
     def problems(self) -> list[str]:
         """Return a sentence for each problem with these options of [metrics], files included."""
-        problems = []
-        if bool(self.username) != bool(self.password_file):
-            problems.append("username and password_file belong together")
-        if ":" in self.username or not self.username.isprintable():
-            problems.append(
-                f"username: {self.username!r} can't be sent: no `:`, and what can be printed only"
-            )
+        problems = user_problems(self.username, self.password_file)
         if not self.cert_file:
             options = filter(lambda option: getattr(self, option), ("key_file", "client_ca_file"))
             problems += [f"{option}: needs a cert_file" for option in options]

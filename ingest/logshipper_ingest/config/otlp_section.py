@@ -8,8 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.config.delivery_options import delivery_rules, fill_servers
-from logshipper_ingest.config.loki_section import MAX_LINE_BYTES
+from logshipper_ingest.config.delivery_options import (
+    MAX_LINE_BYTES,
+    DeliveryOptions,
+    delivery_rules,
+    fill_servers,
+)
 from logshipper_ingest.config.toml_section import broken, within, zero_or_at_least
 from logshipper_ingest.servers.server_access import (
     MAX_SECRET_BYTES,
@@ -103,27 +107,18 @@ def read_headers(path: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class OtlpSection:
+class OtlpSection(DeliveryOptions):
     """A server for OTLP by HTTP and its delivery. It has no tenants by user. Its accepted range
     of times is unknown."""
 
     kind: ClassVar = "otlp"
-    tenant_by: ClassVar = ""
-    stream_max_bytes_per_sec: ClassVar = 0
-    max_age_hours: ClassVar = 24 * 3650.0
-    settle_secs: ClassVar = 0.0
 
     access: OtlpAccess = field(default_factory=OtlpAccess)
     logs: bool = True  # send all entries as log records
     metrics: bool = True  # send numbers of metadata records as points
-    batch_max_bytes: int = 1_000_000  # of entries in a request, before compression
-    batch_wait_secs: float = 0.8  # longest wait of entries for others
     max_bytes_per_sec: int = 4_000_000  # of each signal, 0 for any
     max_line_bytes: int = 256_000  # longer lines are split
-    retry_min_secs: float = 0.5  # first pause between attempts
-    retry_max_secs: float = 30.0  # longest pause
     heartbeat_secs: float = 10.0  # between two heartbeats of a capture
-    quarantine_max_bytes: int = 1 << 30  # size of a signal's quarantine on this node
 
     @property
     def tenant_max_bytes_per_sec(self) -> int:

@@ -173,18 +173,17 @@ class LokiJobReader(KeyedReader):
     # ---- asking
 
     def _selector(self, kinds: Collection[str], streams: Collection[Stream] = ()) -> str:
-        names = (
-            [name for name, stream in STREAMS.items() if stream in (*streams, Stream.NONE)]
-            if streams
-            else []
+        named = {*streams, Stream.NONE} if streams else set(STREAMS.values())
+        names = [name for name, stream in STREAMS.items() if stream in named]
+        job = self._account.key
+        logql = selector(
+            kinds,
+            cluster=job.cluster,
+            hosts=self._span.hosts,
+            streams=[] if len(names) == len(STREAMS) else names,
+            shard=job_shard(job.job_id),
         )
-        key = self._account.key
-        hosts = "" if len(names) == len(STREAMS) else names
-        shard = job_shard(key.job_id)
-        stream_selector = selector(
-            kinds, cluster=key.cluster, hosts=self._span.hosts, streams=hosts, shard=shard
-        )
-        return stream_selector + with_metadata({"job_id": key.job_id})
+        return logql + with_metadata({"job_id": job.job_id})
 
     def _lines(
         self,
@@ -312,13 +311,10 @@ class LokiJobReader(KeyedReader):
     ) -> Iterator[MetadataRecord]:
         """Metadata records in order of time; newest first (R23): backwards."""
         direction: Direction = "backward" if newest_first else "forward"
-        for line in self._record_lines(
-            direction, attempt=attempt, begin_ns=begin_ns, end_ns=end_ns
-        ):
-            n = line.attrs.get("n", 0)
+        for line in self._record_lines(direction, attempt, begin_ns=begin_ns, end_ns=end_ns):
             yield MetadataRecord(
                 line.time_ns,
-                n,
+                line.attrs.get("n", 0),
                 line.key.attempt,
                 line.capture,
                 line.text,
@@ -330,25 +326,20 @@ class LokiJobReader(KeyedReader):
         """Yield metadata records in order of time, at most `rows` per block."""
         records = self.records()
         while block := list(islice(records, min(rows, _RECORDS))):
-            attempts = {record.capture: record.attempt for record in block}
-            times, captures = (
+            yield RecordBlock(
                 [record.time_ns for record in block],
                 [record.capture for record in block],
+                {record.capture: record.attempt for record in block},
+                "\n".join(record.line for record in block),
             )
-            yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in block))
 
     def _record_lines(
-        self,
-        direction: Direction = "forward",
-        *,
-        attempt: int | None = None,
-        begin_ns: int = 0,
-        end_ns: int = 0,
+        self, direction: Direction = "forward", attempt: int | None = None, **times_ns: int
     ) -> Iterator[LokiLine]:
         # backwards often only the newest ones are needed
         page = _TAIL_LOOK_BACK if direction == "backward" else _PAGE
         query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt, copies=True)
-        for line in self._lines(query, direction, begin_ns=begin_ns, end_ns=end_ns, page=page):
+        for line in self._lines(query, direction, page=page, **times_ns):
             keys = keys_of(line.text.encode("utf-8", "surrogatepass"))
             if keys is not None and not isinstance(keys, Hint):
                 yield line
@@ -368,19 +359,14 @@ class LokiJobReader(KeyedReader):
         Slurm's end of the job belongs to no capture: its number is 0.
         """
         event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
-        events = list(filter(event_filter.has, self._job_events()))
-        yield from event_filter.merge(reversed(events) if newest_first else events, self._silent)
-
-    def _job_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
-        for capture_event, event in self._account.events():
-            if capture_event.key in numbers or event["event"] == JOB_ENDED:
-                yield JobEvent(
-                    capture_event.time_ns,
-                    event,
-                    capture_event.key.attempt,
-                    numbers.get(capture_event.key, 0),
-                )
+        job_events = (
+            JobEvent(time_ns, event, key.attempt, numbers.get(key, 0))
+            for (time_ns, key, _), event in self._account.events()
+            if key in numbers or event["event"] == JOB_ENDED
+        )
+        events = list(filter(event_filter.has, job_events))
+        yield from event_filter.merge(reversed(events) if newest_first else events, self._silent)
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """Return as Reader.status; nothing for ended captures."""
@@ -419,9 +405,9 @@ class LokiJobReader(KeyedReader):
             time_ns, text = bars.get(source, (line.time_ns, ""))
             if time_ns >= line.time_ns:
                 continue
-            left = [bar for bar in text.split("\n") if not begins_alike(bar, line.text)]
-            if left:
-                bars[source] = time_ns, "\n".join(left)
+            rest = [bar for bar in text.split("\n") if not begins_alike(bar, line.text)]
+            if rest:
+                bars[source] = time_ns, "\n".join(rest)
             else:
                 del bars[source]
 
@@ -446,15 +432,13 @@ class LokiJobReader(KeyedReader):
                 self._progress(0, 0)
         if not self.is_over:
             records = max(self.summary.records, read)
-            self.summary = replace(
-                self.summary, records=records, lines=max(self.summary.lines, records)
-            )
+            lines = max(self.summary.lines, records)
+            self.summary = replace(self.summary, records=records, lines=lines)
         return [axes[number] for number in sorted(axes)]
 
     def _records_at(self, time_ns: int) -> list[str]:
-        return [line.text for line in self._record_lines(begin_ns=time_ns, end_ns=time_ns + 1)][
-            ::-1
-        ]
+        lines = list(self._record_lines(begin_ns=time_ns, end_ns=time_ns + 1))
+        return [line.text for line in reversed(lines)]
 
 
 def _log_line(line: LokiLine, number: int, history: ReadHistory) -> LogLine:
