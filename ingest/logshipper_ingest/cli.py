@@ -97,12 +97,8 @@ def build_parser() -> argparse.ArgumentParser:
         _STATUS_EXAMPLES,
     )
     for command in (run, status):
-        which = command.add_mutually_exclusive_group()
-        which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
-        which.add_argument(
-            "--store",
-            metavar="DIR",
-            help="your own store's folder (default: $LOGSHIPPER_STORE, else your data folder)",
+        admin_commands.add_place(
+            command, "your own store's folder (default: $LOGSHIPPER_STORE, else your data folder)"
         )
     validate = add(
         "validate",
@@ -117,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
         "at its plugin and hooks; says what to fix.",
         _CHECK_EXAMPLES,
     )
+    check.set_defaults(call=_check)
     check.add_argument(
         "--plugstack",
         metavar="FILE",
@@ -133,14 +130,9 @@ def build_parser() -> argparse.ArgumentParser:
     for command, call in {**calls, prepare_command: _prepare}.items():
         command.set_defaults(call=call)
     for command in (validate, check, prepare_command):
-        command.add_argument(
-            "--config",
-            metavar="FILE",
-            default=agent_config.DEFAULT_PATH,
-            help="TOML (default: %(default)s)",
-        )
+        admin_commands.add_config(command)
     for command in (status, check):
-        command.add_argument("--json", action="store_true", help="for programs")
+        admin_commands.add_json(command)
     prepare.add_arguments(prepare_command)
     return parser
 
@@ -182,14 +174,15 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from logshipper_ingest.checks import server_check
+    from logshipper_ingest.checks.findings import as_document, exit_code, print_findings
+    from logshipper_ingest.checks.server_check import check
 
-    findings = server_check.check(agent_config.load(options.config), options.plugstack)
+    findings = check(agent_config.load(options.config), options.plugstack)
     if options.json:
-        sys.stdout.write(json.dumps(server_check.as_document(findings), indent=2) + "\n")
+        sys.stdout.write(json.dumps(as_document(findings), indent=2) + "\n")
     else:
-        server_check.print_findings(findings)
-    return server_check.exit_code(findings)
+        print_findings(findings)
+    return exit_code(findings)
 
 
 def _prepare(options: argparse.Namespace) -> int:

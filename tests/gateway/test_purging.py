@@ -92,9 +92,9 @@ def test_whose_tenant_it_is_where_the_node_doesn_t_know_the_job(
     purge = NodePurge(agent_config.load(str(agent.config)), "job1", pattern_of(None, "hunter2"))
     if tenant is None:
         with pytest.raises(ConfigError, match="isn't known here, nor its number: give the number"):
-            purge.lokis(user, None)
+            purge.lokis(user, {})
     else:
-        clients = purge.lokis(user, None)
+        clients = purge.lokis(user, {})
         assert [place.tenant for place in clients] == [tenant]
         for client in clients.values():
             client.close()
@@ -126,7 +126,7 @@ def _params(job_id: str) -> str:
 def _requests(loki: LokiServer) -> list[str]:
     """What Loki was asked to delete of ann's."""
     with LokiClient(ServerAccess(url=loki.url, tenant=ANN)) as client:
-        answer = client._server.call("GET", DELETE)
+        answer = client.call("GET", DELETE)
     assert answer.status == 200
     return [request["query"] for request in json.loads(answer.body)]
 

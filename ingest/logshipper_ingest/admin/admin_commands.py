@@ -4,7 +4,7 @@ take time."""
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from logshipper.spool.captures import store_root
 from logshipper.start import node_agent_socket
@@ -12,9 +12,9 @@ from logshipper_ingest.config import agent_config
 from logshipper_ingest.config.loki_section import FIRST_SINK
 from logshipper_ingest.console.time_span import time_span
 
-Add = Callable[
-    [str, str, str, str], argparse.ArgumentParser
-]  # name, summary, description, examples
+# of a command: name, summary, description, examples
+Add = Callable[[str, str, str, str], argparse.ArgumentParser]
+Completer = Callable[..., list[str]]
 
 _REPLAY_EXAMPLES = """\
 The agent may run meanwhile: each takes the quarantine's lock for as long as it writes there. A replay that is
@@ -94,7 +94,7 @@ examples:
 
 
 def add_commands(add: Add) -> None:
-    """Add the commands. add: creates a parser from name, summary, description and examples."""
+    """Add the commands. add: creates a parser."""
     replay = add(
         "replay",
         "send what Loki refused once more",
@@ -102,83 +102,41 @@ def add_commands(add: Add) -> None:
         "the quarantine; what it refuses again stays, with its new words. Nothing is there twice.",
         _REPLAY_EXAMPLES,
     )
-    _set_completer(
-        replay.add_argument("--job", metavar="ID", default="", help="only this job's"), _jobs
-    )
-    reason = replay.add_argument(
-        "--reason", metavar="WORD", default="", help="only what was refused for this reason"
-    )
-    _set_completer(reason, _reasons)
-    replay.add_argument(
-        "--since",
-        metavar="TIME",
-        type=time_span,
-        help="only what was refused in the last, say, 12h",
-    )
-    sink = replay.add_argument(
-        "--sink", metavar="NAME", default="", help="only what this Loki refused (see status)"
-    )
-    _set_completer(sink, _sinks)
-    replay.add_argument(
-        "--dry-run", action="store_true", help="say what would be sent, and send nothing"
-    )
-    replay.add_argument(
-        "--no-query", action="store_true", help="don't ask Loki which entries it has: send all"
-    )
-    replay.add_argument(
-        "--timeout",
-        metavar="TIME",
-        type=time_span,
-        default=60.0,
-        help="give up where Loki takes nothing for so long (default: 60s)",
-    )
     replay.set_defaults(call=_replay)
+    _add_text(replay, "--job", "ID", "only this job's", _completer(_jobs))
+    _add_text(replay, "--reason", "WORD", "only what was refused for this reason", _reasons)
+    _add_time(replay, "--since", "only what was refused in the last, say, 12h")
+    words = "only what this Loki refused (see status)"
+    _add_text(replay, "--sink", "NAME", words, _completer(_sinks))
+    add_flag(replay, "--dry-run", "say what would be sent, and send nothing")
+    add_flag(replay, "--no-query", "don't ask Loki which entries it has: send all")
+    words = "give up where Loki takes nothing for so long (default: 60s)"
+    _add_time(replay, "--timeout", words, 60.0)
     purge = add(
         "purge",
         "take a printed secret out of every place where it lies",
         "Takes a job's lines out of spool, quarantine, Loki and your own store: all, or those that have a text.",
         _PURGE_EXAMPLES,
     )
-    _set_completer(
-        purge.add_argument("--job", metavar="ID", required=True, help="the job's id"), _jobs
-    )
-    text = purge.add_mutually_exclusive_group()
-    text.add_argument(
-        "--grep", metavar="RE", help="only lines in which this regular expression is found"
-    )
-    text.add_argument("--fixed", metavar="TEXT", help="only lines that have this text")
-    purge.add_argument(
-        "--dry-run", action="store_true", help="say how many lines there are, and where"
-    )
-    purge.add_argument("--yes", action="store_true", help="don't ask")
-    purge.add_argument(
-        "--cert",
-        metavar="FILE",
-        default="",
-        help="a certificate that may delete, for a gateway (PEM)",
-    )
-    purge.add_argument("--key", metavar="FILE", default="", help="its key")
-    purge.add_argument(
-        "--no-loki", action="store_true", help="only this node's files, for the job's other nodes"
-    )
-    purge.add_argument(
-        "--since",
-        metavar="TIME",
-        type=time_span,
-        default=29 * 86_400.0,
-        help="how far back the job is looked for in Loki (default: 29d, which takes it some seconds)",
-    )
-    purge.add_argument(
-        "--user", metavar="NAME", default="", help="whose job it is, where each user has a tenant"
-    )
-    purge.add_argument(
-        "--wait",
-        metavar="TIME",
-        type=time_span,
-        default=360.0,
-        help="how long to wait for the agent, and until Loki shows nothing of it any more (default: 6m)",
-    )
     purge.set_defaults(call=_purge)
+    job = purge.add_argument("--job", metavar="ID", required=True, help="the job's id")
+    _set_completer(job, _completer(_jobs))
+    text = purge.add_mutually_exclusive_group()
+    words = "only lines in which this regular expression is found"
+    text.add_argument("--grep", metavar="RE", help=words)
+    text.add_argument("--fixed", metavar="TEXT", help="only lines that have this text")
+    add_flag(purge, "--dry-run", "say how many lines there are, and where")
+    add_flag(purge, "--yes", "don't ask")
+    _add_text(purge, "--cert", "FILE", "a certificate that may delete, for a gateway (PEM)")
+    _add_text(purge, "--key", "FILE", "its key")
+    add_flag(purge, "--no-loki", "only this node's files, for the job's other nodes")
+    words = "how far back the job is looked for in Loki (default: 29d, which takes it some seconds)"
+    _add_time(purge, "--since", words, 29 * 86_400.0)
+    _add_text(purge, "--user", "NAME", "whose job it is, where each user has a tenant")
+    words = (
+        "how long to wait for the agent, and until Loki shows nothing of it any more (default: 6m)"
+    )
+    _add_time(purge, "--wait", words, 360.0)
     fsck = add(
         "fsck",
         "is anything damaged on this node's disk?",
@@ -186,74 +144,100 @@ def add_commands(add: Add) -> None:
         "lines, and what becomes of it.",
         _FSCK_EXAMPLES,
     )
-    fsck.add_argument("--repair", action="store_true", help="fix what can be fixed")
     fsck.set_defaults(call=_fsck)
+    add_flag(fsck, "--repair", "fix what can be fixed")
     drain = add(
         "drain",
         "wait until all that is over is shipped, before a node is taken down",
         "Waits until the agent has shipped all captures that are over; says what is left, and why.",
         _DRAIN_EXAMPLES,
     )
-    drain.add_argument(
-        "--timeout",
-        metavar="TIME",
-        type=time_span,
-        default=600.0,
-        help="how long to wait (default: 10m)",
-    )
     drain.set_defaults(call=_drain)
+    _add_time(drain, "--timeout", "how long to wait (default: 10m)", 600.0)
     forget = add(
         "forget",
         "forget a Loki that was removed from the configuration",
         "Forgets how far a Loki was that isn't in the configuration any more.",
         _FORGET_SINK_EXAMPLES,
     )
-    name = forget.add_argument("sink", metavar="NAME", help="as `status` shows it")
-    _set_completer(name, _removed_sinks)
-    forget.add_argument(
-        "--discard-quarantine", action="store_true", help="also what it refused, for good"
-    )
     forget.set_defaults(call=_forget_sink)
+    name = forget.add_argument("sink", metavar="NAME", help="as `status` shows it")
+    _set_completer(name, _completer(_removed_sinks))
+    add_flag(forget, "--discard-quarantine", "also what it refused, for good")
     for command in (purge, fsck):
-        _add_place(command)
+        add_place(command, "your own store's folder (default: $LOGSHIPPER_STORE)")
+        add_json(command)
     for command in (replay, drain, forget):
-        command.add_argument(
-            "--config",
-            metavar="FILE",
-            default=agent_config.DEFAULT_PATH,
-            help="TOML (default: %(default)s)",
-        )
+        add_config(command)
     for command in (replay, drain):
-        command.add_argument("--json", action="store_true", help="for programs")
+        add_json(command)
 
 
-def _add_place(command: argparse.ArgumentParser) -> None:
+def add_flag(command: argparse.ArgumentParser, name: str, words: str) -> None:
+    command.add_argument(name, action="store_true", help=words)
+
+
+def add_json(command: argparse.ArgumentParser) -> None:
+    add_flag(command, "--json", "for programs")
+
+
+def add_config(command: argparse.ArgumentParser) -> None:
+    """Add the option for the node agent's configuration."""
+    path = agent_config.DEFAULT_PATH
+    words = "TOML (default: %(default)s)"
+    command.add_argument("--config", metavar="FILE", default=path, help=words)
+
+
+def add_place(command: argparse.ArgumentParser, store_words: str) -> None:
     """Add the options for a node or a user's own store."""
     which = command.add_mutually_exclusive_group()
     which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
-    which.add_argument(
-        "--store", metavar="DIR", help="your own store's folder (default: $LOGSHIPPER_STORE)"
-    )
-    command.add_argument("--json", action="store_true", help="for programs")
+    which.add_argument("--store", metavar="DIR", help=store_words)
 
 
-def _set_completer(action: argparse.Action, completer: object) -> None:
+def _add_text(
+    command: argparse.ArgumentParser,
+    name: str,
+    metavar: str,
+    words: str,
+    completer: Completer | None = None,
+) -> None:
+    action = command.add_argument(name, metavar=metavar, default="", help=words)
+    if completer is not None:
+        _set_completer(action, completer)
+
+
+def _add_time(
+    command: argparse.ArgumentParser, name: str, words: str, secs: float | None = None
+) -> None:
+    command.add_argument(name, metavar="TIME", type=time_span, default=secs, help=words)
+
+
+def _set_completer(action: argparse.Action, completer: Completer) -> None:
     """Set the attribute that argcomplete reads."""
     action.completer = completer  # type: ignore[attr-defined]  # its own protocol
 
 
-def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Return ids of jobs from the node agent's checkpoints; ignore all errors."""
+def _completer(names: Callable[[agent_config.AgentConfig], Iterable[str]]) -> Completer:
+    """Return a completer for names from the node agent's configuration or state. It ignores all
+    errors: a traceback would disturb the admin's command line."""
+
+    def complete(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+        try:
+            config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
+            return sorted(name for name in names(config) if name.startswith(prefix))
+        except Exception:
+            return []
+
+    return complete
+
+
+def _jobs(config: agent_config.AgentConfig) -> set[str]:
+    """Return ids of jobs from the node agent's checkpoints."""
     from logshipper_ingest.state.sink_states import read_states
 
-    try:
-        states = read_states(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
-        job_ids = {
-            checkpoint.identity.job_id for sink in states for checkpoint in sink.state.checkpoints
-        }
-    except Exception:
-        return []  # a traceback would disturb the admin's command line
-    return sorted(job_id for job_id in job_ids if job_id.startswith(prefix))
+    states = read_states(config)
+    return {checkpoint.identity.job_id for sink in states for checkpoint in sink.state.checkpoints}
 
 
 def _reasons(prefix: str, **_: object) -> list[str]:
@@ -262,24 +246,15 @@ def _reasons(prefix: str, **_: object) -> list[str]:
     return [reason for reason in REASONS if reason.startswith(prefix)]
 
 
-def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Return the configured sinks; ignore all errors."""
-    try:
-        config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
-    except Exception:
-        return []
-    return sorted(sink.label for sink in config.sinks if sink.label.startswith(prefix))
+def _sinks(config: agent_config.AgentConfig) -> list[str]:
+    return [sink.label for sink in config.sinks]
 
 
-def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Return sinks that the configuration no longer has; ignore all errors."""
+def _removed_sinks(config: agent_config.AgentConfig) -> list[str]:
+    """Return sinks that the configuration no longer has."""
     from logshipper_ingest.state.sink_states import removed_sinks
 
-    try:
-        names = removed_sinks(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
-    except Exception:
-        return []
-    return sorted(name or FIRST_SINK for name in names if name.startswith(prefix))
+    return [name or FIRST_SINK for name in removed_sinks(config)]
 
 
 def config_of_root(store: str | None) -> str:
@@ -314,16 +289,15 @@ def _purge(options: argparse.Namespace) -> int:
 
 
 def _fsck(options: argparse.Namespace) -> int:
-    from logshipper_ingest.admin import fsck
+    from logshipper_ingest.admin.fsck import Fsck
+    from logshipper_ingest.admin.fsck_findings import show
 
     path = options.config or config_of_root(options.store)
-    if path:
-        config = agent_config.load(path)
-        return fsck.call(
-            lambda course: course.node(config), repair=options.repair, as_json=options.json
-        )
-    root = store_root(options.store)
-    return fsck.call(lambda course: course.store(root), repair=options.repair, as_json=options.json)
+    fsck = Fsck(repair=options.repair)
+    examination = (
+        fsck.node(agent_config.load(path)) if path else fsck.store(store_root(options.store))
+    )
+    return show(examination, as_json=options.json)
 
 
 def _drain(options: argparse.Namespace) -> int:

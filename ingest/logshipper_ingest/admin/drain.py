@@ -12,6 +12,7 @@ from logshipper.safe_text import safe
 from logshipper_ingest.agent.node_status import CaptureStatus, spooled_captures, trouble_of
 from logshipper_ingest.agent_start import running_agent
 from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.console.console_script import warn
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural, shown_size
 from logshipper_ingest.slurm.waiting import FILE as SLURM_FILE
@@ -47,15 +48,11 @@ def look(config: AgentConfig) -> Look:
     spool = config.agent.spool_dir
     names = _names(spool)
     captures = list(spooled_captures(spool, least_positions(states)))
-    over = [capture for capture in captures if capture["life"] is Life.DEAD]
     unreadable = names - {capture["folder"] for capture in captures}
+    used = [capture for capture in captures if not capture["unused"]]
     return Look(
-        backlog=[capture for capture in over if not capture["unused"]],
-        running=[
-            capture
-            for capture in captures
-            if capture["life"] is not Life.DEAD and not capture["unused"]
-        ],
+        backlog=[capture for capture in used if capture["life"] is Life.DEAD],
+        running=[capture for capture in used if capture["life"] is not Life.DEAD],
         unreadable=sorted(unreadable & _names(spool)),  # without those removed meanwhile
         states=states,
     )
@@ -98,7 +95,7 @@ def _wait(config: AgentConfig, timeout_secs: float) -> tuple[Look, str]:
             progress.show(last_look)
             time.sleep(_POLL_SECS)
     finally:
-        progress.clear()
+        progress.bar.clear()
 
 
 def _reason(last_look: Look, timeout_secs: float) -> str:
@@ -108,9 +105,8 @@ def _reason(last_look: Look, timeout_secs: float) -> str:
         if trouble is not None:
             status = f"HTTP {trouble['status']}: " if trouble["status"] else ""
             name = "Loki" if sink.config.is_first else sink.config.label
-            words.append(
-                f"{name} doesn't take it, since {trouble['since']}: {status}{trouble['words']}"
-            )
+            since = f"{name} doesn't take it, since {trouble['since']}"
+            words.append(f"{since}: {status}{trouble['words']}")
     return "; ".join(words) or f"the time was up, {timeout_secs:g} s: the agent is at work on it"
 
 
@@ -118,7 +114,7 @@ class _Progress:
     """Remaining bytes, the recent rate, and the expected time."""
 
     def __init__(self) -> None:
-        self._bar = Bar("Shipping", shown_size)
+        self.bar = Bar("Shipping", shown_size)
         self._max_bytes = 0
         self._looks: deque[tuple[float, int]] = deque(maxlen=_RATE_LOOKS)
         self._due = time.monotonic() + _TELL_SECS
@@ -129,21 +125,16 @@ class _Progress:
         self._max_bytes = max(self._max_bytes, rest_bytes)
         self._looks.append((now, rest_bytes))
         note = self._note(rest_bytes)
-        self._bar(self._max_bytes - rest_bytes, max(self._max_bytes, 1), note)
+        self.bar(self._max_bytes - rest_bytes, max(self._max_bytes, 1), note)
         if not self._terminal and now >= self._due:
             self._due = now + _TELL_SECS
             captures_text = plural(len(last_look.backlog), "capture")
-            sys.stderr.write(
-                f"logshipper-agent: {shown_size(rest_bytes)} left in {captures_text}{note}\n"
-            )
+            warn(f"{shown_size(rest_bytes)} left in {captures_text}{note}")
 
     def _note(self, rest_bytes: int) -> str:
         (begin, before), (end, _) = self._looks[0], self._looks[-1]
         rate = (before - rest_bytes) / (end - begin) if end > begin else 0.0
         return f", {shown_size(int(rate))}/s, {rest_bytes / rate:.0f} s" if rate > 0 else ""
-
-    def clear(self) -> None:
-        self._bar.clear()
 
 
 # ---- what is printed
@@ -188,12 +179,9 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
         names = ", ".join(document["running"][:_SHOWN])
         lines.append(f"{len(document['running'])} jobs run, and go on being captured: {names}")
     if document["quarantine_bytes"]:
-        lines.append(
-            f"{shown_size(document['quarantine_bytes'])} are in the quarantine, on this node's disk only: "
-            "`logshipper-agent replay`"
-        )
+        place = "in the quarantine, on this node's disk only: `logshipper-agent replay`"
+        lines.append(f"{shown_size(document['quarantine_bytes'])} are {place}")
     if document["slurm_waiting"]:
-        lines.append(
-            f"{document['slurm_waiting']} ends of Slurm's jobs aren't told yet: they stay in state_dir"
-        )
+        words = "ends of Slurm's jobs aren't told yet: they stay in state_dir"
+        lines.append(f"{document['slurm_waiting']} {words}")
     sys.stdout.write("".join(f"{safe(line)}\n" for line in lines))

@@ -8,13 +8,13 @@ has its own locks.
 
 import os
 import sqlite3
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.spool.captures import spool_root
-from logshipper_ingest.admin.fsck_findings import MAX_FINDINGS, Examination, Fault, show
+from logshipper_ingest.admin.fsck_findings import MAX_FINDINGS, Examination, Fault, Level
 from logshipper_ingest.admin.fsck_spool import Sizes, SpoolCheck
 from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.config.agent_config import AgentConfig
@@ -50,9 +50,20 @@ class Fsck:
         self._entries = 0
         self._bar = Bar("Reading segments", "{:,}".format, " bytes")
 
-    def report(self, fault: Fault) -> None:
+    def report(
+        self,
+        level: Level,
+        path: str,
+        what: str,
+        means: str,
+        does: str,
+        *,
+        offset: int = -1,
+        fixed: bool = False,
+    ) -> None:
+        """Keep a fault (`Fault` has the fields)."""
         if len(self._faults) < MAX_FINDINGS:
-            self._faults.append(fault)
+            self._faults.append(Fault(level, path, offset, what, means, does, fixed))
         else:
             self._left_out += 1
 
@@ -63,10 +74,8 @@ class Fsck:
         try:
             stopped = lock is not None
             # examine the files of removed sinks as well
-            sinks = {state_dir: None, **{sink.folder: None for sink in config.sinks}}
-            sinks |= {
-                os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)
-            }
+            removed = [os.path.join(state_dir, SINKS_FOLDER, name) for name in folders(state_dir)]
+            sinks = dict.fromkeys((state_dir, *(sink.folder for sink in config.sinks), *removed))
             positions = {folder: self._check_state(folder, fixable=stopped) for folder in sinks}
             least = least_of([positions[sink.folder] for sink in config.sinks])
             sizes = self._check_spool(config.agent.spool_dir, least, node=True)
@@ -81,21 +90,17 @@ class Fsck:
         """Examine a user's own store."""
         if not os.path.isdir(root):
             raise StoreError(root, "there is no store here")
-        remade = (
-            "lists of jobs wait for it",
-            "the next command makes it again, of the jobs' own files",
-        )
-        self._check_database(os.path.join(root, "catalogue.db"), JOB_VERSION, remade, fixable=False)
+        does = "the next command makes it again, of the jobs' own files"
+        remade = ("lists of jobs wait for it", does)
+        self._check_database(os.path.join(root, "catalogue.db"), JOB_VERSION, remade)
         marks = ("tags and notes of jobs can't be read", "move it away: the jobs are as before")
-        self._check_database(
-            os.path.join(root, marks_file.FILE), marks_file.VERSION, marks, fixable=False
-        )
+        self._check_database(os.path.join(root, marks_file.FILE), marks_file.VERSION, marks)
         jobs = os.path.join(root, "jobs")
         names = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else []
         lost = ("this job can't be read", "move it away: the others are as before")
         for name in names:
             if name.endswith(".db"):
-                self._check_database(os.path.join(jobs, name), JOB_VERSION, lost, fixable=False)
+                self._check_database(os.path.join(jobs, name), JOB_VERSION, lost)
         return self._examination(self._check_spool(spool_root(root), {}, node=False))
 
     def _examination(self, sizes: Sizes) -> Examination:
@@ -104,53 +109,36 @@ class Fsck:
     def _check_spool(
         self, path: str, positions: Mapping[str, SpoolPosition], *, node: bool
     ) -> Sizes:
-        check = SpoolCheck(
-            path,
-            node=node,
-            positions=positions,
-            report=self.report,
-            bar=self._bar,
-            repair=self._repair,
-        )
         try:
-            return check.run()
+            return SpoolCheck(path, positions, self.report, self._bar, node, self._repair).run()
         finally:
             self._bar.clear()
 
     # ---- databases
 
     def _check_state(self, folder: str, *, fixable: bool) -> dict[str, SpoolPosition]:
-        """Check a sink's checkpoints; return the position of each capture."""
-        positions = self._positions(os.path.join(folder, checkpoints.STATE_FILE), fixable=fixable)
+        """Check a sink's checkpoints and ends of jobs; return the position of each capture."""
+        path = os.path.join(folder, checkpoints.STATE_FILE)
+        positions = {}
+        if self._check_database(path, checkpoints.VERSION, _STATE_LOST, fixable=fixable):
+            try:
+                kept = checkpoints.read_state(path).checkpoints
+                positions = {checkpoint.folder: checkpoint.position for checkpoint in kept}
+            except LogshipperError as error:
+                self._report_database(path, str(error), _STATE_LOST, fixable=fixable)
         ends = os.path.join(folder, slurm_waiting.FILE)
         self._check_database(ends, slurm_waiting.VERSION, _ENDS_LOST, fixable=fixable)
         return positions
 
-    def _positions(self, path: str, *, fixable: bool) -> dict[str, SpoolPosition]:
-        if not self._check_database(path, checkpoints.VERSION, _STATE_LOST, fixable=fixable):
-            return {}
-        try:
-            return {
-                checkpoint.folder: checkpoint.position
-                for checkpoint in checkpoints.read_state(path).checkpoints
-            }
-        except LogshipperError as error:
-            self._report_database(path, str(error), _STATE_LOST, fixable=fixable)
-            return {}
-
     def _check_database(
-        self, path: str, version: int, lost: tuple[str, str], *, fixable: bool
+        self, path: str, version: int, lost: tuple[str, str], *, fixable: bool = False
     ) -> bool:
         """Whether a database exists and is intact."""
         if not os.path.lexists(path):
             return False
         try:
-            connection = open_reader(path, version)
-            try:
-                with store_errors(path):
-                    rows = connection.execute("PRAGMA integrity_check(5)").fetchall()
-            finally:
-                connection.close()
+            with closing(open_reader(path, version)) as connection, store_errors(path):
+                rows = connection.execute("PRAGMA integrity_check(5)").fetchall()
         except (LogshipperError, sqlite3.Error) as error:
             self._report_database(path, getattr(error, "reason", str(error)), lost, fixable=fixable)
             return False
@@ -162,26 +150,15 @@ class Fsck:
     def _report_database(
         self, path: str, words: str, lost: tuple[str, str], *, fixable: bool
     ) -> None:
-        newer = "newer logshipper" in words
-        fixed = fixable and not newer and self._move_aside(path)
+        if "newer logshipper" in words:
+            self.report("wrong", path, words, "this version doesn't read it", "upgrade")
+            return
         means, does = lost
-        if self._repair and not fixable and "--repair" in does:
+        if fixable:
+            _move_aside(path)
+        elif self._repair and "--repair" in does:
             does += " (not while the agent runs: stop it)"
-        if newer:
-            means, does = "this version doesn't read it", "upgrade"
-        self.report(Fault("wrong", path, -1, words, means, does, fixed))
-
-    def _move_aside(self, path: str) -> bool:
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        try:
-            for suffix in reversed(
-                SUFFIXES
-            ):  # the file itself last, so that it never lacks its log
-                if os.path.lexists(path + suffix):
-                    os.rename(path + suffix, f"{path}.damaged-{stamp}{suffix}")
-        except OSError as error:
-            raise StoreError(path, f"can't be moved aside: {os_words(error)}") from None
-        return True
+        self.report("wrong", path, words, means, does, fixed=fixable)
 
     # ---- the quarantine
 
@@ -195,12 +172,11 @@ class Fsck:
 
     def _look_at_quarantine(self, folder: str) -> None:
         for name in quarantine_files.leftovers(folder):
+            what = "was half written by a `replay` or `purge` that was killed"
+            means = "the file that it was to replace is whole"
+            does = "the next one, or --repair, removes it"
             path = os.path.join(folder, name)
-            self.report(
-                Fault("note", path, -1, "was half written by a `replay` or `purge` that was killed",
-                      "the file that it was to replace is whole", "the next one, or --repair, removes it",
-                      self._repair)
-            )  # fmt: skip
+            self.report("note", path, what, means, does, fixed=self._repair)
         if self._repair:
             quarantine_files.remove_leftovers(folder)
         for name in quarantine_files.names(folder):
@@ -214,23 +190,11 @@ class Fsck:
                 self._take_out(folder, name)
 
     def _report_line(self, path: str, line: QuarantineLine) -> None:
-        description = (
-            f"{line.size} bytes are no entry"
-            if line.whole
-            else f"the last line, of {line.size} bytes, is torn"
-        )
+        torn = f"the last line, of {line.size} bytes, is torn"
+        what = f"{line.size} bytes are no entry" if line.whole else torn
+        means = "`replay` can't send it"
         does = f"`replay` passes it over; --repair puts it into {UNREADABLE}, next to it"
-        self.report(
-            Fault(
-                "wrong",
-                path,
-                line.offset,
-                description,
-                "`replay` can't send it",
-                does,
-                self._repair,
-            )
-        )
+        self.report("wrong", path, what, means, does, offset=line.offset, fixed=self._repair)
 
     def _take_out(self, folder: str, name: str) -> None:
         beside = os.path.join(os.path.dirname(folder), UNREADABLE)
@@ -244,19 +208,20 @@ class Fsck:
         quarantine_files.rewrite(folder, name, decide)
 
 
+def _move_aside(path: str) -> None:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    try:
+        for suffix in reversed(SUFFIXES):  # the file itself last, so that it never lacks its log
+            if os.path.lexists(path + suffix):
+                os.rename(path + suffix, f"{path}.damaged-{stamp}{suffix}")
+    except OSError as error:
+        raise StoreError(path, f"can't be moved aside: {os_words(error)}") from None
+
+
 def _append(path: str, raw: bytes) -> None:
     """Append and sync, before the lines leave their old place. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        rest = raw if raw.endswith(b"\n") else raw + b"\n"
-        while rest:
-            rest = rest[os.write(fd, rest) :]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def call(examine: Callable[[Fsck], Examination], *, repair: bool, as_json: bool) -> int:
-    """Examine and return the exit code. Raises StoreError."""
-    sys.stdout.flush()
-    return show(examine(Fsck(repair=repair)), as_json=as_json)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "ab") as file:
+        file.write(raw if raw.endswith(b"\n") else raw + b"\n")
+        file.flush()
+        os.fsync(file.fileno())

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from logshipper.safe_text import safe
@@ -48,34 +47,25 @@ def show(examination: Examination, *, as_json: bool) -> int:
             {names.get(name, name): value for name, value in fault._asdict().items()}
             for fault in faults
         ]
-        document = {
-            **examination._asdict(),
-            "schema": SCHEMA,
-            "wrong": wrong,
-            "faults": fault_documents,
-        }
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        facts = {"schema": SCHEMA, "wrong": wrong, "faults": fault_documents}
+        sys.stdout.write(json.dumps({**examination._asdict(), **facts}, indent=2) + "\n")
     else:
-        sys.stdout.write(
-            "".join(map(_fault_text, sorted(faults, key=lambda fault: fault.level == "wrong")))
-        )
+        ordered = sorted(faults, key=lambda fault: fault.level == "wrong")
+        for fault in ordered:
+            where = fault.path if fault.offset < 0 else f"{fault.path}: at byte {fault.offset}"
+            done = "fixed: " if fault.fixed else ""
+            print(f"{fault.level:5} {safe(f'{where}: {fault.what}')}")
+            print(f"        {safe(f'{fault.means}; {done}{fault.does}')}")
         _sum_up(examination, wrong)
     return EXIT_WRONG if wrong else 0
 
 
-def _fault_text(fault: Fault) -> str:
-    where = fault.path if fault.offset < 0 else f"{fault.path}: at byte {fault.offset}"
-    done = "fixed: " if fault.fixed else ""
-    return f"{fault.level:5} {safe(f'{where}: {fault.what}')}\n        {safe(f'{fault.means}; {done}{fault.does}')}\n"
-
-
 def _sum_up(examination: Examination, wrong: int) -> None:
-    faults: Sequence[Fault] = examination.faults
-    fixed = sum(fault.fixed for fault in faults)
+    fixed = sum(fault.fixed for fault in examination.faults)
     if examination.left_out:
-        sys.stdout.write(f"and {examination.left_out} more\n")
-    sys.stdout.write(
+        print(f"and {examination.left_out} more")
+    print(
         f"{plural(examination.captures, 'capture')}, {examination.segment_bytes:,} bytes of segments, "
         f"{plural(examination.lines, 'line')}, {plural(examination.entries, 'entry')} in quarantine: "
-        f"{wrong} wrong, {len(faults) - wrong - fixed} to note, {fixed} fixed\n"
+        f"{wrong} wrong, {len(examination.faults) - wrong - fixed} to note, {fixed} fixed"
     )

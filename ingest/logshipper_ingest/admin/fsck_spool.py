@@ -4,13 +4,12 @@ parts, and people may still decipher lines there."""
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.spool.live_status import LIVE_FILE
 from logshipper.spool.segment import FrameType
-from logshipper_ingest.admin.fsck_findings import Fault
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders
 from logshipper_ingest.spool.segment_reader import (
     Damage,
@@ -38,17 +37,16 @@ class Sizes(NamedTuple):
 
 
 class SpoolCheck:
-    """Examination of one spool. node: jobs' users own `segments/`; positions: shipped position
-    of each capture, by folder; report: receives each fault; bar: receives read and total bytes."""
+    """Examination of one spool. positions: shipped position of each capture, by folder; report:
+    `Fsck.report`; bar: receives read and total bytes; node: jobs' users own `segments/`."""
 
     def __init__(
         self,
         path: str,
-        *,
-        node: bool,
         positions: Mapping[str, SpoolPosition],
-        report: Callable[[Fault], None],
+        report: Callable[..., None],
         bar: Callable[[int, int], None],
+        node: bool,
         repair: bool,
     ) -> None:
         self._path = path
@@ -74,9 +72,8 @@ class SpoolCheck:
             self._check_names(fd)
             names = list_folders(fd)
             owner = os.fstat(fd).st_uid
-            self._all = sum(
-                folder.bytes_from(SpoolPosition()) for _, folder in self._folders(fd, names, owner)
-            )
+            for _, folder in self._folders(fd, names, owner):
+                self._all += folder.bytes_from(SpoolPosition())
             captures = 0
             for name, folder in self._folders(fd, names, owner, report_errors=True):
                 captures += 1
@@ -108,66 +105,40 @@ class SpoolCheck:
             return
         if self._repair:
             os.fchmod(fd, 0o711)
-        self._report(
-            Fault("wrong", self._path, -1, f"has mode {mode:04o}, and must have 0711",
-                  "the agent doesn't start, and captures can't be made", "--repair sets it", self._repair)
-        )  # fmt: skip
+        what = f"has mode {mode:04o}, and must have 0711"
+        means = "the agent doesn't start, and captures can't be made"
+        self._report("wrong", self._path, what, means, "--repair sets it", fixed=self._repair)
 
     def _check_names(self, fd: int) -> None:
         """Report names that are no capture's directory."""
         with os.scandir(fd) as entries:
             odd = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
-            odd = [name for name in odd if not name.startswith(".")][:_MAX_ODD]
-        for name in odd:
-            self._report(
-                Fault("note", os.path.join(self._path, name), -1, "is no directory", "it holds no capture",
-                      "the agent leaves it alone")
-            )  # fmt: skip
+        for name in [name for name in odd if not name.startswith(".")][:_MAX_ODD]:
+            path = os.path.join(self._path, name)
+            does = "the agent leaves it alone"
+            self._report("note", path, "is no directory", "it holds no capture", does)
         for name in [name for name in os.listdir(fd) if name.startswith(_MAKING)][:_MAX_ODD]:
-            self._report(
-                Fault("note", os.path.join(self._path, name), -1, "was half made by somebody who was killed",
-                      "nobody has printed into it", "the next capture that is made removes it")
-            )  # fmt: skip
+            path = os.path.join(self._path, name)
+            what = "was half made by somebody who was killed"
+            does = "the next capture that is made removes it"
+            self._report("note", path, what, "nobody has printed into it", does)
 
     def _report_unreadable(self, fd: int, name: str, error: Exception) -> None:
         path = os.path.join(self._path, name)
-        if self._is_empty(fd, name):
+        if _is_empty(fd, name):
             if self._repair:
-                self._remove_empty(fd, name)
-            self._report(
-                Fault("note", path, -1, "is empty: the agent was killed when it removed it",
-                      "all of it was shipped", "the agent, or --repair, removes it", self._repair)
-            )  # fmt: skip
-            return
-        reason = getattr(error, "reason", "") or os_words(error)
-        self._report(
-            Fault(
-                "wrong",
-                path,
-                -1,
-                reason,
-                "what is in it isn't shipped",
-                "the agent leaves it, and tries again",
-            )
-        )
+                with suppress(FileNotFoundError):  # the agent removed it meanwhile
+                    os.rmdir(name, dir_fd=fd)
+            what = "is empty: the agent was killed when it removed it"
+            does = "the agent, or --repair, removes it"
+            self._report("note", path, what, "all of it was shipped", does, fixed=self._repair)
+        else:
+            self._report_unshipped(path, error)
 
-    def _is_empty(self, fd: int, name: str) -> bool:
-        try:
-            folder = os.open(
-                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd
-            )
-        except OSError:
-            return False
-        try:
-            return not os.listdir(folder)
-        finally:
-            os.close(folder)
-
-    def _remove_empty(self, fd: int, name: str) -> None:
-        try:
-            os.rmdir(name, dir_fd=fd)
-        except FileNotFoundError:
-            pass  # the agent removed it meanwhile
+    def _report_unshipped(self, path: str, error: Exception) -> None:
+        words = getattr(error, "reason", "") or os_words(error)
+        does = "the agent leaves it, and tries again"
+        self._report("wrong", path, words, "what is in it isn't shipped", does)
 
     # ---- a capture
 
@@ -176,10 +147,7 @@ class SpoolCheck:
             if folder.identity(complete=True) is None:
                 raise StoreError(folder.path, "doesn't say whose it is")
         except LogshipperError as error:
-            self._report(
-                Fault("wrong", folder.path, -1, getattr(error, "reason", str(error)), "what is in it isn't shipped",
-                      "the agent leaves it, and tries again")
-            )  # fmt: skip
+            self._report_unshipped(folder.path, error)
             return
         if folder.segments_fd < 0:
             return
@@ -191,17 +159,11 @@ class SpoolCheck:
             self._check_segments(folder, SpoolPosition(numbers[0], 0), position)
 
     def _check_odd_names(self, folder: CaptureFolder) -> None:
-        with os.scandir(folder.segments_fd) as entries:
-            odd = [
-                entry.name
-                for entry in entries
-                if not segment_number(entry.name) and entry.name not in _OWN_NAMES
-            ]
-        for name in odd[:_MAX_ODD]:
-            self._report(
-                Fault("note", os.path.join(folder.path, "segments", name), -1, "is no segment",
-                      "nothing of it is read", "it goes with the capture")
-            )  # fmt: skip
+        names = [name for name in os.listdir(folder.segments_fd) if name not in _OWN_NAMES]
+        for name in [name for name in names if not segment_number(name)][:_MAX_ODD]:
+            path = os.path.join(folder.path, "segments", name)
+            does = "it goes with the capture"
+            self._report("note", path, "is no segment", "nothing of it is read", does)
 
     def _check_position(
         self, folder: CaptureFolder, position: SpoolPosition, numbers: list[int]
@@ -213,19 +175,17 @@ class SpoolCheck:
         first = following[0] if following else 0
         path = os.path.join(folder.path, "segments", segment_name(position.segment))
         if position.segment and first > position.segment:
-            self._report(
-                Fault("wrong", path, position.offset, f"is missing: {segment_name(first)} is the first that is there",
-                      _LOST, "the agent goes on there")
-            )  # fmt: skip
+            what = f"is missing: {segment_name(first)} is the first that is there"
+            does = "the agent goes on there"
+            self._report("wrong", path, what, _LOST, does, offset=position.offset)
         elif first == position.segment and first:
-            size = os.stat(
-                segment_name(first), dir_fd=folder.segments_fd, follow_symlinks=False
-            ).st_size
+            name, fd = segment_name(first), folder.segments_fd
+            size = os.stat(name, dir_fd=fd, follow_symlinks=False).st_size
             if size < position.offset:
-                self._report(
-                    Fault("wrong", path, size, f"ends here, and was shipped up to byte {position.offset}",
-                          "somebody cut it; what was cut is in Loki", "the agent goes on with the next segment")
-                )  # fmt: skip
+                what = f"ends here, and was shipped up to byte {position.offset}"
+                means = "somebody cut it; what was cut is in Loki"
+                does = "the agent goes on with the next segment"
+                self._report("wrong", path, what, means, does, offset=size)
 
     def _check_segments(
         self, folder: CaptureFolder, begin: SpoolPosition, checkpoint: SpoolPosition
@@ -237,10 +197,8 @@ class SpoolCheck:
                 try:
                     batch = reader.read(READ_BYTES, alive=alive)
                 except OSError as error:
-                    self._report(
-                        Fault("wrong", path, -1, f"can't be read: {os_words(error)}", "its lines wait",
-                              "the agent tries again")
-                    )  # fmt: skip
+                    what = f"can't be read: {os_words(error)}"
+                    self._report("wrong", path, what, "its lines wait", "the agent tries again")
                     return
                 self._lines += sum(
                     frame.count for frame in batch.frames if frame.type is FrameType.LINES
@@ -249,17 +207,17 @@ class SpoolCheck:
                 self._bar(self._read, max(self._all, self._read))
                 blocked = batch.outcome is Outcome.BLOCKED
                 for damage in batch.damages:
-                    self._report_damage(
-                        damage, checkpoint, is_newer=blocked and damage is batch.damages[-1]
-                    )
+                    is_newer = blocked and damage is batch.damages[-1]
+                    self._report_damage(damage, checkpoint, is_newer=is_newer)
                 if batch.outcome is not Outcome.MORE:
                     break
         if batch.outcome is Outcome.CUT and not alive:
-            self._report(
-                Fault("note", os.path.join(path, segment_name(reader.position.segment)), reader.position.offset,
-                      "the capture died here: no frame says that it is over",
-                      "what it hadn't written is lost, and counted as lost", "the agent ships what is there")
-            )  # fmt: skip
+            position = reader.position
+            place = os.path.join(path, segment_name(position.segment))
+            what = "the capture died here: no frame says that it is over"
+            means = "what it hadn't written is lost, and counted as lost"
+            does = "the agent ships what is there"
+            self._report("note", place, what, means, does, offset=position.offset)
 
     def _report_damage(self, damage: Damage, checkpoint: SpoolPosition, *, is_newer: bool) -> None:
         error, skipped = damage
@@ -270,13 +228,21 @@ class SpoolCheck:
         elif (number, error.offset) < checkpoint:
             means, does = "the agent has passed it: it is counted", "nothing more comes of it"
         elif skipped:
-            means, does = (
-                f"up to {skipped} bytes of lines are lost, and counted",
-                "the agent skips them",
-            )
+            means = f"up to {skipped} bytes of lines are lost, and counted"
+            does = "the agent skips them"
         else:
             means, does = "no lines are lost by it", "the agent goes on behind it"
-        wrong = is_newer or skipped > 0 or "missing" in description
-        self._report(
-            Fault("wrong" if wrong else "note", error.path, error.offset, description, means, does)
-        )
+        level = "wrong" if is_newer or skipped > 0 or "missing" in description else "note"
+        self._report(level, error.path, description, means, does, offset=error.offset)
+
+
+def _is_empty(fd: int, name: str) -> bool:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        folder = os.open(name, flags, dir_fd=fd)
+    except OSError:
+        return False
+    try:
+        return not os.listdir(folder)
+    finally:
+        os.close(folder)

@@ -10,10 +10,11 @@ from contextlib import ExitStack
 
 from logshipper.errors import ConfigError, QueryError, UnknownJob
 from logshipper.safe_text import safe, safe_lines
-from logshipper_ingest.admin.purge_loki import LokiPurge, PurgeSpan
-from logshipper_ingest.admin.purge_node import Certificate, LokiPlace, NodePurge, PurgeReport
+from logshipper_ingest.admin.purge_loki import LokiPurge
+from logshipper_ingest.admin.purge_node import LokiPlace, NodePurge, PurgeReport
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.sink_config import is_influxdb, is_otlp
+from logshipper_ingest.console.console_script import warn
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.job import NAME
@@ -45,26 +46,19 @@ def call_store(options: argparse.Namespace, root: str) -> int:
         if code is not None:
             return code
         if pattern is EVERY_LINE:
-            report.left += [
-                f"{path}: was moved aside as damaged: remove it, too"
-                for path in store.remove(options.job)
-            ]
+            for path in store.remove(options.job):
+                report.left.append(f"{path}: was moved aside as damaged: remove it, too")
         else:
             try:
                 store.purge(options.job, pattern, dry_run=False)
             except UnwritableError as error:
                 report.left.append(str(error))
-            report.left += _still_in_store(store, options.job, pattern)
+            # search all places again
+            if (hits := store.purge(options.job, pattern, dry_run=True)).lines:
+                place = f"{plural(hits.lines, 'line')} of {', '.join(hits.files)}"
+                report.left.append(f"{place} still have it: call this again")
+            report.left += store.not_purged(options.job, pattern)
     return _print_report(report, as_json=options.json)
-
-
-def _still_in_store(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
-    """Search all places again."""
-    hits = store.purge(job_id, pattern, dry_run=True)
-    sentences = [
-        f"{plural(hits.lines, 'line')} of {', '.join(hits.files)} still have it: call this again"
-    ]
-    return (sentences if hits.lines else []) + store.not_purged(job_id, pattern)
 
 
 def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
@@ -76,46 +70,36 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
         stack.enter_context(quarantine_files.rewriter_lock(config.agent.state_dir))
         report = purge.look(dry_run=options.dry_run)
         clients = {} if options.no_loki else purge.lokis(options.user, certificate)
-        lokis = {place: stack.enter_context(client) for place, client in clients.items()}
-        purges = {
-            place: LokiPurge(client, config.agent.cluster, options.job, pattern)
-            for place, client in lokis.items()
-        }
-        spans = {place: loki.look(options.since) for place, loki in purges.items()}
-        if spans:
-            report.lines["loki"] = sum(span.lines for span in spans.values())
+        lokis = {}
+        for place, client in clients.items():
+            stack.enter_context(client)
+            lokis[place] = LokiPurge(client, config.agent.cluster, options.job, pattern)
+        if lokis:
+            report.lines["loki"] = sum(loki.look(options.since).lines for loki in lokis.values())
         code = _may(options, report, pattern)
         if code is not None:
             return code
         purge.purge(report, options.wait)
-        _delete(purges, spans, report, options.wait)
-        report.left += _elsewhere(spans, config.agent.host) + _in_influxdb(config, options.job)
-        report.left += _by_otlp(config, options.job)
+        _delete(lokis, report, options.wait)
+        report.left += _elsewhere(lokis, config.agent.host) + _in_other_sinks(config, options.job)
     return _print_report(report, as_json=options.json)
 
 
-def _delete(
-    purges: dict[LokiPlace, LokiPurge],
-    spans: dict[LokiPlace, PurgeSpan],
-    report: PurgeReport,
-    wait_secs: float,
-) -> None:
+def _delete(lokis: dict[LokiPlace, LokiPurge], report: PurgeReport, wait_secs: float) -> None:
     """Delete in each Loki, even if one refuses."""
-    pending_purges: dict[LokiPlace, LokiPurge] = {}
-    for place, loki in purges.items():
+    pending: list[LokiPurge] = []
+    for place, loki in lokis.items():
         try:
-            report.requests[place.text] = ", ".join(
-                loki.delete(spans[place].begin_ns, spans[place].queries)
-            )
-            pending_purges[place] = loki
+            report.requests[place.text] = ", ".join(loki.delete())
+            pending.append(loki)
         except QueryError as error:
             report.left.append(str(error))
-    report.lines["loki"] = sum(spans[place].lines for place in pending_purges)
-    if not pending_purges:
-        del report.lines["loki"]  # none remain
+    if not pending:
+        report.lines.pop("loki", None)
         return
+    report.lines["loki"] = sum(loki.span.lines for loki in pending)
     try:
-        _wait_until_gone(pending_purges, spans, report, wait_secs)
+        _wait_until_gone(pending, report, wait_secs)
     except QueryError as error:
         report.left.append(str(error))
 
@@ -126,22 +110,20 @@ def _read_pattern(options: argparse.Namespace) -> LinePattern:
     return pattern_of(options.grep, options.fixed)
 
 
-def _own_certificate(options: argparse.Namespace) -> Certificate | None:
+def _own_certificate(options: argparse.Namespace) -> dict[str, str]:
     """Return the admin's certificate. It replaces the agent's, which a gateway before Loki may
     limit to pushes."""
     if not options.cert:
         if options.key:
             raise ConfigError("--key", ["needs --cert"])
-        return None
-    certificate = Certificate(
-        os.path.abspath(options.cert), os.path.abspath(options.key) if options.key else ""
-    )
-    problems = file_problems("--cert", certificate.cert_file, secret=False) + file_problems(
-        "--key", certificate.key_file, secret=True
+        return {}
+    cert, key = os.path.abspath(options.cert), os.path.abspath(options.key) if options.key else ""
+    problems = file_problems("--cert", cert, secret=False) + file_problems(
+        "--key", key, secret=True
     )
     if problems:
         raise ConfigError("purge", problems)
-    return certificate
+    return {"cert_file": cert, "key_file": key}
 
 
 # ---- what is printed
@@ -154,14 +136,11 @@ def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern)
     if options.yes:
         return None
     if sys.stdin is None or not sys.stdin.isatty():
-        sys.stderr.write(
-            "logshipper-agent: purge asks only on a terminal; give --yes to purge without being asked\n"
-        )
+        words = "purge asks only on a terminal; give --yes to purge without being asked"
+        warn(words)
         return EXIT_USAGE
-    scope = "All of" if pattern is EVERY_LINE else "Lines of"
-    sys.stderr.write(
-        safe(f"{scope} job {report.job_id}: {_amounts(report)}. Purge them for good? [y/N] ")
-    )
+    scope = f"{'All' if pattern is EVERY_LINE else 'Lines'} of job {report.job_id}"
+    sys.stderr.write(safe(f"{scope}: {_amounts(report)}. Purge them for good? [y/N] "))
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return None
@@ -169,21 +148,13 @@ def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern)
     return EXIT_DECLINED
 
 
-def _wait_until_gone(
-    purges: dict[LokiPlace, LokiPurge],
-    spans: dict[LokiPlace, PurgeSpan],
-    report: PurgeReport,
-    wait_secs: float,
-) -> None:
+def _wait_until_gone(lokis: list[LokiPurge], report: PurgeReport, wait_secs: float) -> None:
     """Wait until no Loki behind the address shows the lines."""
     deadline = time.monotonic() + wait_secs
     bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
     looks_without = 0
     while True:
-        report.shown = sum(
-            loki.count_anew(spans[place].begin_ns, spans[place].queries)
-            for place, loki in purges.items()
-        )
+        report.shown = sum(loki.count_again() for loki in lokis)
         looks_without = 0 if report.shown else looks_without + 1
         if looks_without == _LOOKS or (report.shown and time.monotonic() > deadline):
             break
@@ -193,42 +164,35 @@ def _wait_until_gone(
         time.sleep(_LOKI_POLL_SECS)
     bar.clear()
     if not report.shown:
-        for place, loki in purges.items():
-            report.left += loki.still_there(spans[place].begin_ns)
+        for loki in lokis:
+            report.left += loki.still_there()
     else:
-        lines_text = plural(report.shown, "line")
         words = (
-            f"Loki has taken the request, and still shows {lines_text}: "
-            "its parts hear of it within 5 minutes"
+            f"Loki has taken the request, and still shows {plural(report.shown, 'line')}: its parts"
         )
-        report.left.append(
-            f"{words}; lines that are ahead of its clock need another call, 10 minutes later"
-        )
+        words += " hear of it within 5 minutes; lines that are ahead of its clock need another call, 10 minutes later"
+        report.left.append(words)
 
 
-def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
-    """Explain the limits: InfluxDB deletes series, not single lines, and writers lack the right."""
+def _in_other_sinks(config: AgentConfig, job_id: str) -> list[str]:
+    """Explain the limits: InfluxDB deletes series, not single lines, and writers lack the right;
+    OTLP has no request for deletion."""
     where = f"WHERE cluster='{config.agent.cluster}' AND job_id='{job_id}'"
-    return [
-        f"{sink.label} isn't purged: metadata of the job may be there; an admin of it calls `DROP SERIES FROM "
-        f'"{sink.server.measurement}" {where}` (2.x: influx delete --predicate)'
-        for sink in config.sinks
-        if is_influxdb(sink)
-    ]
+    sentences = []
+    for sink in config.sinks:
+        if is_influxdb(sink):
+            words = "metadata of the job may be there; an admin of it calls `DROP SERIES FROM"
+            words += f' "{sink.server.measurement}" {where}` (2.x: influx delete --predicate)'
+            sentences.append(f"{sink.label} isn't purged: {words}")
+        elif is_otlp(sink):
+            words = f"what was sent to {sink.url} may be there; an admin of it removes what has"
+            words += f" the resource attribute logshipper.job.id={job_id}"
+            sentences.append(f"{sink.label} isn't purged: {words}")
+    return sentences
 
 
-def _by_otlp(config: AgentConfig, job_id: str) -> list[str]:
-    """Explain the limits: OTLP has no request for deletion."""
-    return [
-        f"{sink.label} isn't purged: what was sent to {sink.url} may be there; an admin of it removes what has"
-        f" the resource attribute logshipper.job.id={job_id}"
-        for sink in config.sinks
-        if is_otlp(sink)
-    ]
-
-
-def _elsewhere(spans: dict[LokiPlace, PurgeSpan], host: str) -> list[str]:
-    other_hosts = sorted({name for span in spans.values() for name in span.hosts} - {host})
+def _elsewhere(lokis: dict[LokiPlace, LokiPurge], host: str) -> list[str]:
+    other_hosts = sorted({name for loki in lokis.values() for name in loki.span.hosts} - {host})
     if not other_hosts:
         return []
     words = "what waits in spool and quarantine of other nodes isn't reached; call this there with --no-loki, too"
@@ -241,15 +205,13 @@ def _amounts(report: PurgeReport) -> str:
 
 def _print_report(report: PurgeReport, *, as_json: bool) -> int:
     if as_json:
-        sys.stdout.write(
-            json.dumps({"schema": "logshipper-agent.purge/1", **vars(report)}, indent=2) + "\n"
-        )
+        document = {"schema": "logshipper-agent.purge/1", **vars(report)}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         sys.stdout.write(f"{'Found' if report.dry_run else 'Purged'}: {_amounts(report)}\n")
         for place, request in report.requests.items():
-            sys.stdout.write(
-                safe_lines(f"Loki's delete request{f' of {place}' if place else ''}: {request}\n")
-            )
+            of_place = f" of {place}" if place else ""
+            sys.stdout.write(safe_lines(f"Loki's delete request{of_place}: {request}\n"))
     for words in report.left:
-        sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
+        warn(words)
     return EXIT_LEFT if report.left else 0

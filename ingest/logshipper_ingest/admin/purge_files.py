@@ -4,6 +4,7 @@ senders."""
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from logshipper.errors import StoreError, os_words
@@ -23,10 +24,7 @@ class StateFiles:
     def __init__(
         self, state_dir: str, sink_dirs: Sequence[str], job_id: str, pattern: LinePattern
     ) -> None:
-        self._quarantines = [
-            os.path.join(sink_dir, quarantine_files.FOLDER) for sink_dir in sink_dirs
-        ]
-        self._unreadable = [os.path.join(sink_dir, UNREADABLE) for sink_dir in sink_dirs]
+        self._sink_dirs = sink_dirs
         kept_apart = os.path.join(state_dir, unidentified.FOLDER, unidentified.FILE)
         # the first is renamed to the second, so it comes first
         self._unidentified = [kept_apart, f"{kept_apart}.1"]
@@ -36,18 +34,14 @@ class StateFiles:
     def purge(self, *, dry_run: bool) -> dict[str, int]:
         """Purge, and return the number of lines by place. Places other than the quarantine
         appear only with lines. dry_run: only count. The caller holds the rewriter's lock."""
-        counts = {
-            "quarantine": sum(
-                self._purge_quarantine(folder, dry_run=dry_run) for folder in self._quarantines
-            ),
-            UNREADABLE: sum(
-                _mask_lines(path, self._mask_torn, dry_run=dry_run) for path in self._unreadable
-            ),
-            "telegraf": sum(
-                _mask_lines(path, self._mask_unknown, dry_run=dry_run)
-                for path in self._unidentified
-            ),
-        }
+        counts: Counter[str] = Counter()
+        for sink_dir in self._sink_dirs:
+            folder = os.path.join(sink_dir, quarantine_files.FOLDER)
+            counts["quarantine"] += self._purge_quarantine(folder, dry_run=dry_run)
+            path = os.path.join(sink_dir, UNREADABLE)
+            counts[UNREADABLE] += _mask_lines(path, self._mask_torn, dry_run=dry_run)
+        for path in self._unidentified:
+            counts["telegraf"] += _mask_lines(path, self._mask_unknown, dry_run=dry_run)
         return {place: count for place, count in counts.items() if count or place == "quarantine"}
 
     def _purge_quarantine(self, folder: str, *, dry_run: bool) -> int:
@@ -55,15 +49,15 @@ class StateFiles:
             quarantine_files.remove_leftovers(folder)
         line_count = 0
         for name in quarantine_files.names(folder):
-            count = sum(
-                self._is_meant(line, raw) for line, raw in quarantine_files.read_bytes(folder, name)
-            )
+            lines = quarantine_files.read_bytes(folder, name)
+            count = sum(self._is_meant(line, raw) for line, raw in lines)
             if count and not dry_run:
-                quarantine_files.rewrite(
-                    folder, name, lambda line, raw: b"" if self._is_meant(line, raw) else raw
-                )
+                quarantine_files.rewrite(folder, name, self._remaining)
             line_count += count
         return line_count
+
+    def _remaining(self, line: quarantine_files.QuarantineLine, raw: bytes) -> bytes:
+        return b"" if self._is_meant(line, raw) else raw
 
     def _is_meant(self, line: quarantine_files.QuarantineLine, raw: bytes) -> bool:
         entry = line.entry

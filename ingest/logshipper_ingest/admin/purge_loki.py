@@ -69,23 +69,23 @@ class LokiPurge:
     ) -> None:
         self._client = client
         self._pattern = pattern
+        of_job = logql.with_metadata({"job_id": job_id})
         service = f"{{service_name={logql.quoted(logql.SERVICE)},cluster={logql.quoted(cluster)}}}"
-        self._job = service + logql.with_metadata({"job_id": job_id})
-        self._events = logql.selector(["event"], cluster=cluster) + logql.with_metadata(
-            {"job_id": job_id}
-        )
-        self.query = self._job + pattern.logql
+        self._job = service + of_job
+        self._events = logql.selector(["event"], cluster=cluster) + of_job
+        self._query = self._job + pattern.logql
+        self.span = PurgeSpan(0, [], 0, [])
 
     def look(self, reach_secs: float) -> PurgeSpan:
-        """Find the job. reach_secs: the longest time since its begin."""
+        """Find the job, and keep its span. reach_secs: the longest time since its begin."""
         try:
-            return self._look(reach_secs)
+            self.span = self._look(reach_secs)
         except QueryError as error:
             if error.status in (401, 403):
-                raise QueryError(
-                    error.server, error.status, f"{error.excerpt}; {_NO_READER}"
-                ) from None
+                words = f"{error.excerpt}; {_NO_READER}"
+                raise QueryError(error.server, error.status, words) from None
             raise
+        return self.span
 
     def _look(self, reach_secs: float) -> PurgeSpan:
         now_ns = time.time_ns()
@@ -98,61 +98,54 @@ class LokiPurge:
         if first_ns:
             begin_ns = max(first_ns - _BEFORE_NS, oldest_ns)
         forms = self._look_for_forms(begin_ns)
-        lines = self.count(begin_ns, [self.query]) + forms.lines
+        lines = self._count(begin_ns, [self._query]) + forms.lines
         return PurgeSpan(begin_ns, sorted(hosts - {""}), lines, self._queries(forms))
 
-    def count_anew(self, begin_ns: int, queries: Sequence[str]) -> int:
-        """Count by a new connection: another Loki behind the address may answer."""
+    def count_again(self) -> int:
+        """Count the shown lines by a new connection: another Loki behind the address may answer."""
         self._client.close()
-        return self.count(begin_ns, queries)
+        return self._count(self.span.begin_ns, self.span.queries)
 
-    def count(self, begin_ns: int, queries: Sequence[str]) -> int:
-        """Return the number of lines that Loki shows now."""
+    def _count(self, begin_ns: int, queries: Sequence[str]) -> int:
+        results = (result for query in queries for result in self._sums(begin_ns, query))
+        return sum(int(result.samples[-1].value) for result in results if result.samples)
+
+    def _sums(self, begin_ns: int, query: str, by: str = "") -> list[Result]:
         end_ns = time.time_ns() + _AHEAD_NS
         secs = (end_ns - begin_ns) // _SECOND_NS + 1
-        counts = (f"sum(count_over_time({query} [{secs}s]))" for query in queries)
-        return sum(
-            int(_last(result))
-            for query in counts
-            for result in self._client.query(query, time_ns=end_ns)
-        )
+        return self._client.query(f"sum{by}(count_over_time({query} [{secs}s]))", time_ns=end_ns)
 
-    def still_there(self, begin_ns: int) -> list[str]:
+    def still_there(self) -> list[str]:
         """Search all forms again; return a sentence for each remainder."""
         if self._pattern is EVERY_LINE:
             return []
+        begin_ns = self.span.begin_ns
         forms = self._look_for_forms(begin_ns)
-        line_count = self.count(begin_ns, [self.query]) + forms.lines
-        words = f"Loki shows {plural(line_count, 'line')} in which it still is"
-        sentences = (
-            [f"{words}{_TOO_MANY if forms.unnameable_lines else ': call this again'}"]
-            if line_count
-            else []
-        )
-        return sentences + self._in_metadata(begin_ns)
-
-    def _in_metadata(self, begin_ns: int) -> list[str]:
-        end_ns = time.time_ns() + _AHEAD_NS
-        secs = (end_ns - begin_ns) // _SECOND_NS + 1
-        query = f"sum by ({', '.join(_OF_ALL_ENTRIES)}) (count_over_time({self._job} [{secs}s]))"
-        labels = [result.labels for result in self._client.query(query, time_ns=end_ns)]
+        line_count = self._count(begin_ns, [self._query]) + forms.lines
+        sentences = []
+        if line_count:
+            fix = _TOO_MANY if forms.unnameable_lines else ": call this again"
+            sentences = [f"Loki shows {plural(line_count, 'line')} in which it still is{fix}"]
         label_names = {
             name
-            for of_entry in labels
-            for name, value in of_entry.items()
+            for result in self._sums(begin_ns, self._job, f" by ({', '.join(_OF_ALL_ENTRIES)}) ")
+            for name, value in result.labels.items()
             if self._pattern.has(value)
         }
-        return [
+        return sentences + [
             f"the job's {name} has it, which stands with every line in Loki: purge the whole job, without --grep"
             for name in sorted(label_names)
         ]
 
-    def delete(self, begin_ns: int, queries: Sequence[str]) -> list[str]:
+    def delete(self) -> list[str]:
         """Request deletion up to now, by Loki's clock; return the requests' ids."""
         date_ns = self._client.answer_date_ns or time.time_ns()
         time.sleep(1.1)  # a request names full past seconds, by Loki's clock
         try:
-            return [self._client.delete(query, begin_ns, date_ns + _SECOND_NS) for query in queries]
+            return [
+                self._client.delete(query, self.span.begin_ns, date_ns + _SECOND_NS)
+                for query in self.span.queries
+            ]
         except QueryError as error:
             if error.status in (403, 404) or "etention is not enabled" in error.excerpt:
                 raise QueryError(error.server, error.status, f"{error.excerpt}; {_OFF}") from None
@@ -169,12 +162,8 @@ class LokiPurge:
         return forms
 
     def _queries(self, forms: "_Forms") -> list[str]:
-        """Return queries for all these lines."""
-        filters = (logql.quoted(pattern) for pattern in forms.filters())
-        return [
-            self.query,
-            *(f"{self._job}{self._pattern.without} |~ {line_filter}" for line_filter in filters),
-        ]
+        others = f"{self._job}{self._pattern.without} |~ "
+        return [self._query, *(others + logql.quoted(pattern) for pattern in forms.filters())]
 
 
 class _Forms:
@@ -197,11 +186,8 @@ class _Forms:
             return
         piece = min(pieces, key=len, default="")
         chars = len(urllib.parse.quote(piece))
-        if (
-            not piece
-            or self._chars + chars > MAX_REQUESTS * MAX_QUERY_CHARS
-            or chars > MAX_QUERY_CHARS
-        ):
+        room = min(MAX_REQUESTS * MAX_QUERY_CHARS - self._chars, MAX_QUERY_CHARS)
+        if not piece or chars > room:
             self.unnameable_lines += 1
             return
         self._pieces[piece] = chars
@@ -224,11 +210,5 @@ class _Forms:
                 room = MAX_QUERY_CHARS
             groups[-1].append(piece)
             room -= chars
-        patterns = ("|".join(pieces) for pieces in groups)
-        return [
-            f"^(?:{pattern})$" if self._pattern.is_anchored else pattern for pattern in patterns
-        ]
-
-
-def _last(result: Result) -> float:
-    return result.samples[-1].value if result.samples else 0.0
+        form = "^(?:{})$" if self._pattern.is_anchored else "{}"
+        return [form.format("|".join(pieces)) for pieces in groups]

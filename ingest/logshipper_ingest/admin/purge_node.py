@@ -7,10 +7,9 @@ captures.
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError, LogshipperError, StoreError, os_words
 from logshipper_ingest.admin.purge_files import StateFiles
@@ -50,13 +49,6 @@ class PurgeReport:
     requests: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)  # a sentence for each unreachable place
     shown: int = -1  # lines that Loki still shows, -1 without a check
-
-
-class Certificate(NamedTuple):
-    """Names of PEM files."""
-
-    cert_file: str
-    key_file: str
 
 
 class LokiPlace(NamedTuple):
@@ -104,9 +96,10 @@ class NodePurge:
     def _states(self) -> list[str]:
         return [os.path.join(sink_dir, STATE_FILE) for sink_dir in self._sink_dirs]
 
-    def lokis(self, user: str, certificate: "Certificate | None") -> dict[LokiPlace, LokiClient]:
+    # Any: options of ServerAccess
+    def lokis(self, user: str, certificate: Mapping[str, Any]) -> dict[LokiPlace, LokiClient]:
         """Return clients for each tenant of each Loki. user: the job's user if the node does not
-        know it; certificate: replaces the configuration's."""
+        know it; certificate: cert_file and key_file in place of the configuration's."""
         return {
             LokiPlace("" if sink.is_first else sink.label, tenant): client
             for sink in self._config.lokis
@@ -114,32 +107,29 @@ class NodePurge:
         }
 
     def _tenants(
-        self, loki: LokiSection, user: str, certificate: "Certificate | None"
+        self, loki: LokiSection, user: str, certificate: Mapping[str, Any]
     ) -> dict[str, LokiClient]:
-        """Return the tenants, "" for the configuration's own."""
-        access = replace(loki.access, **certificate._asdict()) if certificate else loki.access
+        access = replace(loki.access, **certificate)
         if not loki.tenant_by:
             return {"": LokiClient(access)}
-        users = {(identity.user, identity.uid) for identity in self._identities()} | (
-            {(user, uid_of(user))} if user else set()
-        )
-        if not users:
+        identities = self._identities()
+        names = {tenant_of(loki.tenant_by, each.user, each.uid) for each in identities}
+        if user:
+            tenant = tenant_of(loki.tenant_by, user, uid_of(user))
+            names.add(tenant)
+            if tenant == NOBODYS:
+                words = f"{user!r} isn't known here, nor its number: give the number"
+                raise ConfigError("--user", [words])
+        if not names:
             words = f"job {self._job_id} isn't known on this node; whose it is says whose tenant in Loki it is in"
             raise ConfigError("--user", [words])
-        if user and tenant_of(loki.tenant_by, user, uid_of(user)) == NOBODYS:
-            raise ConfigError(
-                "--user", [f"{user!r} isn't known here, nor its number: give the number"]
-            )
-        names = {tenant_of(loki.tenant_by, name, uid) for name, uid in users}
         return {name: LokiClient(replace(access, tenant=name)) for name in names}
 
     def _identities(self) -> Iterator[Identity]:
-        identities = [
-            checkpoint.identity
-            for sink in read_states(self._config)
-            for checkpoint in sink.state.checkpoints
-        ]
-        yield from (identity for identity in identities if identity.job_id == self._job_id)
+        for sink in read_states(self._config):
+            for checkpoint in sink.state.checkpoints:
+                if checkpoint.identity.job_id == self._job_id:
+                    yield checkpoint.identity
         yield from (identity for _, identity in self._folders())
 
     # ---- the spool
@@ -153,21 +143,17 @@ class NodePurge:
             report.left += self._in_place()
         else:
             try:
-                self._purge_captures()
+                for folder, _ in self._folders():
+                    if self._pattern is EVERY_LINE:
+                        _remove(folder)
+                    else:
+                        purge_capture(folder, self._pattern, dry_run=False)
+                for path in self._states:
+                    purge_state(path, self._job_id, self._pattern, dry_run=False)
             finally:
                 os.close(lock)
         self._files.purge(dry_run=False)
         report.left += self._still_there(is_running=lock is None)
-
-    def _purge_captures(self) -> None:
-        """Purge the captures. The caller holds the agent's lock."""
-        if self._pattern is EVERY_LINE:
-            self._remove()
-        else:
-            for folder, _ in self._folders():
-                purge_capture(folder, self._pattern, dry_run=False)
-        for path in self._states:
-            purge_state(path, self._job_id, self._pattern, dry_run=False)
 
     def _still_there(self, *, is_running: bool) -> list[str]:
         remains = [
@@ -207,22 +193,11 @@ class NodePurge:
         for folder, _ in self._folders():
             hits = purge_capture(folder, self._pattern, dry_run=True)
             if hits.lines:
-                runs = (
-                    "its capture goes on"
-                    if folder.life() is not Life.DEAD
-                    else "the agent hasn't shipped it"
-                )
-                words = f"{hits.lines} lines stand in {', '.join(hits.files)}: {runs}"
+                is_over = folder.life() is Life.DEAD
+                state = "the agent hasn't shipped it" if is_over else "its capture goes on"
+                words = f"{hits.lines} lines stand in {', '.join(hits.files)}: {state}"
                 remains.append(f"{words}; call this again then, or while the agent is stopped")
         return remains
-
-    def _remove(self) -> None:
-        for folder, _ in self._folders():
-            try:
-                while not folder.remove():
-                    pass
-            except OSError as error:
-                raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
 
     def _folders(self) -> Iterator[tuple[CaptureFolder, Identity]]:
         """Yield the job's captures in the spool, each open until the next."""
@@ -233,33 +208,28 @@ class NodePurge:
         try:
             owner = os.fstat(spool_fd).st_uid
             for name in list_folders(spool_fd):
-                with _open_capture(spool_fd, spool, name, owner) as folder:
+                try:
+                    folder = CaptureFolder(spool_fd, spool, name, owner, node=True)
+                except (OSError, LogshipperError):
+                    continue  # the agent ignores it as well
+                with folder:
                     identity = _identity(folder)
-                    if (
-                        folder is not None
-                        and identity is not None
-                        and identity.job_id == self._job_id
-                    ):
+                    if identity is not None and identity.job_id == self._job_id:
                         yield folder, identity
         finally:
             os.close(spool_fd)
 
 
-@contextmanager
-def _open_capture(
-    spool_fd: int, spool: str, name: str, owner: int
-) -> Iterator[CaptureFolder | None]:
+def _identity(folder: CaptureFolder) -> Identity | None:
     try:
-        folder = CaptureFolder(spool_fd, spool, name, owner, node=True)
-    except (OSError, LogshipperError):
-        yield None  # the agent ignores it as well
-        return
-    with folder:
-        yield folder
-
-
-def _identity(folder: CaptureFolder | None) -> Identity | None:
-    try:
-        return folder.identity(complete=True) if folder is not None else None
+        return folder.identity(complete=True)
     except LogshipperError:
         return None
+
+
+def _remove(folder: CaptureFolder) -> None:
+    try:
+        while not folder.remove():
+            pass
+    except OSError as error:
+        raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import orjson
@@ -82,9 +83,7 @@ class ReplayResult:
         return self.total - self.delivered - self.in_loki - self.refusals.total()
 
 
-class _Place(NamedTuple):
-    time_ns: int
-    line: QuarantineLine
+_Read = tuple[QuarantineLine, QuarantineEntry]  # a line's place, and its content
 
 
 class Replayer:
@@ -120,25 +119,21 @@ class Replayer:
         quarantine."""
         with quarantine_files.rewriter_lock(self._config.state_dir), self._patience_watch():
             quarantine_files.remove_leftovers(self._folder)
-            files = {name: self._places(name) for name in quarantine_files.names(self._folder)}
+            files = {name: self._select(name) for name in quarantine_files.names(self._folder)}
             self.tally.total = sum(map(len, files.values()))
-            for name, places in files.items():
-                if not self._replay_file(name, places):
+            for name, lines in files.items():
+                if not self._replay_file(name, lines):
                     break
         return self.tally
 
-    def _places(self, name: str) -> list[_Place]:
-        """Return the selected entries of a file, by time."""
-        lines = quarantine_files.read_lines(self._folder, name)
-        matches = (
-            line for line in lines if line.entry is not None and self._selection.has(line.entry)
-        )
+    def _select(self, name: str) -> list[QuarantineLine]:
+        """Return the places of a file's selected entries, by time."""
         places = [
-            _Place(line.entry.time_ns, line._replace(entry=None))
-            for line in matches
-            if line.entry is not None
+            (line.entry.time_ns, line._replace(entry=None))
+            for line in quarantine_files.read_lines(self._folder, name)
+            if line.entry is not None and self._selection.has(line.entry)
         ]
-        return sorted(places, key=lambda place: place.time_ns)
+        return [line for _, line in sorted(places, key=itemgetter(0))]
 
     @contextmanager
     def _patience_watch(self) -> Iterator[None]:
@@ -150,9 +145,8 @@ class Replayer:
                 state = self._delivery.state
                 if state.since_ns and time.time_ns() - state.since_ns > self._patience_secs * 1e9:
                     status = f"HTTP {state.status}: " if state.status else ""
-                    self.tally.stop_reason = (
-                        f"Loki takes nothing for {self._patience_secs:g} s: {status}{state.words}"
-                    )
+                    words = f"Loki takes nothing for {self._patience_secs:g} s"
+                    self.tally.stop_reason = f"{words}: {status}{state.words}"
                     self._stop.set()
                     return
 
@@ -166,18 +160,18 @@ class Replayer:
 
     # ---- a file
 
-    def _replay_file(self, name: str, places: Sequence[_Place]) -> bool:
+    def _replay_file(self, name: str, lines: Sequence[QuarantineLine]) -> bool:
         """Replay a file; return False if stopped. Finished entries leave the file in any case."""
         changed: dict[int, Refusal | None] = {}  # by offset; None: remove
         try:
             begin = 0
-            while begin < len(places):
+            while begin < len(lines):
                 if self._stop.is_set():
                     raise Stopped
-                end = self._window_end(places, begin)
+                end = self._window_end(lines, begin)
                 window = [
-                    (place.line, quarantine_files.read_at(self._folder, name, place.line))
-                    for place in places[begin:end]
+                    (line, quarantine_files.read_at(self._folder, name, line))
+                    for line in lines[begin:end]
                 ]
                 self._replay_window(window, changed)
                 begin = end
@@ -190,25 +184,18 @@ class Replayer:
                 fault_point("replay_rewritten")
         return True
 
-    def _window_end(self, places: Sequence[_Place], begin: int) -> int:
-        room = self._config.delivery.batch_max_bytes
-        end = begin
-        while (
-            end < len(places)
-            and end - begin < WINDOW_ENTRIES
-            and (end == begin or room >= places[end].line.size)
-        ):
-            room -= places[end].line.size
-            end += 1
-        return end
+    def _window_end(self, lines: Sequence[QuarantineLine], begin: int) -> int:
+        room = self._config.delivery.batch_max_bytes - lines[begin].size
+        last = min(len(lines), begin + WINDOW_ENTRIES)
+        for end in range(begin + 1, last):
+            if room < lines[end].size:
+                return end
+            room -= lines[end].size
+        return last
 
-    def _replay_window(
-        self,
-        window: Sequence[tuple[QuarantineLine, QuarantineEntry]],
-        changed: dict[int, Refusal | None],
-    ) -> None:
+    def _replay_window(self, window: Sequence[_Read], changed: dict[int, Refusal | None]) -> None:
         offsets = self._offsets_in_loki(window)
-        streams: dict[StreamKey, list[tuple[QuarantineLine, QuarantineEntry]]] = {}
+        streams: dict[StreamKey, list[_Read]] = {}
         for line, entry in window:
             if line.offset in offsets:
                 changed[line.offset] = None
@@ -246,11 +233,7 @@ class Replayer:
                 if self._stop.wait(_PAUSE_SECS):
                     raise Stopped from None
         places = {id(metadata): at for at, metadata in enumerate(extra)}
-        return {
-            places[id(metadata)]: refusal
-            for refusal in refusals
-            for metadata in refusal.chunk.extra
-        }
+        return {places[id(own)]: refusal for refusal in refusals for own in refusal.chunk.extra}
 
     def _rewrite(self, name: str, changed: dict[int, Refusal | None]) -> None:
         now_ns = time.time_ns()
@@ -265,14 +248,12 @@ class Replayer:
 
     # ---- what Loki has already
 
-    def _offsets_in_loki(
-        self, window: Sequence[tuple[QuarantineLine, QuarantineEntry]]
-    ) -> set[int]:
+    def _offsets_in_loki(self, window: Sequence[_Read]) -> set[int]:
         """Return the offsets of entries that Loki has in any stream. Raises QueryError."""
         ask = self._ask
         if ask is None:
             return set()
-        groups: dict[tuple[str, ...], list[tuple[QuarantineLine, QuarantineEntry]]] = {}
+        groups: dict[tuple[str, ...], list[_Read]] = {}
         for line, entry in window:
             of = (entry.tenant, entry.host, entry.kind, entry.stream, entry.job_id)
             groups.setdefault(of, []).append((line, entry))
@@ -284,9 +265,7 @@ class Replayer:
         return offsets
 
     def _entries_in_loki(
-        self,
-        ask: Callable[[str], ReplayClient],
-        near: Sequence[tuple[QuarantineLine, QuarantineEntry]],
+        self, ask: Callable[[str], ReplayClient], near: Sequence[_Read]
     ) -> dict[tuple[int, str], list[Entry]]:
         first, last = near[0][1], near[-1][1]
         if first.tenant not in self._clients:
@@ -319,11 +298,9 @@ class Replayer:
                 raise Stopped
 
 
-def _neighbours(
-    group: Sequence[tuple[QuarantineLine, QuarantineEntry]],
-) -> Iterator[list[tuple[QuarantineLine, QuarantineEntry]]]:
+def _neighbours(group: Sequence[_Read]) -> Iterator[list[_Read]]:
     """Yield groups of entries for one query, by time."""
-    near: list[tuple[QuarantineLine, QuarantineEntry]] = []
+    near: list[_Read] = []
     for neighbour in group:
         time_ns = neighbour[1].time_ns
         if near and not (
@@ -337,7 +314,7 @@ def _neighbours(
         yield near
 
 
-def _beginnings(near: Sequence[tuple[QuarantineLine, QuarantineEntry]]) -> str:
+def _beginnings(near: Sequence[_Read]) -> str:
     """Return a line filter for these entries that excludes most of a flood between them, "" if
     too long."""
     if near[-1][1].time_ns - near[0][1].time_ns <= _DENSE_NS * len(near):
@@ -366,10 +343,6 @@ def _key(entry: QuarantineEntry) -> StreamKey:
 
 def _with_new_words(raw: bytes, refusal: Refusal, now_ns: int) -> bytes:
     document = orjson.loads(raw)
-    document |= {
-        "reason": refusal.reason,
-        "status": refusal.status,
-        "words": refusal.words,
-        "replayed_ns": now_ns,
-    }
+    document |= {"reason": refusal.reason, "status": refusal.status, "words": refusal.words}
+    document["replayed_ns"] = now_ns
     return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from logshipper_ingest.admin.replay import Replayer, ReplayResult, ReplaySelecti
 from logshipper_ingest.agent.sink_parts import ClosablePushClient, push_client
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.sink_config import Server, SinkConfig, is_loki
+from logshipper_ingest.console.console_script import warn
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.stop_signals import set_by_signals
 from logshipper_ingest.console.text_table import plural, printed_table
@@ -46,14 +47,14 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
             errors += [error] if error is not None else []
     _print_tallies(tallies, as_json=options.json)
     for earlier_error in errors[:-1]:
-        sys.stderr.write(safe_lines(f"logshipper-agent: {earlier_error}\n"))
+        warn(str(earlier_error))
     if errors:
         raise errors[-1]
     untried = {name: tally for name, tally in tallies.items() if tally.untried}
     for name, tally in untried.items():
         of_sink = f"{name}: " if len(tallies) > 1 else ""
-        words = f"{of_sink}{tally.stop_reason or 'stopped'}; {tally.untried} entries weren't tried"
-        sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
+        reason = tally.stop_reason or "stopped"
+        warn(f"{of_sink}{reason}; {tally.untried} entries weren't tried")
     if untried:
         return 1
     return EXIT_REFUSED if any(tally.refusals for tally in tallies.values()) else 0
@@ -66,11 +67,8 @@ def _replay(
     stop: threading.Event,
 ) -> tuple[ReplayResult, LogshipperError | None]:
     """Replay to one sink. An early end does not stop the others."""
-    bar = Bar(
-        f"Replaying to {config.label}" if config.name else "Replaying",
-        "{:,}".format,
-        " entries",
-    )
+    title = f"Replaying to {config.label}" if config.name else "Replaying"
+    bar = Bar(title, "{:,}".format, " entries")
     clients: list[LokiClient] = []
     pushes: list[ClosablePushClient] = []
 
@@ -85,7 +83,7 @@ def _replay(
 
     def say(words: str) -> None:
         bar.clear()
-        sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
+        warn(words)
 
     # InfluxDB merges repeated points; OTLP has no queries
     ask = client if is_loki(config) and not options.no_query else None
@@ -103,7 +101,6 @@ def _replay(
 
 
 def _print_tallies(tallies: Mapping[str, ReplayResult], *, as_json: bool) -> None:
-    """Print the counts by sink."""
     if as_json:
         document = {"schema": _SCHEMA, **_as_json(list(tallies.values()))}
         if len(tallies) > 1:
@@ -123,17 +120,12 @@ def _print_tallies(tallies: Mapping[str, ReplayResult], *, as_json: bool) -> Non
 
 def _as_json(tallies: Sequence[ReplayResult]) -> dict[str, object]:
     """Return the sums over all sinks."""
-    refusals: Counter[str] = Counter()
-    words: dict[str, str] = {}
-    for tally in tallies:
-        refusals += tally.refusals
-        words |= tally.words
     return {
         "chosen": sum(tally.total for tally in tallies),
         "delivered": sum(tally.delivered for tally in tallies),
         "there": sum(tally.in_loki for tally in tallies),
-        "refused": dict(refusals),
-        "words": words,
+        "refused": sum((tally.refusals for tally in tallies), Counter()),
+        "words": dict(ChainMap(*(tally.words for tally in reversed(tallies)))),
         "left": sum(tally.untried for tally in tallies),
     }
 
@@ -153,21 +145,17 @@ def _dry_run(
                     counts[of] += 1
                     words[of] = entry.words
     if as_json:
-        group_documents = [
+        groups = [
             {"job_id": of[0], "reason": of[1], "sink": of[2], "entries": count, "words": words[of]}
             for of, count in counts.items()
         ]
-        sys.stdout.write(
-            json.dumps({"schema": _SCHEMA, "chosen": group_documents}, indent=2) + "\n"
-        )
+        sys.stdout.write(json.dumps({"schema": _SCHEMA, "chosen": groups}, indent=2) + "\n")
     elif not counts:
         sys.stdout.write("nothing of that is in the quarantine\n")
     else:
-        column_count = 3 if len(sinks) > 1 else 2
-        heading = (*("JOB", "REASON", "LOKI")[:column_count], "ENTRIES", "LOKI'S WORDS")
-        rows = [
-            (*of[:column_count], str(count), words[of][:_WORDS])
-            for of, count in counts.most_common()
-        ]
-        sys.stdout.write(printed_table([heading, *rows], right={column_count}))
+        columns = 3 if len(sinks) > 1 else 2
+        heading = (*("JOB", "REASON", "LOKI")[:columns], "ENTRIES", "LOKI'S WORDS")
+        groups_by_size = counts.most_common()
+        rows = [(*of[:columns], str(count), words[of][:_WORDS]) for of, count in groups_by_size]
+        sys.stdout.write(printed_table([heading, *rows], right={columns}))
     return 0

@@ -1,7 +1,7 @@
 """Checks of each InfluxDB: reachable, and writable as configured. Writes nothing."""
 
 from logshipper.errors import PushError
-from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.findings import Finding, ok, wrong
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.influxdb_section import InfluxdbSection
 from logshipper_ingest.config.sink_config import SinkConfig, is_influxdb
@@ -20,6 +20,6 @@ def _check(config: SinkConfig[InfluxdbSection]) -> Finding:
             client.push_body(compress(NOTHING))
         except PushError as error:
             fix = f"Do [{config.table}] url, database or bucket, and credentials fit? The agent makes no database."
-            return Finding("wrong", config.label, str(error), fix)
+            return wrong(config.label, str(error), fix)
         where = f"bucket {section.bucket}" if section.bucket else f"database {section.database}"
-        return Finding("ok", config.label, f"{client.name} takes points for the {where}")
+        return ok(config.label, f"{client.name} takes points for the {where}")

@@ -3,17 +3,17 @@
 import json
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 
 from logshipper import __version__
 from logshipper.errors import PushError, QueryError
 from logshipper_ingest.checks.check_loki_limits import check_limits
-from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.findings import Finding, note, ok, wrong
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.config.sink_config import SinkConfig
 from logshipper_ingest.loki.client import Entry, LokiClient
+from logshipper_ingest.servers.logql import SERVICE, matcher
 
 READ_BACK_SECS = 10.0
 _POLL_SECS = 0.1
@@ -27,16 +27,11 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
     """Return findings about each Loki. All but the first are named."""
     findings: list[Finding] = []
     for sink in config.lokis:
-        of_sink = check_loki(sink)
-        if not sink.is_first:
-            of_sink = [
-                finding._replace(
-                    about=f"{sink.label}: {finding.about}",
-                    fix=finding.fix.replace("[loki]", f"[{sink.table}]"),
-                )
-                for finding in of_sink
-            ]
-        findings += of_sink
+        for finding in check_loki(sink):
+            level, about, words, fix = finding
+            named_fix = fix.replace("[loki]", f"[{sink.table}]")
+            named = Finding(level, f"{sink.label}: {about}", words, named_fix)
+            findings.append(finding if sink.is_first else named)
     return findings
 
 
@@ -50,7 +45,7 @@ def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
             *findings,
             _version(client),
             *_push_and_read(client, config),
-            *_clock(client),
+            _clock(client),
             *_limits(client, config),
         ]
 
@@ -58,65 +53,47 @@ def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
 def _reach(client: LokiClient) -> list[Finding]:
     try:
         if client.ready():
-            return [Finding("ok", "loki", f"{client.name} is ready")]
+            return [ok("loki", f"{client.name} is ready")]
         words = "isn't ready yet: right after its start it takes some seconds"
-        return [
-            Finding(
-                "note", "loki", f"{client.name} {words}", "If it stays so, its own log tells why."
-            )
-        ]
+        return [note("loki", f"{client.name} {words}", "If it stays so, its own log tells why.")]
     except QueryError as error:
         if error.status == 0:
             fix = "Does it run, is [loki] url right, does a firewall stand between? Nothing else was asked."
-            return [Finding("wrong", "loki", str(error), fix)]
+            return [wrong("loki", str(error), fix)]
         words = f"{client.name} doesn't say whether it is ready (HTTP {error.status}); a gateway may keep /ready away"
-        return [Finding("note", "loki", words)]
+        return [note("loki", words)]
 
 
 def _version(client: LokiClient) -> Finding:
     try:
         version = client.build_info().get("version", "")
     except QueryError as error:
-        return Finding("note", "loki version", f"isn't told: {error.excerpt}")
+        return note("loki version", f"isn't told: {error.excerpt}")
     if not version:
-        return Finding("note", "loki version", "isn't told: it was built without one")
+        return note("loki version", "isn't told: it was built without one")
     major = version.lstrip("v").partition(".")[0]
     if major.isdecimal() and int(major) < 3:
-        return Finding(
-            "wrong",
-            "loki version",
-            f"{version} is too old",
-            "Structured metadata needs Loki 3 or newer.",
-        )
-    return Finding("ok", "loki version", version)
+        fix = "Structured metadata needs Loki 3 or newer."
+        return wrong("loki version", f"{version} is too old", fix)
+    return ok("loki version", version)
 
 
 def _push_and_read(client: LokiClient, config: SinkConfig[LokiSection]) -> list[Finding]:
     token = uuid.uuid4().hex
-    labels = {
-        "cluster": config.cluster,
-        "host": config.host,
-        "service_name": "logshipper",
-        "kind": "event",
-    }
-    line = json.dumps(
-        {"event": "checked", "host": config.host, "version": __version__, "token": token}
-    )
-    entry = Entry(time.time_ns(), line, {"check": token})
+    node = {"cluster": config.cluster, "host": config.host}
+    labels = {**node, "service_name": SERVICE, "kind": "event"}
+    event = {"event": "checked", "host": config.host, "version": __version__, "token": token}
+    entry = Entry(time.time_ns(), json.dumps(event), {"check": token})
     try:
         client.push(labels, [entry])
     except PushError as error:
-        return [Finding("wrong", "loki push", str(error), _push_fix(error))]
+        return [wrong("loki push", str(error), _push_fix(error))]
     except ValueError as error:
-        return [Finding("wrong", "loki push", str(error))]
-    push_finding = Finding("ok", "loki push", "an entry was accepted")
-    read = _read_back(client, labels, entry)
-    apart = (
-        [_check_tenants(config, labels, entry)]
-        if config.server.tenant_by and read.level == "ok"
-        else []
-    )
-    return [push_finding, read, *apart]
+        return [wrong("loki push", str(error))]
+    findings = [ok("loki push", "an entry was accepted"), _read_back(client, labels, entry)]
+    if config.server.tenant_by and findings[-1].level == "ok":
+        findings.append(_check_tenants(config, labels, entry))
+    return findings
 
 
 def _push_fix(error: PushError) -> str:
@@ -138,8 +115,8 @@ def _push_fix(error: PushError) -> str:
 
 
 def _ask_for(client: LokiClient, labels: dict[str, str], entry: Entry) -> list[Entry]:
-    selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
-    logql = f'{{{selector}}} |= "{entry.metadata["check"]}"'
+    matchers = ",".join(matcher(name, [value]) for name, value in labels.items())
+    logql = f'{{{matchers}}} |= "{entry.metadata["check"]}"'
     return list(client.entries(logql, entry.time_ns, entry.time_ns + 1))
 
 
@@ -152,11 +129,11 @@ def _check_tenants(
         try:
             entries = _ask_for(other_client, labels, entry)
         except QueryError as error:
-            return Finding("note", "loki tenants", f"weren't looked at: {error}")
+            return note("loki tenants", f"weren't looked at: {error}")
     if entries:
         fix = "auth_enabled: true in Loki's configuration. Until then every user reads all jobs."
-        return Finding("wrong", "loki tenants", "one tenant reads what was pushed for another", fix)
-    return Finding("ok", "loki tenants", "are told apart")
+        return wrong("loki tenants", "one tenant reads what was pushed for another", fix)
+    return ok("loki tenants", "are told apart")
 
 
 def _read_back(client: LokiClient, labels: dict[str, str], entry: Entry) -> Finding:
@@ -167,40 +144,38 @@ def _read_back(client: LokiClient, labels: dict[str, str], entry: Entry) -> Find
             entries = _ask_for(client, labels, entry)
         except QueryError as error:
             fix = "The agent itself only pushes; `--from loki`, on any machine, needs to read."
-            return Finding("note", "loki query", f"{error}", fix)
+            return note("loki query", f"{error}", fix)
         if entries:
             break
         if time.monotonic() > begin + READ_BACK_SECS:
             words = f"the entry that was accepted didn't show within {READ_BACK_SECS:g} s"
             fix = "Is what reads another tenant than what pushes? Do queriers reach the ingesters? Loki's log tells."
-            return Finding("wrong", "loki query", words, fix)
+            return wrong("loki query", words, fix)
         time.sleep(_POLL_SECS)
     if entries[0].metadata.get("check") != token or entries[0].line != entry.line:
         words = "the entry came back without its structured metadata, or changed"
         fix = (
             "limits_config: allow_structured_metadata: true; and let no gateway change what passes."
         )
-        return Finding("wrong", "loki query", words, fix)
-    return Finding(
-        "ok", "loki query", f"the entry was read back whole after {time.monotonic() - begin:.2f} s"
-    )
+        return wrong("loki query", words, fix)
+    return ok("loki query", f"the entry was read back whole after {time.monotonic() - begin:.2f} s")
 
 
-def _clock(client: LokiClient, now_ns: Callable[[], int] = time.time_ns) -> list[Finding]:
+def _clock(client: LokiClient) -> Finding:
     """Compare clocks by an answer's Date, in whole seconds."""
     try:
-        client.labels(now_ns() - _HOUR_NS)
+        client.labels(time.time_ns() - _HOUR_NS)
     except QueryError:
         pass  # an error answer has a date as well
     date_ns = client.answer_date_ns
     if date_ns is None:
-        return [Finding("note", "clock", "Loki's isn't told: its answers have no Date")]
-    ahead_secs = (now_ns() - date_ns) / 1e9 - 0.5
+        return note("clock", "Loki's isn't told: its answers have no Date")
+    ahead_secs = (time.time_ns() - date_ns) / 1e9 - 0.5
     words = f"this node's is {abs(ahead_secs):.0f} s {'ahead of' if ahead_secs > 0 else 'behind'} Loki's"
     if abs(ahead_secs) < _SKEW_NOTE_SECS:
-        return [Finding("ok", "clock", "this node's and Loki's agree, to two seconds")]
+        return ok("clock", "this node's and Loki's agree, to two seconds")
     fix = "See to NTP (chronyc tracking). Times of lines are this node's; Loki refuses what is 10 min ahead."
-    return [Finding("wrong" if abs(ahead_secs) > _SKEW_WRONG_SECS else "note", "clock", words, fix)]
+    return (wrong if abs(ahead_secs) > _SKEW_WRONG_SECS else note)("clock", words, fix)
 
 
 def _limits(client: LokiClient, config: SinkConfig[LokiSection]) -> list[Finding]:
@@ -208,5 +183,5 @@ def _limits(client: LokiClient, config: SinkConfig[LokiSection]) -> list[Finding
         document = client.config()
     except QueryError as error:
         fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/agent.md)."
-        return [Finding("note", "loki limits", f"weren't looked at: {error}", fix)]
+        return [note("loki limits", f"weren't looked at: {error}", fix)]
     return check_limits(document, config.server)

@@ -5,10 +5,10 @@ import os
 import socket
 import stat
 
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, os_words
 from logshipper.filesystem import network_type
 from logshipper_ingest.agent.job_socket import GREETING
-from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.findings import Finding, note, ok, wrong
 from logshipper_ingest.config.agent_config import AgentConfig, MetricsSection, listen_address
 from logshipper_ingest.config.metrics_access import MetricsAccess, MetricsGuard
 from logshipper_ingest.servers.server_calls import excerpt
@@ -36,23 +36,16 @@ def check_node(config: AgentConfig) -> list[Finding]:
 
 
 def _readers(metrics: MetricsSection) -> list[Finding]:
-    """Report the readers of jobs' names and output."""
     if not metrics.is_open:
         return []
     about = "[metrics] job_values"
     fix = "Set username and password_file, or cert_file, key_file and client_ca_file"
     if metrics.job_values:
         words = f"whoever reaches {metrics.listen} reads jobs' ids, users, keys and values, without a password"
-        return [Finding("note", about, words, f"{fix}; or let a firewall admit only Prometheus.")]
+        return [note(about, words, f"{fix}; or let a firewall admit only Prometheus.")]
     words = f"is off: {metrics.listen} asks for no password, so Prometheus gets nothing of jobs"
-    return [
-        Finding(
-            "note",
-            about,
-            words,
-            f"{fix}; `job_values = true` shows jobs to whoever reaches the port.",
-        )
-    ]
+    fix += "; `job_values = true` shows jobs to whoever reaches the port."
+    return [note(about, words, fix)]
 
 
 def _access(access: MetricsAccess) -> list[Finding]:
@@ -62,14 +55,8 @@ def _access(access: MetricsAccess) -> list[Finding]:
     try:
         MetricsGuard(access)
     except ConfigError as error:
-        return [Finding("wrong", "/metrics", problem) for problem in error.problems]
-    return [
-        Finding(
-            "ok",
-            "/metrics",
-            "its certificate, key and password can be used, as far as they are set",
-        )
-    ]
+        return [wrong("/metrics", problem) for problem in error.problems]
+    return [ok("/metrics", "its certificate, key and password can be used, as far as they are set")]
 
 
 def _folder(option: str, path: str, right_mode: int) -> list[Finding]:
@@ -77,33 +64,28 @@ def _folder(option: str, path: str, right_mode: int) -> list[Finding]:
     about = f"[agent] {option}"
     kind = network_type(path)  # first, because a network file system may hang
     if kind is not None:
-        return [
-            Finding("wrong", about, f"{path} is on {kind}", "It must be on a disk of this node.")
-        ]
+        return [wrong(about, f"{path} is on {kind}", "It must be on a disk of this node.")]
     try:
         status = os.lstat(path)
         room = os.statvfs(path)
     except FileNotFoundError:
-        return [Finding("note", about, f"{path} isn't there: the agent makes it when it starts")]
+        return [note(about, f"{path} isn't there: the agent makes it when it starts")]
     except OSError as error:
-        return [Finding("wrong", about, f"{path}: {_words(error)}")]
+        return [wrong(about, f"{path}: {os_words(error)}")]
     if not stat.S_ISDIR(status.st_mode):
-        return [Finding("wrong", about, f"{path} isn't a folder (nor may it be a link to one)")]
+        return [wrong(about, f"{path} isn't a folder (nor may it be a link to one)")]
     mode = stat.S_IMODE(status.st_mode) & 0o777
     problems = []
     if status.st_uid not in (0, os.geteuid()):
         fix = f"`chown root {path}`, or run the agent, and this, as that user."
-        problems.append(Finding("wrong", about, f"{path} belongs to uid {status.st_uid}", fix))
+        problems.append(wrong(about, f"{path} belongs to uid {status.st_uid}", fix))
     if mode != right_mode:
         shared = mode & 0o022  # such as /tmp: its mode must stay
         fix = f"{about}: name a folder of its own." if shared else f"`chmod {right_mode:o} {path}`"
-        problems.append(
-            Finding(
-                "wrong", about, f"{path} has mode {mode:04o}, and must have {right_mode:04o}", fix
-            )
-        )
-    return [*(problems or [Finding("ok", about, f"{path}: owner and mode are right, and its disk is local")]),
-            _room(about, room)]  # fmt: skip
+        words = f"{path} has mode {mode:04o}, and must have {right_mode:04o}"
+        problems.append(wrong(about, words, fix))
+    right = ok(about, f"{path}: owner and mode are right, and its disk is local")
+    return [*(problems or [right]), _room(about, room)]
 
 
 def _room(about: str, room: os.statvfs_result) -> Finding:
@@ -111,14 +93,10 @@ def _room(about: str, room: os.statvfs_result) -> Finding:
     words = f"{words_of_bytes(free)} are free"
     fix = "Captures wait here while Loki is away; without room the jobs go on and their lines are lost."
     if free < _FREE_WRONG_BYTES:
-        return Finding("wrong", about, words, fix)
+        return wrong(about, words, fix)
     if room.f_files and room.f_favail < _FREE_WRONG_FILES:
-        return Finding("wrong", about, f"{room.f_favail} files can be made, no more", fix)
-    return (
-        Finding("note", about, words, fix)
-        if free < _FREE_NOTE_BYTES
-        else Finding("ok", about, words)
-    )
+        return wrong(about, f"{room.f_favail} files can be made, no more", fix)
+    return note(about, words, fix) if free < _FREE_NOTE_BYTES else ok(about, words)
 
 
 def _socket(path: str) -> list[Finding]:
@@ -126,13 +104,8 @@ def _socket(path: str) -> list[Finding]:
     nothing."""
     about = "[agent] socket"
     if not path:
-        return [
-            Finding(
-                "note",
-                about,
-                "none: `logshipper run` in a job keeps its log in the user's own store",
-            )
-        ]
+        words = "none: `logshipper run` in a job keeps its log in the user's own store"
+        return [note(about, words)]
     fix = "Does the agent run? `logshipper run` uses the user's own store meanwhile."
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
@@ -141,35 +114,24 @@ def _socket(path: str) -> list[Finding]:
             peer.send(GREETING)
             answer = peer.recv(4096)
     except TimeoutError:
-        return [Finding("wrong", about, f"{path}: no answer within {_ANSWER_SECS:g} s", fix)]
+        return [wrong(about, f"{path}: no answer within {_ANSWER_SECS:g} s", fix)]
     except OSError as error:
         is_absent = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
-        return [Finding("note" if is_absent else "wrong", about, f"{path}: {_words(error)}", fix)]
+        return [Finding("note" if is_absent else "wrong", about, f"{path}: {os_words(error)}", fix)]
     if b'"error"' not in answer:
         words = f"{path}: something else than the agent answers: {excerpt(answer)}"
-        return [
-            Finding(
-                "wrong",
-                about,
-                words,
-                "Whose socket is it (`ss -xlp`)? [agent] socket names the agent's.",
-            )
-        ]
-    return [Finding("ok", about, f"the agent answers at {path}")]
+        fix = "Whose socket is it (`ss -xlp`)? [agent] socket names the agent's."
+        return [wrong(about, words, fix)]
+    return [ok(about, f"the agent answers at {path}")]
 
 
 def _port(listen: str) -> list[Finding]:
-    """Check that the port of /metrics has a listener."""
     address = listen_address(listen)
     if address is None:
         return []
     about = "[metrics] listen"
     try:
         with socket.create_connection((address[0] or "127.0.0.1", address[1]), _ANSWER_SECS):
-            return [Finding("ok", about, f"somebody listens at {listen}")]
+            return [ok(about, f"somebody listens at {listen}")]
     except OSError as error:
-        return [Finding("note", about, f"{listen}: {_words(error)}", "Does the agent run?")]
-
-
-def _words(error: OSError) -> str:
-    return (error.strerror or str(error) or type(error).__name__).lower()
+        return [note(about, f"{listen}: {os_words(error)}", "Does the agent run?")]

@@ -2,7 +2,7 @@
 points."""
 
 from logshipper.errors import PushError
-from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.findings import Finding, ok, wrong
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.otlp_section import OtlpSection
 from logshipper_ingest.config.sink_config import SinkConfig, is_otlp
@@ -23,5 +23,5 @@ def _check(config: SinkConfig[OtlpSection]) -> Finding:
             client.push_body(OtlpSink(config).probe(StreamKey("", "event")))
         except PushError as error:
             fix = f"Do [{config.table}] url, credentials and headers_file fit, and does it take {signal}?"
-            return Finding("wrong", config.label, str(error), fix)
-        return Finding("ok", config.label, f"{client.name} takes {signal}")
+            return wrong(config.label, str(error), fix)
+        return ok(config.label, f"{client.name} takes {signal}")

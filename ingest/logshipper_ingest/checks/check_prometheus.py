@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Mapping
 
 from logshipper.errors import PushError, QueryError
-from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.findings import Finding, note, ok, wrong
 from logshipper_ingest.config.agent_config import AgentConfig, is_loopback, listen_address
 from logshipper_ingest.metrics.prometheus import PrometheusClient, Target
 from logshipper_ingest.metrics.remote_write import (
@@ -40,46 +40,32 @@ def _remote_write(config: AgentConfig) -> list[Finding]:
             off_secs = (now_ns - (date_ns or now_ns)) / 1e9
             if abs(off_secs) > MAX_OFF_SECS:
                 words = f"this node's clock is {off_secs:.0f} s off the server's, which counts for samples then"
-                return [Finding("wrong", "remote write", words, "Look at `chronyc tracking`.")]
-            client.push(
-                probe(own_labels(config.agent.cluster, config.agent.host), now_ns // 1_000_000)
-            )
+                return [wrong("remote write", words, "Look at `chronyc tracking`.")]
+            labels = own_labels(config.agent.cluster, config.agent.host)
+            client.push(probe(labels, now_ns // 1_000_000))
         except PushError as error:
-            fix = (
-                "Is [remote_write] url the whole address, does Prometheus "
-                "run with --web.enable-remote-write-receiver?"
-            )
-            return [Finding("wrong", "remote write", str(error), fix)]
-    return [Finding("ok", "remote write", f"{client.name} takes samples")]
+            fix = "Is [remote_write] url the whole address, does Prometheus run with"
+            fix += " --web.enable-remote-write-receiver?"
+            return [wrong("remote write", str(error), fix)]
+    return [ok("remote write", f"{client.name} takes samples")]
 
 
 def _server(config: AgentConfig) -> list[Finding]:
     access = config.prometheus.access
     if not config.metrics.listen:
         gets = "gets no scrape" if config.remote_write.access.url else "gets nothing"
-        return [Finding("note", "prometheus", f"{gets} of this node: [metrics] listen is empty")]
+        return [note("prometheus", f"{gets} of this node: [metrics] listen is empty")]
     if not access.url:
-        return [
-            Finding(
-                "note",
-                "prometheus",
-                "wasn't looked at",
-                "[prometheus] url says where it is; only `check` uses it.",
-            )
-        ]
+        fix = "[prometheus] url says where it is; only `check` uses it."
+        return [note("prometheus", "wasn't looked at", fix)]
     with PrometheusClient(access) as client:
         try:
-            words = (
-                f"{client.name} is ready" if client.ready() else f"{client.name} isn't ready yet"
-            )
-            about = Finding(
-                "ok",
-                "prometheus",
-                f"{words}; version {client.build_info().get('version') or 'unknown'}",
-            )
+            state = "is ready" if client.ready() else "isn't ready yet"
+            version = client.build_info().get("version") or "unknown"
+            about = ok("prometheus", f"{client.name} {state}; version {version}")
         except QueryError as error:
             fix = "Does it run, is [prometheus] url right, do the credentials fit?"
-            return [Finding("wrong", "prometheus", str(error), fix)]
+            return [wrong("prometheus", str(error), fix)]
         return [about, _retention(client), *_check_scrapes(client, config)]
 
 
@@ -87,78 +73,49 @@ def _retention(client: PrometheusClient) -> Finding:
     try:
         flags = client.flags()
     except QueryError as error:
-        return Finding("note", "prometheus retention", f"isn't told: {error.excerpt}")
-    return Finding(
-        "ok",
-        "prometheus retention",
-        f"{words_of_secs(retention_secs(flags))}; of older jobs Loki alone knows",
-    )
+        return note("prometheus retention", f"isn't told: {error.excerpt}")
+    words = f"{words_of_secs(retention_secs(flags))}; of older jobs Loki alone knows"
+    return ok("prometheus retention", words)
 
 
 def retention_secs(flags: Mapping[str, str]) -> float:
     """Return the retention of Prometheus from its flags."""
-    settings = (
-        flags.get(name, "") for name in ("storage.tsdb.retention.time", "storage.tsdb.retention")
-    )
-    return next(
-        (secs for setting in (*settings, _DEFAULT_RETENTION) if (secs := duration_secs(setting))),
-        0.0,
-    )
+    names = ("storage.tsdb.retention.time", "storage.tsdb.retention")
+    settings = [*(flags.get(name, "") for name in names), _DEFAULT_RETENTION]
+    return next(filter(None, map(duration_secs, settings)), 0.0)
 
 
 def _check_scrapes(client: PrometheusClient, config: AgentConfig) -> list[Finding]:
     try:
         targets = client.targets()
     except QueryError as error:
-        return [
-            Finding("note", "prometheus scrape", f"what it scrapes isn't told: {error.excerpt}")
-        ]
+        return [note("prometheus scrape", f"what it scrapes isn't told: {error.excerpt}")]
     node_targets = [target for target in targets if is_own(target, config)]
     if not node_targets and config.remote_write.access.url:
-        return [
-            Finding("note", "prometheus scrape", "this node isn't scraped: it has [remote_write]")
-        ]
+        return [note("prometheus scrape", "this node isn't scraped: it has [remote_write]")]
     if not node_targets:
         words = f"nothing at {config.metrics.listen} is scraped, of {len(targets)} targets"
         fix = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"
-        loopback = is_loopback(config.metrics.listen)
-        more = (
-            "; and from elsewhere [metrics] listen must not be a loopback address."
-            if loopback
-            else "."
-        )
-        return [Finding("wrong", "prometheus scrape", words, fix + more)]
-    return [
-        finding
-        for target in node_targets
-        for finding in _target(target, config.metrics.expire_secs)
-    ]
+        if is_loopback(config.metrics.listen):
+            fix += "; and from elsewhere [metrics] listen must not be a loopback address"
+        return [wrong("prometheus scrape", words, f"{fix}.")]
+    return [_target(target, config.metrics.expire_secs) for target in node_targets]
 
 
-def _target(target: Target, expire_secs: float) -> list[Finding]:
+def _target(target: Target, expire_secs: float) -> Finding:
+    about, url, every = "prometheus scrape", target.scrape_url, target.interval_secs
     if target.health == "down":
         fix = "Does the agent run, and does Prometheus reach it?"
-        return [
-            Finding(
-                "wrong",
-                "prometheus scrape",
-                f"{target.scrape_url} is down: {target.last_error}",
-                fix,
-            )
-        ]
+        return wrong(about, f"{url} is down: {target.last_error}", fix)
     if target.health != "up":
-        return [Finding("note", "prometheus scrape", f"{target.scrape_url} wasn't scraped yet")]
-    every = target.interval_secs
+        return note(about, f"{url} wasn't scraped yet")
     if every is None:
-        return [Finding("ok", "prometheus scrape", f"{target.scrape_url} is up")]
-    words = (
-        f"{target.scrape_url} is up, every {words_of_secs(every)}; series "
-        f"stay {words_of_secs(expire_secs)} after a job"
-    )
+        return ok(about, f"{url} is up")
+    words = f"{url} is up, every {words_of_secs(every)}; series stay {words_of_secs(expire_secs)} after a job"
     if expire_secs >= SCRAPES * every:
-        return [Finding("ok", "prometheus scrape", words)]
+        return ok(about, words)
     fix = f"[metrics] expire_secs = {SCRAPES * every:g}, so that {SCRAPES} scrapes see a job's last values."
-    return [Finding("wrong", "prometheus scrape", words, fix)]
+    return wrong(about, words, fix)
 
 
 def is_own(target: Target, config: AgentConfig) -> bool:

@@ -6,12 +6,13 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from logshipper import __version__
 from logshipper.errors import os_words
 from logshipper.filesystem import network_type
-from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.findings import Finding, note, ok, wrong
 from logshipper_ingest.checks.slurm_releases import fits, release_name, trial
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.slurm.files import (
@@ -39,6 +40,7 @@ _PROGRAM_SECS = 20.0
 _NOBODY = 65534
 _ASK = "import logshipper, logshipper.slurm_sidecar; print(logshipper.__version__)"
 _ABOUT = "slurm plugin"
+_ok, _note, _wrong = partial(ok, _ABOUT), partial(note, _ABOUT), partial(wrong, _ABOUT)
 
 
 class _Slurm(NamedTuple):
@@ -72,7 +74,7 @@ def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Fin
     yield _facts(slurm)
     stack = read_stack(path)
     for problem in stack.problems:
-        yield Finding("wrong", "slurm plugstack.conf", problem, "Fix or remove it.")
+        yield wrong("slurm plugstack.conf", problem, "Fix or remove it.")
     lines = [line for line in stack.plugins if os.path.basename(line.path).startswith("logshipper")]
     if not lines:
         yield _not_loaded(slurm, path)
@@ -80,15 +82,10 @@ def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Fin
     line = lines[0]
     if len(lines) > 1:
         words = f"{lines[1].where}: the plugin stands there once more: Slurm takes the first line"
-        yield Finding("wrong", _ABOUT, words, "Remove one of the two.")
+        yield _wrong(words, "Remove one of the two.")
     if line.kind == "required":
         fix = "Write `optional`: jobs shall run whatever becomes of the plugin."
-        yield Finding(
-            "wrong",
-            _ABOUT,
-            f"{line.where}: is required: where it can't be loaded, no job starts",
-            fix,
-        )
+        yield _wrong(f"{line.where}: is required: where it can't be loaded, no job starts", fix)
     yield from _order(line, stack.plugins)
     settings, findings = _settings(line)
     yield from findings
@@ -110,12 +107,10 @@ def _facts(slurm: _Slurm) -> Finding:
     if slurm.options.get("prologflags"):
         words += f", PrologFlags={slurm.options['prologflags']}"
     if tracking == "proctrack/cgroup" or not slurm.conf:
-        return Finding("ok", "slurm", words)
-    fix = (
-        "With proctrack/cgroup the agent knows a job's processes for certain. Without it, `logshipper run` and the "
-        "fallback by TaskProlog log a job 4711 as 4711.uUID."
-    )
-    return Finding("note", "slurm", words, fix)
+        return ok("slurm", words)
+    fix = "With proctrack/cgroup the agent knows a job's processes for certain. Without it, `logshipper run`"
+    fix += " and the fallback by TaskProlog log a job 4711 as 4711.uUID."
+    return note("slurm", words, fix)
 
 
 def _cgroup() -> str:
@@ -126,122 +121,86 @@ def _cgroup() -> str:
 
 def _not_loaded(slurm: _Slurm, path: str) -> Finding:
     hook, epilog = slurm.options.get("taskprolog", ""), slurm.options.get("taskepilog", "")
-    if hook and not epilog:
-        words = (
-            f"{path} doesn't load it; TaskProlog={hook} may be the fallback "
-            "for bash scripts, but TaskEpilog isn't set"
-        )
-        return Finding(
-            "wrong",
-            _ABOUT,
-            words,
-            "TaskEpilog=.../task-epilog, or the ends of jobs' outputs are lost.",
-        )
     if hook:
         words = f"{path} doesn't load it; TaskProlog={hook} may be the fallback for bash scripts"
-        return Finding("note", _ABOUT, words)
+        fix = "TaskEpilog=.../task-epilog, or the ends of jobs' outputs are lost."
+        return _note(words) if epilog else _wrong(f"{words}, but TaskEpilog isn't set", fix)
     state = "doesn't load it" if os.path.exists(path) else "isn't there"
-    fix = (
-        f"A line in {path}: `optional logshipper.so spool=... cluster=...`. "
-        "Without it only `logshipper run` captures."
-    )
-    return Finding("note", _ABOUT, f"{path} {state}: no job is captured", fix)
+    fix = f"A line in {path}: `optional logshipper.so spool=... cluster=...`."
+    fix += " Without it only `logshipper run` captures."
+    return _note(f"{path} {state}: no job is captured", fix)
 
 
 def _order(line: StackLine, plugins: list[StackLine]) -> Iterator[Finding]:
     names = [os.path.basename(plugin.path) for plugin in plugins]
     if "spank_pyxis.so" in names and names.index("spank_pyxis.so") < plugins.index(line):
-        words = (
-            f"{line.where}: stands after spank_pyxis.so: its relay would start inside the container"
-        )
-        yield Finding(
-            "wrong",
-            _ABOUT,
-            words,
-            "Write it before Pyxis'; included files come in alphabetical order.",
-        )
+        words = "stands after spank_pyxis.so: its relay would start inside the container"
+        fix = "Write it before Pyxis'; included files come in alphabetical order."
+        yield _wrong(f"{line.where}: {words}", fix)
 
 
 def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
     """Return the plugin's settings as it reads them, with the default for an invalid one."""
-    settings, wrong = dict(DEFAULTS), []
+    settings, problems = dict(DEFAULTS), []
     for word in line.arguments:
         key, equals, value = word.partition("=")
         if not equals or key not in DEFAULTS:
-            wrong.append(
-                f"`{word[:100]}` isn't one of its arguments, which are {', '.join(f'{name}=' for name in DEFAULTS)}"
-            )
-        elif key in RANGES and not (
-            value.isascii() and value.isdigit() and _within(int(value[:12]), key)
-        ):
-            least, greatest = RANGES[key]
-            wrong.append(f"{key}= takes a number from {least} to {greatest}, not `{value[:100]}`")
+            names = ", ".join(f"{name}=" for name in DEFAULTS)
+            problems.append(f"`{word[:100]}` isn't one of its arguments, which are {names}")
+        elif key in RANGES and not _is_within(value, *RANGES[key]):
+            limits = " to ".join(map(str, RANGES[key]))
+            problems.append(f"{key}= takes a number from {limits}, not `{value[:100]}`")
         elif key in _PATHS and not value.startswith("/"):
-            wrong.append(f"{key}= takes an absolute path, not `{value[:100]}`")
+            problems.append(f"{key}= takes an absolute path, not `{value[:100]}`")
         else:
             settings[key] = value
     fix = "With a wrong argument the plugin captures nothing."
-    return settings, [Finding("wrong", _ABOUT, f"{line.where}: {words}", fix) for words in wrong]
+    return settings, [_wrong(f"{line.where}: {words}", fix) for words in problems]
 
 
-def _within(value: int, key: str) -> bool:
-    least, greatest = RANGES[key]
-    return least <= value <= greatest
+def _is_within(value: str, least: int, greatest: int) -> bool:
+    return value.isascii() and value.isdigit() and least <= int(value[:12]) <= greatest
 
 
 def _compare_settings(
     line: StackLine, settings: Mapping[str, str], config: AgentConfig
-) -> Iterator[Finding]:
-    """Compare settings of plugin and agent."""
+) -> list[Finding]:
     agent, file = config.agent, config.path or "agent.toml"
-    differs = False
+
+    def words(key: str, option: str) -> str:
+        value = getattr(agent, option)
+        return f"{line.where}: {key}={settings[key]}, but [agent] {option} is {value} in {file}"
+
+    findings = []
     if os.path.normpath(settings["spool"]) != os.path.normpath(agent.spool_dir):
-        differs = True
-        words = f"{line.where}: spool={settings['spool']}, but [agent] spool_dir is {agent.spool_dir} in {file}"
-        yield Finding(
-            "wrong",
-            _ABOUT,
-            words,
-            "The agent ships what is in its own spool: both must name one folder.",
-        )
+        fix = "The agent ships what is in its own spool: both must name one folder."
+        findings.append(_wrong(words("spool", "spool_dir"), fix))
     if settings["cluster"] != agent.cluster:
-        differs = True
-        words = f"{line.where}: cluster={settings['cluster']}, but [agent] cluster is {agent.cluster} in {file}"
-        yield Finding(
-            "wrong",
-            _ABOUT,
-            words,
-            "Jobs would be looked for in the wrong cluster: both must have one name.",
-        )
+        fix = "Jobs would be looked for in the wrong cluster: both must have one name."
+        findings.append(_wrong(words("cluster", "cluster"), fix))
     if int(settings["max_captures"]) != agent.max_captures_per_user:
-        differs = True
-        words = f"{line.where}: max_captures={settings['max_captures']}, but [agent] max_captures_per_user is"
-        yield Finding("note", _ABOUT, f"{words} {agent.max_captures_per_user} in {file}")
-    if not differs:
-        yield Finding("ok", _ABOUT, f"{line.where}: loads it, with spool and cluster of {file}")
+        findings.append(_note(words("max_captures", "max_captures_per_user")))
+    return findings or [_ok(f"{line.where}: loads it, with spool and cluster of {file}")]
 
 
 def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
     if not plugin:
         fix = "Install it into Slurm's plugin directory (PluginDir), or write its whole path."
-        yield Finding("wrong", _ABOUT, f"{line.where}: there is no {line.path}", fix)
+        yield _wrong(f"{line.where}: there is no {line.path}", fix)
         return
     yield from _check_owner(_ABOUT, plugin, "the plugin", program=False)
     linked = os.path.realpath(plugin)
     place = plugin if linked == plugin else f"{plugin} (that is {linked})"
     plugin_release, slurm_release = plugin_version(plugin), _slurm_version()
     if plugin_release is None or slurm_release is None:
-        yield Finding(
-            "note", _ABOUT, f"{place}: it can't be told whether it was built for this Slurm"
-        )
+        yield _note(f"{place}: it can't be told whether it was built for this Slurm")
     elif not fits(plugin_release, slurm_release):
         name = release_name(slurm_release)
         words = f"{place} was built for Slurm {release_name(plugin_release)}, this one is {name}: Slurm doesn't load it"
         fix = f"Install the plugin's package for {name} (where it is: {LINKER}), or build it: `make slurm-plugin`."
-        yield Finding("wrong", _ABOUT, words, fix)
+        yield _wrong(words, fix)
     else:
-        words = f"{place} was built for this Slurm, {release_name(slurm_release)}"
-        yield Finding("ok", _ABOUT, words)
+        yield _ok(f"{place} was built for this Slurm, {release_name(slurm_release)}")
         yield trial(_ABOUT, slurm_release)
 
 
@@ -275,29 +234,20 @@ def _check_owner(
     try:
         status = os.stat(path)
     except OSError as error:
-        yield Finding(
-            "wrong", about, f"{description} {path}: {os_words(error)}", "Install it there."
-        )
+        yield wrong(about, f"{description} {path}: {os_words(error)}", "Install it there.")
         return
     if not stat.S_ISREG(status.st_mode):
-        yield Finding("wrong", about, f"{description} {path} isn't a file")
+        yield wrong(about, f"{description} {path} isn't a file")
     elif program and not status.st_mode & 0o111:
-        yield Finding(
-            "wrong", about, f"{description} {path} isn't executable", f"`chmod 755 {path}`"
-        )
+        yield wrong(about, f"{description} {path} isn't executable", f"`chmod 755 {path}`")
     else:
         folders = (os.path.dirname(path), os.path.dirname(os.path.realpath(path)))
         writers = [place for place in dict.fromkeys((path, *folders)) if _others_may_write(place)]
         for place in writers:
-            fix = f"`chown root {place}; chmod go-w {place}`"
-            yield Finding(
-                "wrong",
-                about,
-                f"{description}: others than root may write {place}, which root runs",
-                fix,
-            )
+            words = f"{description}: others than root may write {place}, which root runs"
+            yield wrong(about, words, f"`chown root {place}; chmod go-w {place}`")
         if not writers:
-            yield Finding("ok", about, f"{description} {path} is there, and root's")
+            yield ok(about, f"{description} {path} is there, and root's")
 
 
 def _others_may_write(place: str) -> bool:
@@ -315,31 +265,20 @@ def _python(python: str) -> Iterator[Finding]:
     try:
         process = _run([python, "-P", "-s", "-c", _ASK], user)
     except (OSError, subprocess.SubprocessError) as error:
-        reason = (
-            f"no end within {_PROGRAM_SECS:g} s"
-            if isinstance(error, subprocess.TimeoutExpired)
-            else str(error)
-        )
-        yield Finding("wrong", _ABOUT, f"python={python}: {user_text} can't run it: {reason}", fix)
+        is_late = isinstance(error, subprocess.TimeoutExpired)
+        reason = f"no end within {_PROGRAM_SECS:g} s" if is_late else str(error)
+        yield _wrong(f"python={python}: {user_text} can't run it: {reason}", fix)
         return
+    version = process.stdout.strip()
     if process.returncode:
-        last = (process.stderr.strip().splitlines() or [f"it ended with {process.returncode}"])[-1][
-            :200
-        ]
-        yield Finding(
-            "wrong", _ABOUT, f"python={python}: {user_text} can't run logshipper by it: {last}", fix
-        )
-    elif process.stdout.strip() != __version__:
-        words = (
-            f"python={python} has logshipper {process.stdout.strip()[:60]}, this is {__version__}"
-        )
-        yield Finding(
-            "wrong", _ABOUT, words, "Plugin, agent and Python's package belong to one version."
-        )
+        lines = process.stderr.strip().splitlines() or [f"it ended with {process.returncode}"]
+        words = f"{user_text} can't run logshipper by it: {lines[-1][:200]}"
+        yield _wrong(f"python={python}: {words}", fix)
+    elif version != __version__:
+        words = f"python={python} has logshipper {version[:60]}, this is {__version__}"
+        yield _wrong(words, "Plugin, agent and Python's package belong to one version.")
     else:
-        yield Finding(
-            "ok", _ABOUT, f"python={python}: {user_text} can run logshipper {__version__} by it"
-        )
+        yield _ok(f"python={python}: {user_text} can run logshipper {__version__} by it")
 
 
 def _spool(path: str) -> Iterator[Finding]:
@@ -350,39 +289,32 @@ def _spool(path: str) -> Iterator[Finding]:
         status = os.lstat(path)
     except OSError as error:
         fix = "Does the agent run? It makes its spool."
-        yield Finding("wrong", _ABOUT, f"spool={path}: {os_words(error)}", fix)
+        yield _wrong(f"spool={path}: {os_words(error)}", fix)
         return
-    if (
-        status.st_uid != 0
-        or stat.S_IMODE(status.st_mode) & 0o777 != 0o711
-        or not stat.S_ISDIR(status.st_mode)
-    ):
-        words = (
-            f"spool={path}: must be a folder of root's with mode 0711, "
-            f"and is uid {status.st_uid}'s with"
-        )
+    mode = stat.S_IMODE(status.st_mode) & 0o777
+    if status.st_uid != 0 or mode != 0o711 or not stat.S_ISDIR(status.st_mode):
+        words = f"must be a folder of root's with mode 0711, and is uid {status.st_uid}'s with {mode:04o}"
         fix = f"`chown root {path}; chmod 711 {path}`; the agent runs as root then."
-        yield Finding("wrong", _ABOUT, f"{words} {stat.S_IMODE(status.st_mode) & 0o777:04o}", fix)
+        yield _wrong(f"spool={path}: {words}", fix)
     kind = _disk(path)
     if kind in _MEMORY:
         words = f"spool={path} is in memory ({kind}): what jobs print counts there, and a reboot loses it"
-        yield Finding("note", _ABOUT, words, "A folder on a disk of the node is better.")
+        yield _note(words, "A folder on a disk of the node is better.")
 
 
 def _disk(path: str) -> str:
     """Return the file system's type as mount names it, "" if unknown."""
-    best = ("", "")
+    place = f"{os.path.realpath(path)}/"
+    best_point = kind = ""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
             for fields in map(str.split, table):
                 point = fields[1].rstrip("/")
-                if f"{os.path.realpath(path)}/".startswith(f"{point}/") and len(point) >= len(
-                    best[0]
-                ):
-                    best = (point, fields[2])
+                if place.startswith(f"{point}/") and len(point) >= len(best_point):
+                    best_point, kind = point, fields[2]
     except (OSError, IndexError):
         pass
-    return best[1]
+    return kind
 
 
 # ---- a controller
@@ -393,42 +325,31 @@ def _controller(config: AgentConfig, slurm: _Slurm) -> Iterator[Finding]:
     about, folder = "slurm hook", config.slurm.ended_dir
     options = slurm.options
     by_jobcomp = options.get("jobcomptype", "").removeprefix("jobcomp/") == "script"
-    path_of_option = {"JobCompLoc": options.get("jobcomploc", "") if by_jobcomp else "",
-             "EpilogSlurmctld": options.get("epilogslurmctld", "")}  # fmt: skip
-    hooks = {option: path for option, path in path_of_option.items() if path and _calls_hook(path)}
+    names = ("JobCompLoc", "EpilogSlurmctld") if by_jobcomp else ("EpilogSlurmctld",)
+    paths = {name: options.get(name.lower(), "") for name in names}
+    hooks = {option: path for option, path in paths.items() if path and _calls_hook(path)}
     if not hooks:
         if folder:
             words = f"[slurm] ended_dir is set, but {slurm.conf} names no hook that writes there"
             fix = "JobCompType=jobcomp/script and JobCompLoc=.../job-ended, or EpilogSlurmctld=.../job-ended."
-            yield Finding("wrong", about, words, fix)
+            yield wrong(about, words, fix)
         return
     if not folder:
         fix = f'[slurm] ended_dir = "{ENDED_DIR}" in this machine\'s {config.path or "agent.toml"}.'
-        yield Finding("wrong", about, f"{', '.join(hooks)}: nobody takes what the hook writes", fix)
+        yield wrong(about, f"{', '.join(hooks)}: nobody takes what the hook writes", fix)
         return
     for option, path in hooks.items():
         yield from _check_owner(about, path, option)
         if os.path.normpath(folder) not in _hook_folders(path):
             words = f"{option}={path} doesn't write into [slurm] ended_dir, {folder}"
-            yield Finding(
-                "wrong",
-                about,
-                words,
-                f"Its folder is {ENDED_DIR}, or what a script that calls it gives.",
-            )
+            fix = f"Its folder is {ENDED_DIR}, or what a script that calls it gives."
+            yield wrong(about, words, fix)
     if len(hooks) > 1:
-        yield Finding(
-            "note",
-            about,
-            "JobCompLoc and EpilogSlurmctld both call it: one is enough, JobCompLoc knows more",
-        )
+        words = "JobCompLoc and EpilogSlurmctld both call it: one is enough, JobCompLoc knows more"
+        yield note(about, words)
     if not os.path.isdir(folder):
-        yield Finding(
-            "wrong",
-            about,
-            f"[slurm] ended_dir: {folder} isn't there",
-            "The agent makes it: does it run?",
-        )
+        words = f"[slurm] ended_dir: {folder} isn't there"
+        yield wrong(about, words, "The agent makes it: does it run?")
 
 
 def _calls_hook(path: str) -> bool:

@@ -1,9 +1,9 @@
 """Findings of `logshipper-agent check` and their output."""
 
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, TextIO
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from logshipper.safe_text import safe
 
@@ -20,19 +20,20 @@ class Finding(NamedTuple):
     fix: str = ""  # the remedy, "" for none
 
 
-def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> None:
-    """Print findings for people. Problems come last, where a terminal shows them. out: None for
-    stdout."""
-    stream = sys.stdout if out is None else out
+ok, note, wrong = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "wrong")
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print findings for people. Problems come last, where a terminal shows them."""
     ranks: tuple[Level, ...] = ("ok", "note", "wrong")
     for level in ranks:
         for finding in findings:
             if finding.level == level:
-                print(safe(f"{level:5} {finding.about}: {finding.words}"), file=stream)
+                print(safe(f"{level:5} {finding.about}: {finding.words}"))
                 for line in textwrap.wrap(safe(finding.fix), _WIDTH):
-                    print(f"        {line}", file=stream)
+                    print(f"        {line}")
     counts = {level: sum(finding.level == level for finding in findings) for level in ranks}
-    print(f"{counts['ok']} ok, {counts['note']} to note, {counts['wrong']} wrong", file=stream)
+    print(f"{counts['ok']} ok, {counts['note']} to note, {counts['wrong']} wrong")
 
 
 def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
@@ -42,10 +43,8 @@ def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
         {names.get(name, name): value for name, value in finding._asdict().items()}
         for finding in findings
     ]
-    return {
-        "wrong": sum(finding["level"] == "wrong" for finding in documents),
-        "findings": documents,
-    }
+    wrong_count = sum(document["level"] == "wrong" for document in documents)
+    return {"wrong": wrong_count, "findings": documents}
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

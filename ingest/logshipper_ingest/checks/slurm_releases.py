@@ -3,7 +3,7 @@ table for people."""
 
 from collections.abc import Mapping
 
-from logshipper_ingest.checks.findings import Finding
+from logshipper_ingest.checks.findings import Finding, note, ok
 
 RUN, BUILT = "run", "built"
 RELEASES: Mapping[tuple[int, int], str] = {
@@ -18,11 +18,7 @@ RELEASES: Mapping[tuple[int, int], str] = {
     (25, 11): RUN,
     (26, 5): BUILT,
 }
-COMPARED_SINCE = (
-    21,
-    8,
-)  # older ones load any plugin, and plugins lack the release of their build
-SLUID_SINCE = (26, 5)  # cgroups of version 2 are named by a job's SLUID
+COMPARED_SINCE = (21, 8)  # older ones load any plugin, and plugins lack the release of their build
 _UNSAID = (0, 0)
 
 
@@ -41,14 +37,11 @@ def trial(about: str, slurm: tuple[int, int]) -> Finding:
     """Return the tests of the plugin on this release."""
     name, done = release_name(slurm), RELEASES.get(slurm)
     if done == RUN:
-        return Finding("ok", about, f"Slurm {name}: jobs were run with the plugin on this release")
+        return ok(about, f"Slurm {name}: jobs were run with the plugin on this release")
     run = ", ".join(release_name(version) for version in RELEASES if RELEASES[version] == RUN)
-    words = (
+    state = (
         "was built against this release, and not run" if done else "wasn't tried with this release"
     )
-    return Finding(
-        "note",
-        about,
-        f"Slurm {name}: the plugin {words}; it ran on {run}",
-        "Run a job, one that is cancelled and one that runs out of memory on one node first.",
-    )
+    words = f"Slurm {name}: the plugin {state}; it ran on {run}"
+    fix = "Run a job, one that is cancelled and one that runs out of memory on one node first."
+    return note(about, words, fix)

@@ -4,17 +4,26 @@
 import ipaddress
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from logshipper.errors import ConfigError
+from logshipper_ingest.config.delivery_options import retry_rules
 from logshipper_ingest.config.influxdb_section import INFLUXDB_SINK, InfluxdbSection, fill_influxdbs
 from logshipper_ingest.config.loki_section import FIRST_SINK, MAX_SINKS, LokiSection, fill_lokis
 from logshipper_ingest.config.metrics_access import MetricsAccess
 from logshipper_ingest.config.sink_config import AnyServer, Server, SinkConfig
 from logshipper_ingest.config.telegraf_section import TelegrafSection
-from logshipper_ingest.config.toml_section import broken, fill, hint, read_toml
+from logshipper_ingest.config.toml_section import (
+    broken,
+    fill,
+    read_toml,
+    socket_rules,
+    unknown_tables,
+    within,
+    zero_or_at_least,
+)
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.servers.server_access import ServerAccess
 
@@ -112,16 +121,13 @@ class AgentConfig:
     @property
     def sinks(self) -> list[SinkConfig[Server]]:
         """All servers that the agent ships to. [loki] is the first."""
-        influxdbs = [
-            self._sink(section, name, _table(INFLUXDB_SINK, name))
-            for name, section in self.influxdbs.items()
-        ]
-        otlps = [
-            self._sink(signal, label, _table(OTLP, name))
-            for name, section in self.otlps.items()
-            for label, signal in section.signals(name).items()
-        ]
-        return [*self.lokis, *influxdbs, *otlps]
+        sinks: list[SinkConfig[Server]] = [*self.lokis]
+        for name, influxdb in self.influxdbs.items():
+            sinks.append(self._sink(influxdb, name, _table(INFLUXDB_SINK, name)))
+        for name, section in self.otlps.items():
+            for label, signal in section.signals(name).items():
+                sinks.append(self._sink(signal, label, _table(OTLP, name)))
+        return sinks
 
     @property
     def lokis(self) -> list[SinkConfig[LokiSection]]:
@@ -180,21 +186,17 @@ def read(path: str) -> tuple[AgentConfig, list[str]]:
 def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, list[str]]:
     """Return configuration and problems of parsed tables. Sets the host, and the options that
     tenants by user require."""
-    problems = [
-        f"[{name}]: there is no such table{hint(name, [*SECTIONS, OTLP])}"
-        for name in tables
-        if name not in (*SECTIONS, OTLP)
-    ]
+    problems = unknown_tables(tables, [*SECTIONS, OTLP])
     agent = fill(AgentSection, tables.get("agent", {}), "agent", problems)
     loki, named_lokis, loki_problems = fill_lokis(tables.get("loki", {}), problems)
-    metrics = fill(MetricsSection, tables.get("metrics", {}), "metrics", problems)
-    if metrics.is_open and "job_values" not in _names(tables.get("metrics")):
+    metrics_table = tables.get("metrics", {})
+    metrics = fill(MetricsSection, metrics_table, "metrics", problems)
+    if metrics.is_open and isinstance(metrics_table, Mapping) and "job_values" not in metrics_table:
         metrics = replace(metrics, job_values=False)
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
-    remote_write = fill(
-        RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems
-    )
+    write_table = tables.get("remote_write", {})
+    remote_write = fill(RemoteWriteSection, write_table, "remote_write", problems)
     telegraf = fill(TelegrafSection, tables.get("telegraf", {}), "telegraf", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
@@ -203,7 +205,11 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         metrics = replace(metrics, job_values=False)
     problems += _agent_problems(agent) + loki_problems
     influxdbs = fill_influxdbs(tables.get("influxdb", {}), problems)
-    otlps = _fill_otlps(tables, problems)
+    otlps = {}
+    if OTLP in tables:
+        from logshipper_ingest.config.otlp_section import fill_otlps
+
+        otlps = fill_otlps(tables[OTLP], problems)
     problems += _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
     problems += _remote_write_problems(remote_write) + telegraf.problems()
@@ -213,60 +219,26 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     return config, problems
 
 
-def _fill_otlps(tables: Mapping[str, object], problems: list[str]) -> "dict[str, OtlpSection]":
-    if OTLP not in tables:
-        return {}
-    from logshipper_ingest.config.otlp_section import fill_otlps
-
-    return fill_otlps(tables[OTLP], problems)
-
-
-def _names(table: object) -> Collection[object]:
-    return table if isinstance(table, Mapping) else ()
-
-
 def _agent_problems(agent: AgentSection) -> list[str]:
-    socket_bytes = len(os.fsencode(agent.socket))
+    name_form = "letters, digits, `.`, `_`, `-`, at most 64"
     rules = {
-        "cluster": (
-            bool(NAME.fullmatch(agent.cluster)),
-            "letters, digits, `.`, `_`, `-`, at most 64",
-        ),
-        "host": (bool(NAME.fullmatch(agent.host)), "letters, digits, `.`, `_`, `-`, at most 64"),
+        "cluster": (bool(NAME.fullmatch(agent.cluster)), name_form),
+        "host": (bool(NAME.fullmatch(agent.host)), name_form),
         "spool_dir": (os.path.isabs(agent.spool_dir), "must be an absolute path"),
         "state_dir": (os.path.isabs(agent.state_dir), "must be an absolute path"),
-        "socket": (
-            not agent.socket or os.path.isabs(agent.socket),
-            'must be an absolute path, or "" for none',
-        ),
-        "socket ": (
-            socket_bytes <= 107,
-            "is longer than the 107 bytes that a socket's path may have",
-        ),
-        "max_captures_per_user": (
-            1 <= agent.max_captures_per_user <= 1_000_000,
-            "must be 1 to 1000000",
-        ),
-        "poll_secs": (0.05 <= agent.poll_secs <= 60, "must be 0.05 to 60"),
+        **socket_rules(agent.socket),
+        **within(agent, max_captures_per_user=(1, 1_000_000), poll_secs=(0.05, 60)),
     }
-    problems = broken(rules, "agent") + _spool_problems(agent)
-    if os.path.normpath(agent.spool_dir) == os.path.normpath(agent.state_dir):
-        problems.append("[agent] state_dir: must be another folder than spool_dir")
-    return problems
-
-
-def _spool_problems(agent: AgentSection) -> list[str]:
-    problems = []
+    problems = broken(rules, "agent")
     for scope in ("job", "user"):
         soft, hard = f"{scope}_spool_soft_max_bytes", f"{scope}_spool_hard_max_bytes"
-        values = {name: getattr(agent, name) for name in (soft, hard)}
-        rules = {name: (value == 0 or value >= MIN_SPOOL_BYTES, f"must be 0, or at least {MIN_SPOOL_BYTES}")
-                 for name, value in values.items()}  # fmt: skip
-        problems += broken(rules, "agent")
-        if values[soft] > values[hard] > 0:
-            problems.append(
-                f"[agent] {soft}: must be at most {hard}: a hard limit stops what a soft one slows"
-            )
+        limits = {soft: MIN_SPOOL_BYTES, hard: MIN_SPOOL_BYTES}
+        problems += broken(zero_or_at_least(agent, **limits), "agent")
+        if getattr(agent, soft) > getattr(agent, hard) > 0:
+            reason = "a hard limit stops what a soft one slows"
+            problems.append(f"[agent] {soft}: must be at most {hard}: {reason}")
+    if os.path.normpath(agent.spool_dir) == os.path.normpath(agent.state_dir):
+        problems.append("[agent] state_dir: must be another folder than spool_dir")
     return problems
 
 
@@ -277,8 +249,9 @@ def _names_problems(config: AgentConfig) -> list[str]:
     owners = {sink.label: "a Loki" for sink in config.lokis}
     for sink in sinks[len(config.lokis) :]:
         if sink.label in owners:
+            owner = owners[sink.label]
             problems.append(
-                f"[{sink.table}]: is the name of {owners[sink.label]}; another name tells them apart"
+                f"[{sink.table}]: is the name of {owner}; another name tells them apart"
             )
         owners.setdefault(sink.label, f"what [{sink.table}] ships to")
     if len(sinks) > MAX_SINKS and (config.influxdbs or config.otlps):
@@ -291,47 +264,39 @@ def _names_problems(config: AgentConfig) -> list[str]:
 
 def _metrics_problems(metrics: MetricsSection) -> list[str]:
     rules = {
-        "listen": (not metrics.listen or listen_address(metrics.listen) is not None, 'looks like 127.0.0.1:9310; ""'
-                   " for none"),
-        "expire_secs": (0 <= metrics.expire_secs <= 86400, "must be 0 to 86400"),
-        "max_captures": (1 <= metrics.max_captures <= 100_000, "must be 1 to 100000"),
-        "max_keys": (1 <= metrics.max_keys <= 256, "must be 1 to 256"),
-        "max_label_bytes": (16 <= metrics.max_label_bytes <= 1024, "must be 16 to 1024"),
-    }  # fmt: skip
+        "listen": (
+            not metrics.listen or listen_address(metrics.listen) is not None,
+            'looks like 127.0.0.1:9310; "" for none',
+        ),
+        **within(metrics, expire_secs=(0, 86400), max_captures=(1, 100_000)),
+        **within(metrics, max_keys=(1, 256), max_label_bytes=(16, 1024)),
+    }
     return broken(rules, "metrics") + metrics.access.problems()
 
 
 def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
-    retry_min_secs, retry_max_secs = section.retry_min_secs, section.retry_max_secs
     rules = {
         "interval_secs": (
             1 <= section.interval_secs <= 300,
             "must be 1 to 300: series end after 300 s without any",
         ),
-        "max_samples": (1 <= section.max_samples <= 100_000, "must be 1 to 100000"),
+        **within(section, max_samples=(1, 100_000)),
         "queue_max_bytes": (section.queue_max_bytes >= 100_000, "must be at least 100000"),
-        "max_age_secs": (10 <= section.max_age_secs <= 86_400, "must be 10 to 86400"),
-        "retry_min_secs": (
-            0 < retry_min_secs <= retry_max_secs,
-            "must be over 0, at most retry_max_secs",
-        ),
-        "retry_max_secs": (retry_max_secs <= 600, "must be at most 600"),
+        **within(section, max_age_secs=(10, 86_400)),
+        **retry_rules(section.retry_min_secs, section.retry_max_secs),
     }
     return broken(rules, "remote_write") + section.access.problems("remote_write")
 
 
 def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
+    if not slurm.ended_dir:
+        return []
     folder = os.path.normpath(slurm.ended_dir)
     agent_folders = [os.path.normpath(agent.spool_dir), os.path.normpath(agent.state_dir)]
+    is_apart = folder not in agent_folders
     rules = {
-        "ended_dir": (
-            not slurm.ended_dir or os.path.isabs(folder),
-            'must be an absolute path, or "" for none',
-        ),
-        "ended_dir ": (
-            not slurm.ended_dir or folder not in agent_folders,
-            "must be another folder than spool_dir, state_dir",
-        ),
+        "ended_dir": (os.path.isabs(folder), 'must be an absolute path, or "" for none'),
+        "ended_dir ": (is_apart, "must be another folder than spool_dir, state_dir"),
     }
     return broken(rules, "slurm")
 

@@ -2,79 +2,76 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import dataclass, field
 
-from logshipper_ingest.config.toml_section import Section, fill, split_named
+from logshipper_ingest.config.toml_section import Rules, Section, fill, split_named, within
+from logshipper_ingest.servers.server_access import ServerAccess
 
+MAX_LINE_BYTES = 4 << 20
 SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
+SINK_NAME_FORM = "a small letter, then small letters, digits, `_`, `-`, at most 32"
 
 
-class DeliveryOptions(Protocol):
-    """Options of a sink's table, or fixed values for its kind."""
+@dataclass(frozen=True)
+class DeliveryOptions:
+    """Options of a sink's table, whose values a kind of sinks may replace."""
+
+    access: ServerAccess = field(default_factory=ServerAccess)
+    batch_max_bytes: int = 1_000_000  # of a push, before compression
+    batch_wait_secs: float = 0.8  # longest wait of entries for others
+    retry_min_secs: float = 0.5  # first pause between attempts
+    retry_max_secs: float = 30.0  # longest pause
+    quarantine_max_bytes: int = 1 << 30  # size of the quarantine on this node
 
     @property
     def tenant_by(self) -> str:
         """ "user": a tenant for each user; "": one for all."""
-
-    @property
-    def batch_max_bytes(self) -> int:
-        """Bytes of a push before compression."""
-
-    @property
-    def batch_wait_secs(self) -> float:
-        """Longest wait of entries for others."""
+        return ""
 
     @property
     def stream_max_bytes_per_sec(self) -> int:
         """Rate of one stream, 0 for any."""
+        return 0
 
     @property
     def tenant_max_bytes_per_sec(self) -> int:
         """Rate of all streams of a tenant, 0 for any."""
+        return 0
 
     @property
     def max_line_bytes(self) -> int:
         """Longer lines are split."""
+        return MAX_LINE_BYTES
 
     @property
     def max_age_hours(self) -> float:
         """Age from which the server would refuse entries."""
-
-    @property
-    def retry_min_secs(self) -> float:
-        """First pause between attempts."""
-
-    @property
-    def retry_max_secs(self) -> float:
-        """Longest pause between attempts."""
+        return 24 * 3650.0
 
     @property
     def settle_secs(self) -> float:
         """Pause from the first answer after an outage to the next push."""
+        return 0.0
 
     @property
     def heartbeat_secs(self) -> float:
         """Interval of a capture's heartbeats."""
-
-    @property
-    def quarantine_max_bytes(self) -> int:
-        """Size of the quarantine on this node."""
+        return 10.0
 
 
-def delivery_rules(options: DeliveryOptions) -> dict[str, tuple[bool, str]]:
-    """Return the rules for options of all kinds: validity and message (`toml_section.broken`)."""
-    retry_min_secs, retry_max_secs = options.retry_min_secs, options.retry_max_secs
+def retry_rules(min_secs: float, max_secs: float) -> Rules:
+    """Return the rules for the pauses between attempts."""
     return {
-        "batch_max_bytes": (
-            10_000 <= options.batch_max_bytes <= 10_000_000,
-            "must be 10000 to 10000000",
-        ),
-        "batch_wait_secs": (0 <= options.batch_wait_secs <= 60, "must be 0 to 60"),
-        "retry_min_secs": (
-            0 < retry_min_secs <= retry_max_secs,
-            "must be over 0, at most retry_max_secs",
-        ),
-        "retry_max_secs": (retry_max_secs <= 600, "must be at most 600"),
+        "retry_min_secs": (0 < min_secs <= max_secs, "must be over 0, at most retry_max_secs"),
+        "retry_max_secs": (max_secs <= 600, "must be at most 600"),
+    }
+
+
+def delivery_rules(options: DeliveryOptions) -> Rules:
+    """Return the rules for options of all kinds."""
+    return {
+        **within(options, batch_max_bytes=(10_000, 10_000_000), batch_wait_secs=(0, 60)),
+        **retry_rules(options.retry_min_secs, options.retry_max_secs),
         "quarantine_max_bytes": (options.quarantine_max_bytes >= 0, "must not be negative"),
     }
 
@@ -98,11 +95,9 @@ def fill_servers(
         sections[kind] = first
         problems += problems_of(first, kind)
     for name, table in named_tables.items():
-        section = fill(cls, table, f"{kind}.{name}", problems)
-        sections[name] = section
-        problems += problems_of(section, f"{kind}.{name}")
+        heading = f"{kind}.{name}"
+        sections[name] = fill(cls, table, heading, problems)
+        problems += problems_of(sections[name], heading)
         if not SINK_NAME.fullmatch(name) or name == kind:
-            problems.append(
-                f"[{kind}.{name}]: a small letter, then small letters, digits, `_`, `-`, at most 32; not `{kind}`"
-            )
+            problems.append(f"[{heading}]: {SINK_NAME_FORM}; not `{kind}`")
     return sections

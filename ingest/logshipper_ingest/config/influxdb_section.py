@@ -2,13 +2,11 @@
 records as points."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from logshipper_ingest.config.delivery_options import delivery_rules, fill_servers
-from logshipper_ingest.config.loki_section import MAX_LINE_BYTES
+from logshipper_ingest.config.delivery_options import DeliveryOptions, delivery_rules, fill_servers
 from logshipper_ingest.config.toml_section import broken
-from logshipper_ingest.servers.server_access import ServerAccess
 
 INFLUXDB_SINK = "influxdb"  # name of [influxdb]
 _MEASUREMENT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -16,20 +14,12 @@ _PLACE = re.compile(r"[^\x00-\x1f\x7f]{0,255}")
 
 
 @dataclass(frozen=True)
-class InfluxdbSection:
+class InfluxdbSection(DeliveryOptions):
     """An InfluxDB and its delivery. It has no tenants, rates or limits of lines. Its retention
     policy decides about old times."""
 
     kind: ClassVar = "influxdb"
-    tenant_by: ClassVar = ""
-    stream_max_bytes_per_sec: ClassVar = 0
-    tenant_max_bytes_per_sec: ClassVar = 0
-    max_line_bytes: ClassVar = MAX_LINE_BYTES
-    max_age_hours: ClassVar = 24 * 3650.0
-    settle_secs: ClassVar = 0.0
-    heartbeat_secs: ClassVar = 10.0
 
-    access: ServerAccess = field(default_factory=ServerAccess)
     database: str = ""  # of the 1.x interface, like retention_policy
     retention_policy: str = ""
     # Of the 2.x interface, like bucket. A bucket selects this interface.
@@ -38,11 +28,6 @@ class InfluxdbSection:
     measurement: str = "logshipper"  # of all points
     # also write jobs' measurements in their original form
     measurements: bool = False
-    batch_max_bytes: int = 1_000_000  # of records in a request
-    batch_wait_secs: float = 0.8  # longest wait of records for others
-    retry_min_secs: float = 0.5  # first pause between attempts
-    retry_max_secs: float = 30.0  # longest pause
-    quarantine_max_bytes: int = 1 << 30  # size of the quarantine on this node
 
 
 def fill_influxdbs(tables: object, problems: list[str]) -> dict[str, InfluxdbSection]:
@@ -52,6 +37,8 @@ def fill_influxdbs(tables: object, problems: list[str]) -> dict[str, InfluxdbSec
 
 def _problems(section: InfluxdbSection, table: str) -> list[str]:
     places = (section.database, section.retention_policy, section.org, section.bucket)
+    is_named = bool(_MEASUREMENT.fullmatch(section.measurement))
+    is_short = all(map(_PLACE.fullmatch, places))
     rules = {
         "url": (
             bool(section.access.url),
@@ -67,14 +54,8 @@ def _problems(section: InfluxdbSection, table: str) -> list[str]:
         ),
         "org": (not section.org or bool(section.bucket), "belongs to bucket"),
         "bucket ": (not section.bucket or bool(section.org), "belongs to org"),
-        "bucket": (
-            all(map(_PLACE.fullmatch, places)),
-            "names have at most 255 characters, none of control",
-        ),
-        "measurement": (
-            bool(_MEASUREMENT.fullmatch(section.measurement)),
-            "a letter, then letters, digits, `_`, `.`, `-`, at most 64",
-        ),
+        "bucket": (is_short, "names have at most 255 characters, none of control"),
+        "measurement": (is_named, "a letter, then letters, digits, `_`, `.`, `-`, at most 64"),
         "tenant": (not section.access.tenant, "InfluxDB has none"),
         **delivery_rules(section),
     }

@@ -1,30 +1,37 @@
 """`[loki]` and `[loki.NAME]` of the node agent's configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from logshipper_ingest.config.delivery_options import SINK_NAME, delivery_rules
+from logshipper_ingest.config.delivery_options import (
+    MAX_LINE_BYTES,
+    SINK_NAME,
+    SINK_NAME_FORM,
+    DeliveryOptions,
+    delivery_rules,
+)
 from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
-from logshipper_ingest.config.toml_section import broken, fill, split_named
-from logshipper_ingest.servers.server_access import ServerAccess
+from logshipper_ingest.config.toml_section import (
+    broken,
+    fill,
+    split_named,
+    within,
+    zero_or_at_least,
+)
 
-MAX_LINE_BYTES = 4 << 20
 FIRST_SINK = "loki"  # default name of [loki]
 MAX_SINKS = 8
 
 
 @dataclass(frozen=True)
-class LokiSection:
+class LokiSection(DeliveryOptions):
     """A Loki and its delivery."""
 
     kind: ClassVar = "loki"
 
-    access: ServerAccess = field(default_factory=ServerAccess)
     name: str = ""  # the sink's name, "" for the default of the first
     tenant_by: str = ""  # "user": each job to a tenant called after its user; "": all to `tenant`
-    batch_max_bytes: int = 1_000_000  # of a push, before compression
-    batch_wait_secs: float = 0.8  # longest wait of entries for others
     # Of one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md).
     stream_max_bytes_per_sec: int = 1_000_000
     # Of all streams of a tenant, as Loki counts them, 0 for any: where Loki takes less (429), the
@@ -32,11 +39,8 @@ class LokiSection:
     tenant_max_bytes_per_sec: int = 4_000_000
     max_line_bytes: int = 256_000  # longer lines are split
     max_age_hours: float = 160.0  # Loki would refuse older entries
-    retry_min_secs: float = 0.5  # first pause between attempts
-    retry_max_secs: float = 30.0  # longest pause
     settle_secs: float = 10.0  # from the first answer after an outage to the next push
     heartbeat_secs: float = 10.0  # between two heartbeats of a capture, in Loki
-    quarantine_max_bytes: int = 1 << 30  # size of the quarantine on this node
 
 
 def fill_lokis(
@@ -55,9 +59,7 @@ def fill_lokis(
     return loki, named_lokis, loki_problems + _named_problems(loki, named_lokis)
 
 
-_INHERITED = [
-    option.name for option in fields(LokiSection) if option.name not in ("access", "name")
-]
+_INHERITED = {option.name for option in fields(LokiSection)} - {"access", "name"}
 
 
 def _named_loki(
@@ -69,11 +71,8 @@ def _named_loki(
         problems.append(f"[loki.{name}] name: the table's own is the name")
     options = {option: value for option, value in table.items() if option != "name"}
     loki = fill(LokiSection, options, f"loki.{name}", problems)
-    return replace(
-        loki,
-        name=name,
-        **{option: getattr(first, option) for option in _INHERITED if option not in table},
-    )
+    inherited = {option: getattr(first, option) for option in _INHERITED if option not in table}
+    return replace(loki, name=name, **inherited)
 
 
 def _for_nobody(loki: LokiSection) -> LokiSection:
@@ -113,7 +112,7 @@ def _rules(loki: LokiSection, table: str) -> list[str]:
     rules = {
         "name": (
             not loki.name or (bool(SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
-            f"a small letter, then small letters, digits, `_`, `-`, at most 32; not `{FIRST_SINK}`",
+            f"{SINK_NAME_FORM}; not `{FIRST_SINK}`",
         ),
         "url": (
             bool(loki.access.url),
@@ -121,23 +120,12 @@ def _rules(loki: LokiSection, table: str) -> list[str]:
         ),
         "tenant_by": (loki.tenant_by in TENANT_BY, 'must be "user", or "" for one tenant'),
         **delivery_rules(loki),
-        "stream_max_bytes_per_sec": (
-            loki.stream_max_bytes_per_sec == 0 or loki.stream_max_bytes_per_sec >= 10_000,
-            "must be 0, or at least 10000",
-        ),
-        "tenant_max_bytes_per_sec": (
-            loki.tenant_max_bytes_per_sec == 0 or loki.tenant_max_bytes_per_sec >= 100_000,
-            "must be 0, or at least 100000",
-        ),
-        "max_line_bytes": (
-            1000 <= loki.max_line_bytes <= MAX_LINE_BYTES,
-            f"must be 1000 to {MAX_LINE_BYTES}",
-        ),
+        **zero_or_at_least(loki, stream_max_bytes_per_sec=10_000, tenant_max_bytes_per_sec=100_000),
+        **within(loki, max_line_bytes=(1000, MAX_LINE_BYTES)),
         "max_age_hours": (
             1 <= loki.max_age_hours <= 167,
             "must be 1 to 167: replay streams are distinguished for a week",
         ),
-        "settle_secs": (0 <= loki.settle_secs <= 600, "must be 0 to 600"),
-        "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
+        **within(loki, settle_secs=(0, 600), heartbeat_secs=(5, 3600)),
     }
     return broken(rules, table)

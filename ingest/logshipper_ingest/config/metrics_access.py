@@ -16,6 +16,7 @@ from logshipper_ingest.servers.server_access import (
     chain_problem,
     file_problems,
     read_secret,
+    user_problems,
 )
 
 if TYPE_CHECKING:
@@ -41,18 +42,10 @@ class MetricsAccess:
 
     def problems(self) -> list[str]:
         """Return a sentence for each problem with these options of [metrics], files included."""
-        problems = []
-        if bool(self.username) != bool(self.password_file):
-            problems.append("username and password_file belong together")
-        if ":" in self.username or not self.username.isprintable():
-            problems.append(
-                f"username: {self.username!r} can't be sent: no `:`, and what can be printed only"
-            )
+        problems = user_problems(self.username, self.password_file)
         if not self.cert_file:
-            options = ("key_file", "client_ca_file")
-            problems += [
-                f"{option}: needs a cert_file" for option in options if getattr(self, option)
-            ]
+            options = filter(lambda option: getattr(self, option), ("key_file", "client_ca_file"))
+            problems += [f"{option}: needs a cert_file" for option in options]
         for option in ("cert_file", "key_file", "client_ca_file", "password_file"):
             problems += file_problems(option, getattr(self, option), secret=option in _SECRETS)
         return [f"[metrics] {problem}" for problem in problems]
@@ -97,9 +90,8 @@ class MetricsGuard:
             self._file_identities = identities
             try:
                 self._context, self._credentials = self._load()
-            except (
-                ConfigError
-            ) as error:  # perhaps in the middle of a renewal: the next check sees the rest
+            except ConfigError as error:
+                # perhaps in the middle of a renewal: the next check sees the rest
                 if self._say is not None:
                     self._say(f"{error}; /metrics goes on with what it had")
 

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.config.delivery_options import delivery_rules, fill_servers
-from logshipper_ingest.config.loki_section import MAX_LINE_BYTES
-from logshipper_ingest.config.toml_section import broken
+from logshipper_ingest.config.delivery_options import (
+    MAX_LINE_BYTES,
+    DeliveryOptions,
+    delivery_rules,
+    fill_servers,
+)
+from logshipper_ingest.config.toml_section import broken, within, zero_or_at_least
 from logshipper_ingest.servers.server_access import (
     MAX_SECRET_BYTES,
     Credentials,
@@ -62,7 +66,9 @@ class OtlpAccess(ServerAccess):
         session = super().session()
         if self.headers_file:
             headers = read_headers(self.headers_file)
-            session.headers.update({name: _as_sent(value) for name, value in headers.items()})
+            # http.client writes latin-1, so these arrive as UTF-8
+            for name, value in headers.items():
+                session.headers[name] = value.encode().decode("latin-1")
             auth = session.auth
             if isinstance(auth, Credentials):
                 session.auth = Credentials(auth.header, (*auth.secrets, *headers.values()))
@@ -100,32 +106,19 @@ def read_headers(path: str) -> dict[str, str]:
     return headers
 
 
-def _as_sent(value: str) -> str:
-    return value.encode().decode("latin-1")  # http.client writes that as the bytes it was
-
-
 @dataclass(frozen=True)
-class OtlpSection:
+class OtlpSection(DeliveryOptions):
     """A server for OTLP by HTTP and its delivery. It has no tenants by user. Its accepted range
     of times is unknown."""
 
     kind: ClassVar = "otlp"
-    tenant_by: ClassVar = ""
-    stream_max_bytes_per_sec: ClassVar = 0
-    max_age_hours: ClassVar = 24 * 3650.0
-    settle_secs: ClassVar = 0.0
 
     access: OtlpAccess = field(default_factory=OtlpAccess)
     logs: bool = True  # send all entries as log records
     metrics: bool = True  # send numbers of metadata records as points
-    batch_max_bytes: int = 1_000_000  # of entries in a request, before compression
-    batch_wait_secs: float = 0.8  # longest wait of entries for others
     max_bytes_per_sec: int = 4_000_000  # of each signal, 0 for any
     max_line_bytes: int = 256_000  # longer lines are split
-    retry_min_secs: float = 0.5  # first pause between attempts
-    retry_max_secs: float = 30.0  # longest pause
     heartbeat_secs: float = 10.0  # between two heartbeats of a capture
-    quarantine_max_bytes: int = 1 << 30  # size of a signal's quarantine on this node
 
     @property
     def tenant_max_bytes_per_sec(self) -> int:
@@ -139,12 +132,9 @@ class OtlpSection:
     def signals(self, name: str) -> "dict[str, OtlpSection]":
         """Return a section for each signal, by its sink's name. Each has its own checkpoint, so
         that no signal waits for another."""
-        sections = {}
-        if self.logs:
-            sections[name] = replace(self, metrics=False)
-        if self.metrics:
-            sections[f"{name}{METRICS_SUFFIX}"] = replace(self, logs=False)
-        return sections
+        logs = {name: replace(self, metrics=False)} if self.logs else {}
+        metrics = {f"{name}{METRICS_SUFFIX}": replace(self, logs=False)} if self.metrics else {}
+        return logs | metrics
 
 
 def fill_otlps(tables: object, problems: list[str]) -> dict[str, OtlpSection]:
@@ -175,15 +165,8 @@ def _problems(section: OtlpSection, table: str) -> list[str]:
             section.logs or section.metrics,
             "or metrics must be true: else nothing goes there",
         ),
-        "max_bytes_per_sec": (
-            section.max_bytes_per_sec == 0 or section.max_bytes_per_sec >= 100_000,
-            "must be 0, or at least 100000",
-        ),
-        "max_line_bytes": (
-            1000 <= section.max_line_bytes <= MAX_LINE_BYTES,
-            f"must be 1000 to {MAX_LINE_BYTES}",
-        ),
-        "heartbeat_secs": (5 <= section.heartbeat_secs <= 3600, "must be 5 to 3600"),
+        **zero_or_at_least(section, max_bytes_per_sec=100_000),
+        **within(section, max_line_bytes=(1000, MAX_LINE_BYTES), heartbeat_secs=(5, 3600)),
         **delivery_rules(section),
     }
     return broken(rules, table) + section.access.problems(table)

@@ -51,9 +51,8 @@ class SinkConfig(Generic[ServerT_co]):
     @property
     def folder(self) -> str:
         """Folder of its checkpoints and quarantine."""
-        return (
-            os.path.join(self.state_dir, SINKS_FOLDER, self.name) if self.name else self.state_dir
-        )
+        folders = (SINKS_FOLDER, self.name) if self.name else ()
+        return os.path.join(self.state_dir, *folders)
 
 
 def is_loki(sink: SinkConfig[Server]) -> TypeGuard[SinkConfig[LokiSection]]:

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.config.toml_section import fill, hint, read_toml
+from logshipper_ingest.config.toml_section import fill, read_toml, unknown_tables
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.servers.server_access import ServerAccess, split_url
 
@@ -56,18 +56,15 @@ class Grafana:
             form = (
                 "an address without `?`, `#` and credentials, such as https://grafana.example.org"
             )
-            problems.append(f"[grafana] url: must be {form}")
+            problems.append(f"url: must be {form}")
         if not _DASHBOARD_UID.fullmatch(self.job_dashboard):
-            problems.append(
-                "[grafana] job_dashboard: must be a dashboard's uid: letters, digits, `_`, `-`, at most 40"
-            )
+            form = "a dashboard's uid: letters, digits, `_`, `-`, at most 40"
+            problems.append(f"job_dashboard: must be {form}")
         if self.org_id < 0:
-            problems.append(
-                "[grafana] org_id: must be an organisation's number, or 0 for the reader's own"
-            )
+            problems.append("org_id: must be an organisation's number, or 0 for the reader's own")
         if self.cluster and not NAME.fullmatch(self.cluster):
-            problems.append("[grafana] cluster: must be letters, digits, `.`, `_`, `-`, at most 64")
-        return problems
+            problems.append("cluster: must be letters, digits, `.`, `_`, `-`, at most 64")
+        return [f"[grafana] {problem}" for problem in problems]
 
     def job_page(self, job_id: str, cluster: str, begin_ms: int | None, end_ms: int | None) -> str:
         """Return the address of a job's page. cluster: "" if unknown. Milliseconds since 1970;
@@ -91,14 +88,9 @@ class Reading:
 
     def problems(self) -> list[str]:
         """Return a sentence for each problem, with the option's name."""
-        is_source = self.default_source in SOURCES
-        return (
-            []
-            if is_source
-            else [
-                f"[reading] default_source: must be `local` or `loki`, not {self.default_source!r}"
-            ]
-        )
+        if self.default_source in SOURCES:
+            return []
+        return [f"[reading] default_source: must be `local` or `loki`, not {self.default_source!r}"]
 
 
 @dataclass(frozen=True)
@@ -126,13 +118,9 @@ def find(
     if problems:
         raise ConfigError(site.path or "--from loki", problems)
     if not site.loki.url:
-        raise ConfigError(
-            site.path or "--from loki",
-            [
-                f"nothing says where Loki is: give --loki-url URL, set ${LOKI_SETTING}, or write `url` into the table "
-                f"[loki] of {user_file(environment)} or {SYSTEM_PATH}"
-            ],
-        )
+        words = f"nothing says where Loki is: give --loki-url URL, set ${LOKI_SETTING}, or write `url` into the table"
+        words += f" [loki] of {user_file(environment)} or {SYSTEM_PATH}"
+        raise ConfigError(site.path or "--from loki", [words])
     return site
 
 
@@ -183,11 +171,7 @@ def read(path: str) -> tuple[Site, list[str]]:
     """Return a file's content and a sentence for each problem. Raises ConfigError if unreadable
     or not TOML."""
     tables = read_toml(path)
-    problems = [
-        f"[{name}]: there is no such table{hint(name, list(SECTIONS))}"
-        for name in tables
-        if name not in SECTIONS
-    ]
+    problems = unknown_tables(tables, SECTIONS)
     loki = fill(ServerAccess, tables.get("loki", {}), "loki", problems)
     prometheus = fill(ServerAccess, tables.get("prometheus", {}), "prometheus", problems)
     grafana = fill(Grafana, tables.get("grafana", {}), "grafana", problems)
@@ -203,16 +187,13 @@ def _at_home(access: ServerAccess) -> ServerAccess:
 
 
 def _usual_file(environment: Mapping[str, str]) -> str:
-    return next(
-        (path for path in (user_file(environment), SYSTEM_PATH) if os.path.exists(path)), ""
-    )
+    return next(filter(os.path.exists, (user_file(environment), SYSTEM_PATH)), "")
 
 
 def user_file(environment: Mapping[str, str]) -> str:
     """Return the path of the user's own site file, even if missing."""
-    folder = environment.get("XDG_CONFIG_HOME") or os.path.join(
-        environment.get("HOME", "/"), ".config"
-    )
+    home = environment.get("HOME", "/")
+    folder = environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     return os.path.join(folder, "logshipper", "site.toml")
 
 
@@ -222,11 +203,8 @@ def _override_url(
     """Return the address from an option, else from a setting, else "". Raises ConfigError with
     the name of its source."""
     source, url = (option, url) if url else (f"${setting}", environment.get(setting, ""))
-    problems = [
-        problem.removeprefix("[url] url: ") for problem in ServerAccess(url=url).problems("url")
-    ]
-    if problems:
-        raise ConfigError(source, problems)
+    if problems := ServerAccess(url=url).problems("url"):
+        raise ConfigError(source, [problem.removeprefix("[url] url: ") for problem in problems])
     return url
 
 
@@ -251,7 +229,6 @@ def _origin(url: str) -> tuple[str, str]:
 
 def _is_page(url: str) -> bool:
     parts = split_url(url)
-    plain = url.isascii() and url.isprintable() and not any(char in url for char in ' <>"?#@')
-    return (
-        plain and parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
-    )
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        return False
+    return url.isascii() and url.isprintable() and not any(char in url for char in ' <>"?#@')

@@ -1,10 +1,9 @@
 """`[telegraf]` of the node agent's configuration: the listener for measurements."""
 
-import os
 import re
 from dataclasses import dataclass
 
-from logshipper_ingest.config.toml_section import broken
+from logshipper_ingest.config.toml_section import broken, socket_rules, within
 
 _LOOPBACK = re.compile(r"(127(?:\.[0-9]{1,3}){3}):([0-9]{1,5})", re.ASCII)
 
@@ -36,18 +35,8 @@ class TelegrafSection:
         )
         rules = {
             "listen": (fits, "looks like 127.0.0.1:8092: an address of 127.0.0.0/8, and a port"),
-            "socket": (
-                not self.socket or os.path.isabs(self.socket),
-                'must be an absolute path, or "" for none',
-            ),
-            "socket ": (
-                len(os.fsencode(self.socket)) <= 107,
-                "is longer than the 107 bytes that a socket's path may have",
-            ),
-            "max_lines_per_sec": (
-                10 <= self.max_lines_per_sec <= 1_000_000,
-                "must be 10 to 1000000",
-            ),
+            **socket_rules(self.socket),
+            **within(self, max_lines_per_sec=(10, 1_000_000)),
             "unidentified_max_bytes": (self.unidentified_max_bytes >= 0, "must not be negative"),
         }
         return broken(rules, "telegraf")

@@ -18,9 +18,7 @@ def tenant_of(tenant_by: str, user: str, uid: int) -> str:
     """Return the tenant of a user's jobs, "" if all share one. uid: -1 if unknown."""
     if tenant_by != BY_USER:
         return ""
-    if USER.fullmatch(user):
-        return user
-    return tenant_of_uid(uid)
+    return user if USER.fullmatch(user) else tenant_of_uid(uid)
 
 
 def tenant_of_uid(uid: int) -> str:

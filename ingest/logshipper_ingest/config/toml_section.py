@@ -6,7 +6,7 @@ import difflib
 import os
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from logshipper.errors import ConfigError, os_words
@@ -14,6 +14,7 @@ from logshipper.errors import ConfigError, os_words
 MAX_FILE_BYTES = 1 << 20
 Section = TypeVar("Section")
 Table = Mapping[str, Any]  # Any: TOML values, each of which is checked
+Rules = dict[str, tuple[bool, str]]  # by option: whether its value is valid, and the message
 
 _NOUNS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -54,7 +55,8 @@ def fill(cls: type[Section], table: object, table_name: str, problems: list[str]
         for name in unknown
     ]
     values: dict[str, Any] = {
-        name: fill_known(inner, table, table_name, problems) for name, inner in nested.items()
+        name: inner(**_values(_fields(inner)[1], table, table_name, problems))
+        for name, inner in nested.items()
     }
     values |= _values(types, table, table_name, problems)
     return cls(**values)
@@ -75,11 +77,6 @@ def split_named(cls: type, table: object) -> tuple[object, dict[str, Table]]:
     return {name: value for name, value in table.items() if name not in named_tables}, named_tables
 
 
-def fill_known(cls: type[Section], table: Table, table_name: str, problems: list[str]) -> Section:
-    """Fill a dataclass that has only part of the table's options."""
-    return cls(**_values(_fields(cls)[1], table, table_name, problems))
-
-
 def _values(
     types: Mapping[str, type], table: Table, table_name: str, problems: list[str]
 ) -> dict[str, Any]:
@@ -90,36 +87,69 @@ def _values(
         value = table[name]
         if kind is float and type(value) is int:
             value = float(value) if abs(value) < 1 << 53 else float("inf")  # out of all ranges
-        if type(value) is not kind:
-            problems.append(
-                f"[{table_name}] {name}: must be {_NOUNS[kind]}, not {_short_repr(value)}"
-            )
+        if type(value) is kind:
+            values[name] = value
             continue
-        values[name] = value
+        text = repr(value)
+        text = text if len(text) <= 60 else f"{text[:57]}..."
+        problems.append(f"[{table_name}] {name}: must be {_NOUNS[kind]}, not {text}")
     return values
 
 
 def _fields(cls: type) -> tuple[dict[str, type], dict[str, type]]:
     """Return fields with dataclass types, and the others, with their types."""
     hints = typing.get_type_hints(cls)
-    types: dict[str, type] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
-    nested: dict[str, type] = {
-        name: kind for name, kind in types.items() if dataclasses.is_dataclass(kind)
-    }
-    return nested, {name: kind for name, kind in types.items() if name not in nested}
+    nested: dict[str, type] = {}
+    types: dict[str, type] = {}
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        (nested if dataclasses.is_dataclass(kind) else types)[field.name] = kind
+    return nested, types
 
 
-def hint(name: str, names: list[str]) -> str:
+def hint(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _short_repr(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def unknown_tables(tables: Table, names: Sequence[str]) -> list[str]:
+    """Return a sentence for each table without one of these names."""
+    return [
+        f"[{name}]: there is no such table{hint(name, names)}"
+        for name in tables
+        if name not in names
+    ]
 
 
-def broken(rules: Mapping[str, tuple[bool, str]], table_name: str) -> list[str]:
+def within(section: object, **ranges: tuple[float, float]) -> Rules:
+    """Return the rules for numbers with a least and a greatest value."""
+    return {
+        name: (least <= getattr(section, name) <= greatest, f"must be {least} to {greatest}")
+        for name, (least, greatest) in ranges.items()
+    }
+
+
+def zero_or_at_least(section: object, **least_values: int) -> Rules:
+    """Return the rules for limits, of which 0 is none."""
+    return {
+        name: (
+            (value := getattr(section, name)) == 0 or value >= least,
+            f"must be 0, or at least {least}",
+        )
+        for name, least in least_values.items()
+    }
+
+
+def socket_rules(path: str) -> Rules:
+    """Return the rules for the option `socket`; "" is none."""
+    is_short = len(os.fsencode(path)) <= 107
+    return {
+        "socket": (not path or os.path.isabs(path), 'must be an absolute path, or "" for none'),
+        "socket ": (is_short, "is longer than the 107 bytes that a socket's path may have"),
+    }
+
+
+def broken(rules: Rules, table_name: str) -> list[str]:
     """Return a sentence for each broken rule, by option."""
     return [
         f"[{table_name}] {option.strip()}: {must}"

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from logshipper.errors import ConfigError, LogshipperError
+from logshipper.safe_text import safe_lines
 from logshipper_ingest.console.service_log import write_error
 
 
@@ -35,6 +36,11 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         return 141  # as a shell reports SIGPIPE
     except KeyboardInterrupt:
         return 130
+
+
+def warn(words: str) -> None:
+    """Write a line about the command's work to stderr."""
+    sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -34,20 +34,18 @@ class Journal:
         """
         with self._lock:
             try:
-                self._report_drops(fields["SYSLOG_IDENTIFIER"])
+                if count := self.dropped_count - self._reported_count:
+                    words = f"{count} messages are missing here: the journal had no room for them"
+                    identifier = fields["SYSLOG_IDENTIFIER"]
+                    facts = {"MESSAGE": words, "PRIORITY": "4", "SYSLOG_IDENTIFIER": identifier}
+                    self._send(facts)
+                    self._reported_count += count
                 self._send(fields)
             except OSError as error:
                 if error.errno not in _FULL:
                     return False
                 self.dropped_count += 1
         return True
-
-    def _report_drops(self, identifier: str) -> None:
-        count = self.dropped_count - self._reported_count
-        if count:
-            words = f"{count} messages are missing here: the journal had no room for them"
-            self._send({"MESSAGE": words, "PRIORITY": "4", "SYSLOG_IDENTIFIER": identifier})
-            self._reported_count += count
 
     def _send(self, fields: Mapping[str, str]) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:

@@ -7,12 +7,11 @@ do. https://docs.influxdata.com/influxdb/v1/tools/api/, https://docs.influxdata.
 import gzip
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from logshipper.errors import QueryError
 from logshipper_ingest.config.influxdb_section import InfluxdbSection
 from logshipper_ingest.servers.server_access import Credentials, ServerAccess
-from logshipper_ingest.servers.server_calls import NoAnswer, ServerClient
+from logshipper_ingest.servers.server_calls import ServerClient
 
 if TYPE_CHECKING:
     import requests
@@ -21,14 +20,12 @@ _HEADERS = {"Content-Type": "text/plain; charset=utf-8", "Content-Encoding": "gz
 NOTHING = b"# logshipper\n"  # a comment: it asks for the right to write, and writes nothing
 
 
-class WriteAnswer(NamedTuple):
-    date_ns: int | None
-
-
 class InfluxdbClient(ServerClient):
     """section: its access, and where in InfluxDB points go."""
 
     kind = "InfluxDB"
+    _ready_path = "/ping"
+    _ready_statuses = (200, 204)
     # proxies' and gateways' own 400s; a wrong address answers 404, a missing database, too
     _not_about_pushes = re.compile(
         rb"Client sent an HTTP request to an HTTPS|The plain HTTP request was sent", re.I
@@ -43,23 +40,11 @@ class InfluxdbClient(ServerClient):
         parameters = {name: value for name, value in place.items() if value}
         self._path = f"{path}?{urllib.parse.urlencode({**parameters, 'precision': 'ns'})}"
 
-    def push_body(self, body: bytes, tenant: str = "") -> WriteAnswer:
+    def push_body(self, body: bytes, tenant: str = "") -> None:
         """Writes points, compressed by `compress`. Only 204 counts. After a 400 or 422 that speaks
         of a partial write the others are stored; writing the same again overwrites them with
         themselves. tenant: InfluxDB has none."""
-        return WriteAnswer(self._push(self._path, body, _HEADERS, (204,)).date_ns)
-
-    def ready(self) -> bool:
-        """Return whether the server answers. Raises QueryError."""
-        try:
-            answer = self._server.call("GET", "/ping")
-        except NoAnswer as error:
-            raise QueryError(self.name, 0, str(error)) from None
-        if answer.status == 503:
-            return False
-        if answer.status not in (200, 204):
-            raise QueryError(self.name, answer.status, self._server.refusal(answer))
-        return True
+        self._push(self._path, body, _HEADERS, (204,))
 
 
 class _TokenAccess(ServerAccess):

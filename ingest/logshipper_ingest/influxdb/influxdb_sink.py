@@ -15,27 +15,19 @@ from logshipper_ingest.config.sink_config import SinkConfig
 from logshipper_ingest.influxdb.client import NOTHING, compress
 from logshipper_ingest.influxdb.points import encode_all, point_of, type_of
 from logshipper_ingest.influxdb.sent_points import SentPoints, sent_point
-from logshipper_ingest.servers.refusals import OTHER, TOO_LARGE
+from logshipper_ingest.servers.refusals import OTHER, TOO_LARGE, first_match
 from logshipper_ingest.shipping.entries import Chunk, StreamKey
 from logshipper_ingest.shipping.quarantine import Refusal
 from logshipper_ingest.shipping.sink import Push, Verdict
 
 TYPE_CONFLICT = "type_conflict"
-_PATTERNS = (
-    (TYPE_CONFLICT, re.compile(r"field type conflict", re.I)),
-    (
-        "too_old",
-        re.compile(r"beyond retention policy|outside retention policy|outside of retention", re.I),
-    ),
-    ("series_limit", re.compile(r"max-series-per-database|max-values-per-tag|series limit", re.I)),
-    (
-        "malformed",
-        re.compile(
-            r"unable to parse|invalid (line protocol|field|number|boolean)|poorly formed", re.I
-        ),
-    ),
-)
-REASONS = (*(reason for reason, _ in _PATTERNS), TOO_LARGE, OTHER)
+_PATTERNS = {
+    TYPE_CONFLICT: r"field type conflict",
+    "too_old": r"beyond retention policy|outside retention policy|outside of retention",
+    "series_limit": r"max-series-per-database|max-values-per-tag|series limit",
+    "malformed": r"unable to parse|invalid (line protocol|field|number|boolean)|poorly formed",
+}
+REASONS = (*_PATTERNS, TOO_LARGE, OTHER)
 _CONFLICT = re.compile(
     r'input field "(.*)" on measurement "(.*)" is type (\w+), already exists as type \w+', re.S
 )
@@ -44,9 +36,7 @@ _DROP_COUNT = re.compile(r"dropped=(\d+)\D*$")
 
 def reason_of(error: PushError) -> str:
     """One of REASONS."""
-    if error.status == 413:
-        return TOO_LARGE
-    return next((reason for reason, pattern in _PATTERNS if pattern.search(error.excerpt)), OTHER)
+    return TOO_LARGE if error.status == 413 else first_match(_PATTERNS, error.excerpt)
 
 
 class InfluxdbSink:
@@ -96,11 +86,11 @@ class InfluxdbSink:
                 verdict.refusals.append(
                     Refusal(refused_chunk, TYPE_CONFLICT, error.status, error.excerpt)
                 )
-                verdict.rest.extend([chunk.slice(begin, at)] if at > begin else [])
+                if at > begin:
+                    verdict.rest.append(chunk.slice(begin, at))
                 begin = at + 1
-            verdict.rest.extend(
-                [chunk.slice(begin, len(chunk.lines))] if begin < len(chunk.lines) else []
-            )
+            if begin < len(chunk.lines):
+                verdict.rest.append(chunk.slice(begin, len(chunk.lines)))
         return verdict if len(verdict.refusals) == int(drop_count[1]) else Verdict(chunks, [])
 
     def _has(self, line: bytes, field: str, measurement: str, kind: str) -> bool:

@@ -96,10 +96,9 @@ class SentPoints:
         return b"".join(lines), left_out
 
     def _has_room(self, capture: str, point: SentPoint) -> bool:
-        if (
-            sum(len(k) + len(v.encode("utf-8", "replace")) for k, v in point.tags.items())
-            > MAX_TAGS_BYTES
-        ):
+        tags = point.tags.items()
+        size = sum(len(name) + len(value.encode("utf-8", "replace")) for name, value in tags)
+        if size > MAX_TAGS_BYTES:
             return False
         series = self._series.get(capture)
         if series is None:

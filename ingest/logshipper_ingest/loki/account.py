@@ -128,22 +128,20 @@ class EventAccount(CaptureFacts):
             self._take_start(event, time_ns)
         elif self.start_at_ns == MAX_TIME_NS:
             self.started_ns = self.first_ns
-        mode = (
-            event.get("to")
-            if name == "mode_changed"
-            else event.get("mode")
-            if name in MARKS
-            else None
-        )
-        if isinstance(mode, str) and mode in MODES and time_ns >= self.mode_ns:
-            self.mode, self.mode_ns = mode, time_ns
+        if name == "mode_changed" or name in MARKS:
+            mode = event.get("to" if name == "mode_changed" else "mode")
+            if isinstance(mode, str) and mode in MODES and time_ns >= self.mode_ns:
+                self.mode, self.mode_ns = mode, time_ns
         if name == HEARTBEAT and time_ns not in self.beats_ns:
             self.beats_ns = sorted([*self.beats_ns, time_ns])[-BEATS:]
         if name in (HEARTBEAT, ENDED, CLOSED):
             rank = (_RANKS[name], time_ns)
             if rank >= self.counts_rank:
                 self.counts_rank = rank
-                self._take_counts(event)
+                for count in ("lines", "records", "bytes_printed", "bytes_logged"):
+                    setattr(self, count, _count(event, count))
+                ledger = event.get("ledger")
+                self.ledger = clean_ledger(ledger) if isinstance(ledger, dict) and ledger else {}
                 if name != HEARTBEAT:
                     self._take_end(event, time_ns)
             self.closed = self.closed or name == CLOSED
@@ -159,15 +157,6 @@ class EventAccount(CaptureFacts):
         self.limit_secs = limit_secs_of(event)
         self.started_ns = min(_count(event, "started_ns") or time_ns, time_ns)
 
-    def _take_counts(self, event: Json) -> None:
-        ledger = event.get("ledger")
-        self.ledger = clean_ledger(ledger) if isinstance(ledger, dict) and ledger else {}
-        self.lines, self.records = _count(event, "lines"), _count(event, "records")
-        self.bytes_printed, self.bytes_logged = (
-            _count(event, "bytes_printed"),
-            _count(event, "bytes_logged"),
-        )
-
     def _take_end(self, event: Json, time_ns: int) -> None:
         state = event.get("state")
         self.state = state if isinstance(state, str) and state in END_STATES else "FAILED"
@@ -176,9 +165,8 @@ class EventAccount(CaptureFacts):
         self.ended_ns = _end_of(event, time_ns)
 
     def lost(self) -> int:
-        return sum(
-            self.ledger[stream]["lost"] for stream in ("stdout", "stderr") if stream in self.ledger
-        )
+        streams = (self.ledger.get(stream) for stream in ("stdout", "stderr"))
+        return sum(stream["lost"] for stream in streams if stream is not None)
 
     def patience_ns(self) -> int:
         """The longest normal silence, by the interval of heartbeats in the agent's configuration."""
@@ -203,10 +191,9 @@ class EventAccount(CaptureFacts):
         """Return whether more lines may come: other streams may lag a little behind the events."""
         if self.closed:
             return now_ns - max(self.heartbeat_ns, self.closed_seen_ns) < SETTLE_NS
-        return (
-            self.ended_ns is None
-            or now_ns - max(self.ended_ns, self.heartbeat_ns) < LATE_SECS * 10**9
-        )
+        if self.ended_ns is None:
+            return True
+        return now_ns - max(self.ended_ns, self.heartbeat_ns) < LATE_SECS * 10**9
 
 
 @dataclass
@@ -251,12 +238,12 @@ class SlurmEnd(NamedTuple):
         summary = replace(summary, nodes=max(summary.nodes, self.nodes))
         if not self.state:
             return summary
-        ended_job = replace(
-            summary, state=self.state, ended_ns=max(self.ended_ns, summary.ended_ns or 0)
-        )
+        ended_ns = max(self.ended_ns, summary.ended_ns or 0)
+        reason = summary.reason if self.state == summary.state else ""
+        summary = replace(summary, state=self.state, ended_ns=ended_ns, reason=reason)
         if self.exit_code or self.signal or self.state in ("COMPLETED", "FAILED"):
-            ended_job = replace(ended_job, exit_code=self.exit_code, signal=self.signal)
-        return ended_job if self.state == summary.state else replace(ended_job, reason="")
+            summary = replace(summary, exit_code=self.exit_code, signal=self.signal)
+        return summary
 
 
 class JobAccount:
@@ -277,17 +264,18 @@ class JobAccount:
         if not 0 < entry.time_ns <= MAX_TIME_NS:
             return
         event = parse_event(entry.line)
-        key = capture_id(entry)
-        if event is not None and event["event"] == JOB_ENDED:
-            self._take_job_end(key, event, entry)
+        if event is None:
             return
-        if event is None or (key not in self.captures and len(self.captures) >= MAX_CAPTURES):
+        key = capture_id(entry)
+        if event["event"] == JOB_ENDED:
+            self._take_job_end(key, event, entry)
             return
         account = self.captures.get(key)
         if account is None:
-            account = self.captures[key] = EventAccount(
-                user=entry.metadata.get("user", ""), host=key.host
-            )
+            if len(self.captures) >= MAX_CAPTURES:
+                return
+            account = EventAccount(user=entry.metadata.get("user", ""), host=key.host)
+            self.captures[key] = account
         account.take(event, entry.time_ns)
         if event["event"] not in MARKS:
             self._keep(CaptureEvent(entry.time_ns, key, entry.line), event)
@@ -315,12 +303,10 @@ class JobAccount:
     def numbered(self) -> list[CaptureOfLoki]:
         """The captures in the order of their numbers, which begin at 1: by start, then attempt,
         step and task."""
-        captures = [
-            CaptureOfLoki(
-                key, self.ends[key.attempt].over(account) if key.attempt in self.ends else account
-            )
-            for key, account in self.captures.items()
-        ]
+        captures = []
+        for key, account in self.captures.items():
+            end = self.ends.get(key.attempt)
+            captures.append(CaptureOfLoki(key, account if end is None else end.over(account)))
         return sorted(captures, key=lambda capture: (capture.account.started_ns, capture.key))
 
     def events(self) -> Iterator[tuple[CaptureEvent, Json]]:
@@ -334,24 +320,16 @@ class JobAccount:
         if base is None:
             return None
         state = base.state
+        newest = max(key.attempt for key in self.captures)
         if state == RUNNING:
-            newest = max(key.attempt for key in self.captures)
             current = [account for key, account in self.captures.items() if key.attempt == newest]
-            running = [account for account in current if account.state == RUNNING]
             patience_ns = max(account.patience_ns() for account in current)
-            lost = all(account.is_lost for account in running)
-            state = (
-                UNRESPONSIVE
-                if lost
-                else derived_state(state, base.heartbeat_ns, now_ns, patience_ns)
-            )
-        summary = replace(
-            base,
-            state=state,
-            heartbeat_ns=min(base.heartbeat_ns, now_ns),
-            cluster=self.key.cluster,
-        )
-        end = self.ends.get(max(key.attempt for key in self.captures))
+            state = derived_state(state, base.heartbeat_ns, now_ns, patience_ns)
+            if all(account.is_lost for account in current if account.state == RUNNING):
+                state = UNRESPONSIVE
+        heartbeat_ns = min(base.heartbeat_ns, now_ns)
+        summary = replace(base, state=state, heartbeat_ns=heartbeat_ns, cluster=self.key.cluster)
+        end = self.ends.get(newest)
         return summary if end is None else end.over_job(summary)
 
     def silent_captures(self, now_ns: int) -> list[CaptureId]:
@@ -402,14 +380,10 @@ def parse_event(line: str) -> Json | None:
         event: Any = json.loads(line)  # Any: JSON, checked here and field by field
     except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or _is_deep(line):
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
-    return event
-
-
-def _is_deep(line: str) -> bool:
-    """Return whether nesting is so deep that printing it might exhaust the stack."""
-    return line.count("[") + line.count("{") > MAX_NESTED
+    # printing deep nesting might exhaust the stack
+    return event if line.count("[") + line.count("{") <= MAX_NESTED else None
 
 
 def _count(event: Json, name: str) -> int:
@@ -426,7 +400,6 @@ def _end_of(event: Json, time_ns: int) -> int:
 
 
 def _outcome(event: Json) -> tuple[int | None, int]:
-    """Exit code and signal."""
     code, signal = event.get("exit_code"), event.get("signal")
     exit_code = code if type(code) is int and 0 <= code <= 255 else None
     return exit_code, signal if type(signal) is int and 0 <= signal <= 127 else 0

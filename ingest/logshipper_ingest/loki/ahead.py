@@ -21,21 +21,15 @@ class Ahead:
 
     def take(self, key: JobKey) -> LokiJob | None:
         """None where no job has this key (any more)."""
-        if key not in self._read:
-            self._read_from(self._places[key])
-        return self._read.pop(key, None)
-
-    def _read_from(self, place: int) -> None:
-        while True:
+        while key not in self._read:
+            place = self._places[key]
             keys = self._keys[place : place + self._size]
             try:
-                jobs = self._finder.find(
-                    {key.job_id for key in keys},
-                    max_entries=MOST_ENTRIES if len(keys) > 1 else None,
-                )
+                max_entries = MOST_ENTRIES if len(keys) > 1 else None
+                jobs = self._finder.find({each.job_id for each in keys}, max_entries=max_entries)
             except TooMany:
                 self._size = max(self._size // 4, 1)
                 continue
-            self._read = {key: jobs.get(key) for key in keys}
+            self._read = {each: jobs.get(each) for each in keys}
             self._size = min(2 * self._size, MOST)
-            return
+        return self._read.pop(key)

@@ -16,7 +16,7 @@ from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.servers.server_access import TENANT_HEADER
 from logshipper_ingest.servers.server_calls import (
     AnswerTooLarge,
-    NoAnswer,
+    Params,
     Sample,
     ServerClient,
     labels_of,
@@ -58,6 +58,7 @@ class LokiClient(ServerClient):
     answers are errors."""
 
     kind = "Loki"
+    _strange_words = "this is no answer of Loki"
 
     # ---- pushing
 
@@ -172,7 +173,7 @@ class LokiClient(ServerClient):
             raise ValueError("a metric query has no entries: use query_range")
         entries = [entry for result in results for entry in result.entries]
         entries.sort(key=lambda entry: entry.time_ns, reverse=direction == "backward")
-        size.learn(len(entries), self._server.answer_bytes)
+        size.learn(len(entries), self.answer_bytes)
         return entries, len(entries) < limit
 
     def _one_time(self, logql: str, time_ns: int) -> list[Entry]:
@@ -181,20 +182,13 @@ class LokiClient(ServerClient):
         try:
             results = self.query_range(logql, time_ns, time_ns + 1, limit=MAX_PAGE)
         except QueryError as error:
-            words = (
-                f"{error.excerpt}; asked for all entries of the time "
-                f"{time_ns} ns: narrow the query, or raise Loki's "
-            )
-            raise QueryError(
-                self.name, error.status, words + "grpc_server_max_recv_msg_size"
-            ) from None
+            words = f"{error.excerpt}; asked for all entries of the time {time_ns} ns: narrow the query,"
+            words += " or raise Loki's grpc_server_max_recv_msg_size"
+            raise QueryError(self.name, error.status, words) from None
         entries = [entry for result in results for entry in result.entries]
         if len(entries) >= MAX_PAGE:
-            raise QueryError(
-                self.name,
-                0,
-                f"{len(entries)} entries or more share the time {time_ns} ns: narrow the query",
-            )
+            words = f"{len(entries)} entries or more share the time {time_ns} ns: narrow the query"
+            raise QueryError(self.name, 0, words)
         return entries
 
     def labels(self, begin_ns: int | None = None, end_ns: int | None = None) -> list[str]:
@@ -212,10 +206,8 @@ class LokiClient(ServerClient):
         """Return values of a label, of all streams or of a selector's, such as `{cluster="local"}`."""
         if not loki_push.is_name(name):
             raise ValueError(f"{name!r} can't be a label's name")
-        return self._strings(
-            f"label/{name}/values",
-            _range(begin_ns, end_ns) | ({"query": selector} if selector else {}),
-        )
+        params = _range(begin_ns, end_ns) | ({"query": selector} if selector else {})
+        return self._strings(f"label/{name}/values", params)
 
     def series(
         self, *selectors: str, begin_ns: int | None = None, end_ns: int | None = None
@@ -238,45 +230,29 @@ class LokiClient(ServerClient):
         404 without retention, 403 if the site disables deletion.
         """
         params = {"query": logql, "start": str(begin_ns // 10**9), "end": str(end_ns // 10**9)}
-        try:
-            answer = self._server.call(
-                "POST", f"/loki/api/v1/delete?{urllib.parse.urlencode(params)}"
-            )
-        except NoAnswer as error:
-            raise QueryError(self.name, 0, str(error)) from None
-        if answer.status != 204:
-            raise QueryError(self.name, answer.status, self._server.refusal(answer))
-        return answer.request_id
+        path = f"/loki/api/v1/delete?{urllib.parse.urlencode(params)}"
+        return self.ask("POST", path, statuses=(204,)).request_id
 
     # ---- about the server
 
     def build_info(self) -> dict[str, str]:
         """`version`, `revision`, `goVersion` and others."""
-        info = self._server.get_json("/loki/api/v1/status/buildinfo")
-        return labels_of(info)
+        return labels_of(self.get_json("/loki/api/v1/status/buildinfo"))
 
     def config(self) -> dict[str, Any]:
         """Return Loki's running configuration (Any: YAML).
 
         Many gateways forbid it: QueryError with status 403 or 404.
         """
-        return yaml_table(self._server.get("/config"), self.name)
+        return yaml_table(self.get("/config"), self.name)
 
-    def _ask(
-        self, path: str, params: Mapping[str, str | list[str]]
-    ) -> Any:  # Any: JSON, checked by each caller
-        answer = self._server.get_json(f"/loki/api/v1/{path}", params, _CATEGORIZED)
-        if not isinstance(answer, dict) or answer.get("status") != "success":
-            raise QueryError(self.name, 200, "this is no answer of Loki: check url")
-        return answer.get("data")
+    def _ask(self, path: str, params: Params) -> Any:  # Any: JSON, checked by each caller
+        return self._data(f"/loki/api/v1/{path}", params, _CATEGORIZED)
 
     def _strings(self, path: str, params: Mapping[str, str]) -> list[str]:
         values = self._ask(path, params)
-        return (
-            [value for value in values if isinstance(value, str)]
-            if isinstance(values, list)
-            else []
-        )
+        values = values if isinstance(values, list) else []
+        return [value for value in values if isinstance(value, str)]
 
     def _results(self, path: str, params: Mapping[str, str]) -> list[Result]:
         answer = self._ask(path, params)
@@ -288,7 +264,7 @@ class LokiClient(ServerClient):
                 return [Result({}, [], [sample_of(results)])]
             return [_series(result) for result in results]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise QueryError(self.name, 200, "this is no answer of Loki: check url") from None
+            raise self._strange_answer() from None
 
 
 class _PageSize:
@@ -299,11 +275,11 @@ class _PageSize:
     while they stay below PAGE_BYTES, and shrink sharply after a time-out.
     """
 
-    def __init__(self, max_entries: int, first: int = FIRST_PAGE) -> None:
+    def __init__(self, max_entries: int) -> None:
         if max_entries < 2:
             raise ValueError("a page has at least 2 entries: the last time is asked for again")
         self._max_entries = max_entries
-        self.entries = min(first, max_entries)
+        self.entries = min(FIRST_PAGE, max_entries)
 
     def learn(self, entries: int, answer_bytes: int) -> None:
         if entries:
@@ -314,9 +290,8 @@ class _PageSize:
         """Return whether a smaller request can succeed after this error."""
         if self.entries == 2:
             return False
-        if (
-            error.status == 400 and "max entries limit" in error.excerpt
-        ):  # max_entries_limit_per_query
+        if error.status == 400 and "max entries limit" in error.excerpt:
+            # max_entries_limit_per_query
             self._max_entries = self.entries = max(self.entries // 2, 2)
             return True
         self.entries = max(self.entries // 32, 2)
@@ -328,15 +303,8 @@ def _stream(result: Any) -> Result:  # Any: JSON; the caller catches errors
     entries = []
     for time_ns, line, *more in result["values"]:
         extra = more[0] if more else {}
-        entries.append(
-            Entry(
-                int(time_ns),
-                line,
-                extra.get("structuredMetadata") or {},
-                labels,
-                extra.get("parsed") or {},
-            )
-        )
+        metadata, parsed = extra.get("structuredMetadata") or {}, extra.get("parsed") or {}
+        entries.append(Entry(int(time_ns), line, metadata, labels, parsed))
     return Result(labels, entries, [])
 
 
@@ -346,8 +314,5 @@ def _series(result: Any) -> Result:  # Any: as above
 
 
 def _range(begin_ns: int | None, end_ns: int | None) -> dict[str, str]:
-    return {
-        name: str(value)
-        for name, value in (("start", begin_ns), ("end", end_ns))
-        if value is not None
-    }
+    times = {"start": begin_ns, "end": end_ns}
+    return {name: str(time_ns) for name, time_ns in times.items() if time_ns is not None}

@@ -3,18 +3,13 @@
 It reads their events and last signs of life. Prometheus helps with the jobs' begin.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from logshipper.errors import QueryError
-from logshipper_ingest.loki.account import (
-    BEATS,
-    JobAccount,
-    LokiEntry,
-    capture_id,
-    job_key,
-)
+from logshipper_ingest.loki.account import BEATS, JobAccount, LokiEntry, capture_id, job_key
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Direction, Entries
 from logshipper_ingest.model.capture_id import CaptureId, JobKey
 from logshipper_ingest.model.job import EVENT_KINDS, HEARTBEAT
@@ -42,10 +37,7 @@ class SeriesValue(NamedTuple):
     value: float
 
 
-class Metrics(Protocol):
-    """Prometheus' instant query."""
-
-    def __call__(self, promql: str) -> Iterable[SeriesValue]: ...
+Metrics = Callable[[str], Iterable[SeriesValue]]  # Prometheus' instant query
 
 
 @dataclass
@@ -61,8 +53,8 @@ class LokiJob:
 class _Hint(NamedTuple):
     """Prometheus' knowledge of a job. begin_ns: 0 if unknown."""
 
-    begin_ns: int
-    hosts: frozenset[str]
+    begin_ns: int = 0
+    hosts: frozenset[str] = frozenset()
 
 
 class TooMany(Exception):
@@ -117,9 +109,8 @@ class Finder:
             since_ns = now_ns - self._since_ns
             jobs |= self._read_events(absent_ids, since_ns, max_entries)
         self.read_heartbeats(jobs.values(), begin_of(jobs.values(), since_ns))
-        nowhere = _Hint(0, frozenset())
         return {
-            key: LokiJob(job, since_ns, now_ns, hints.get(key, nowhere).hosts)
+            key: LokiJob(job, since_ns, now_ns, hints.get(key, _Hint()).hosts)
             for key, job in jobs.items()
         }
 
@@ -127,12 +118,9 @@ class Finder:
         self, job_ids: Collection[str], begin_ns: int, max_entries: int | None
     ) -> dict[JobKey, JobAccount]:
         jobs: dict[JobKey, JobAccount] = {}
-        job_selector = selector(["event"], cluster=self._cluster) + with_any_metadata(
-            "job_id", job_ids
-        )
-        for read, entry in enumerate(
-            self.entries(job_selector + without_event((HEARTBEAT,)), begin_ns), start=1
-        ):
+        logql = selector(["event"], cluster=self._cluster) + with_any_metadata("job_id", job_ids)
+        entries = self.entries(logql + without_event((HEARTBEAT,)), begin_ns)
+        for read, entry in enumerate(entries, start=1):
             if max_entries is not None and read > max_entries:
                 raise TooMany
             key = job_key(entry)
@@ -190,29 +178,19 @@ class Finder:
         """
         clusters = {capture.cluster for capture in open_captures}
         cluster = next(iter(clusters)) if len(clusters) == 1 else self._cluster
-        stream_selector = selector(
-            EVENT_KINDS, cluster=cluster, hosts={capture.host for capture in open_captures}
-        )
-        logql = (
-            stream_selector
-            + with_any_metadata("job_id", {capture.job_id for capture in open_captures})
-            + with_event((HEARTBEAT,))
-        )
+        logql = selector(EVENT_KINDS, cluster=cluster, hosts={each.host for each in open_captures})
+        logql += with_any_metadata("job_id", {capture.job_id for capture in open_captures})
+        logql += with_event((HEARTBEAT,))
         max_entries = (3 + BEATS) * len(open_captures) + 20
         page = min(max(2 * len(open_captures), 10), _PAGE)
         now_ns = self._now()
         entries = self.entries(logql, begin_ns, end_ns=end_ns, backward=True, page=page)
         for read, entry in enumerate(entries, start=1):
             capture = capture_id(entry)
-            job = jobs.get(capture.job)
-            if job is not None:
+            if (job := jobs.get(capture.job)) is not None:
                 job.take(entry)
                 account = job.captures.get(capture)
-                if (
-                    account is None
-                    or not account.is_silent(now_ns)
-                    or len(account.beats_ns) == BEATS
-                ):
+                if not account or not account.is_silent(now_ns) or len(account.beats_ns) == BEATS:
                     open_captures.discard(capture)
             if not open_captures:
                 return None
@@ -230,28 +208,29 @@ class Finder:
         matchers += "," + matcher("cluster", [self._cluster]) if self._cluster is not None else ""
         back = f"[{max(PROMETHEUS_DAYS, self._since_ns // (24 * HOUR_NS) + 1)}d]"
         by = "by (cluster, job_id"
+        start, info = "logshipper_job_start_time_seconds", "logshipper_job_info"
         begins: dict[JobKey, float] = {}
-        hosts: dict[JobKey, set[str]] = {}
+        hosts: defaultdict[JobKey, set[str]] = defaultdict(set)
         try:
-            starts = self._metrics(
-                f"min {by}) (min_over_time(logshipper_job_start_time_seconds{{{matchers}}}{back}))"
-            )
+            starts = self._metrics(f"min {by}) (min_over_time({start}{{{matchers}}}{back}))")
             places = self._metrics(
-                f"group {by}, host) (last_over_time(logshipper_job_info{{{matchers}}}{back}))"
+                f"group {by}, host) (last_over_time({info}{{{matchers}}}{back}))"
             )
             for series in starts:
                 begins[_key_of(series)] = series.value
             for series in places:
-                hosts.setdefault(_key_of(series), set()).add(series.labels.get("host", ""))
+                hosts[_key_of(series)].add(series.labels.get("host", ""))
         except QueryError as error:
             self._say(f"{error}; jobs are looked for in Loki alone")
             self._metrics = None
             return {}
-        return {
-            key: _Hint(_as_ns(begins.get(key, 0.0)), frozenset(hosts.get(key, ())))
-            for key in {*begins, *hosts}
-            if key.job_id in job_ids
-        }
+        hints = {}
+        for key in {*begins, *hosts}:
+            secs = begins.get(key, 0.0)
+            begin_ns = int(secs * SECOND_NS) if 0 < secs < 1 << 33 else 0
+            if key.job_id in job_ids:
+                hints[key] = _Hint(begin_ns, frozenset(hosts.get(key, ())))
+        return hints
 
 
 def begin_of(jobs: Iterable[JobAccount], otherwise_ns: int) -> int:
@@ -266,7 +245,3 @@ def begin_of(jobs: Iterable[JobAccount], otherwise_ns: int) -> int:
 
 def _key_of(series: SeriesValue) -> JobKey:
     return JobKey(series.labels.get("job_id", ""), series.labels.get("cluster", ""))
-
-
-def _as_ns(secs: float) -> int:
-    return int(secs * SECOND_NS) if 0 < secs < 1 << 33 else 0

@@ -8,6 +8,8 @@ P of a longer one.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -40,14 +42,9 @@ class Captures:
         self._captures: dict[tuple[str, ...], tuple[int, CaptureId]] = {}
 
     def of(self, entry: LokiEntry) -> tuple[int, CaptureId]:
-        metadata = entry.metadata
-        get = metadata.get
-        identity = (
-            get("attempt", ""),
-            get("step", ""),
-            get("task", ""),
-            entry.labels.get("host", ""),
-        )
+        get = entry.metadata.get
+        task = get("attempt", ""), get("step", ""), get("task", "")
+        identity = (*task, entry.labels.get("host", ""))
         capture = self._captures.get(identity)
         if capture is None:
             if len(self._captures) >= MAX_CAPTURES:
@@ -102,17 +99,9 @@ def join_pieces(
 ) -> Iterator[LokiLine]:
     """Lines of entries that come in order of time (newest_first: backwards): by time, then
     capture."""
-    group: list[LokiEntry] = []
-    time_ns = -1
-    for entry in entries:
-        if entry.time_ns != time_ns or len(group) >= MAX_SHARING:
-            if group:
-                yield from _lines_of(group, captures, newest_first)
-                group = []
-            time_ns = entry.time_ns
-        group.append(entry)
-    if group:
-        yield from _lines_of(group, captures, newest_first)
+    for _, sharing in groupby(entries, key=attrgetter("time_ns")):
+        while group := list(islice(sharing, MAX_SHARING)):
+            yield from _lines_of(group, captures, newest_first)
 
 
 def _lines_of(group: list[LokiEntry], captures: Captures, newest_first: bool) -> Iterable[LokiLine]:
@@ -155,10 +144,9 @@ def _join_group(above: str, pieces_of_time: list[LokiLine]) -> list[LokiLine]:
         first = pieces[numbers[0]]
         if numbers == [*range(1, size + 1)]:
             attrs = {name: value for name, value in first.attrs.items() if name != "part"}
+            attrs |= {"part": above} if above else {}
             text = "".join(pieces[number].text for number in numbers)
-            lines.append(
-                first._replace(text=text, attrs={**attrs, "part": above} if above else attrs)
-            )
+            lines.append(first._replace(text=text, attrs=attrs))
         elif numbers == [size] and not above:
             lines.append(first)  # the last part of a line that the capture had cut
         else:
@@ -167,7 +155,6 @@ def _join_group(above: str, pieces_of_time: list[LokiLine]) -> list[LokiLine]:
 
 
 def _line(entry: LokiEntry, captures: Captures) -> LokiLine | None:
-    """Join pieces of a line; None for entries of other kinds."""
     kind = KINDS.get(entry.labels.get("kind", ""))
     stream = STREAMS.get(entry.labels.get("stream", ""))
     if kind is None or stream is None:

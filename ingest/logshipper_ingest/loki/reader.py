@@ -165,18 +165,17 @@ class LokiJobReader(Reader):
     # ---- asking
 
     def _selector(self, kinds: Collection[str], streams: Collection[Stream] = ()) -> str:
-        names = (
-            [name for name, stream in STREAMS.items() if stream in (*streams, Stream.NONE)]
-            if streams
-            else []
+        named = {*streams, Stream.NONE} if streams else set(STREAMS.values())
+        names = [name for name, stream in STREAMS.items() if stream in named]
+        job = self._account.key
+        logql = selector(
+            kinds,
+            cluster=job.cluster,
+            hosts=self._span.hosts,
+            streams=[] if len(names) == len(STREAMS) else names,
+            shard=job_shard(job.job_id),
         )
-        key = self._account.key
-        hosts = "" if len(names) == len(STREAMS) else names
-        shard = job_shard(key.job_id)
-        stream_selector = selector(
-            kinds, cluster=key.cluster, hosts=self._span.hosts, streams=hosts, shard=shard
-        )
-        return stream_selector + with_metadata({"job_id": key.job_id})
+        return logql + with_metadata({"job_id": job.job_id})
 
     def _lines(
         self,
@@ -281,10 +280,9 @@ class LokiJobReader(Reader):
     def _select_records(self, query: RecordQuery) -> Iterator[MetadataRecord]:
         """Newest first (R23): backwards."""
         for line in self._record_lines(query):
-            n = line.attrs.get("n", 0)
             yield MetadataRecord(
                 line.time_ns,
-                n,
+                line.attrs.get("n", 0),
                 line.key.attempt,
                 line.capture,
                 line.text,
@@ -296,12 +294,12 @@ class LokiJobReader(Reader):
         """Yield metadata records in order of time, at most `rows` per block."""
         records = self.records()
         while block := list(islice(records, min(rows, _RECORDS))):
-            attempts = {record.capture: record.attempt for record in block}
-            times, captures = (
+            yield RecordBlock(
                 [record.time_ns for record in block],
                 [record.capture for record in block],
+                {record.capture: record.attempt for record in block},
+                "\n".join(record.line for record in block),
             )
-            yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in block))
 
     def _record_lines(self, query: RecordQuery) -> Iterator[LokiLine]:
         # backwards often only the newest ones are needed
@@ -330,14 +328,9 @@ class LokiJobReader(Reader):
 
     def _job_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
-        for capture_event, event in self._account.events():
-            if capture_event.key in numbers or event["event"] == JOB_ENDED:
-                yield JobEvent(
-                    capture_event.time_ns,
-                    event,
-                    capture_event.key.attempt,
-                    numbers.get(capture_event.key, 0),
-                )
+        for (time_ns, key, _), event in self._account.events():
+            if key in numbers or event["event"] == JOB_ENDED:
+                yield JobEvent(time_ns, event, key.attempt, numbers.get(key, 0))
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """Return as Reader.status; nothing for ended captures."""
@@ -376,9 +369,9 @@ class LokiJobReader(Reader):
             time_ns, text = bars.get(source, (line.time_ns, ""))
             if time_ns >= line.time_ns:
                 continue
-            left = [bar for bar in text.split("\n") if not begins_alike(bar, line.text)]
-            if left:
-                bars[source] = time_ns, "\n".join(left)
+            rest = [bar for bar in text.split("\n") if not begins_alike(bar, line.text)]
+            if rest:
+                bars[source] = time_ns, "\n".join(rest)
             else:
                 del bars[source]
 
@@ -403,9 +396,8 @@ class LokiJobReader(Reader):
                 self._progress(0, 0)
         if not self.is_over:
             records = max(self.summary.records, read)
-            self.summary = replace(
-                self.summary, records=records, lines=max(self.summary.lines, records)
-            )
+            lines = max(self.summary.lines, records)
+            self.summary = replace(self.summary, records=records, lines=lines)
         return [axes[number] for number in sorted(axes)]
 
     def _records_at(self, time_ns: int) -> list[str]:

@@ -7,7 +7,7 @@ least a block.
 """
 
 from bisect import bisect_right
-from typing import NamedTuple
+from operator import itemgetter
 
 from logshipper_ingest.model.capture_id import CaptureId
 
@@ -15,14 +15,7 @@ SECOND_NS = 10**9
 MAX_SPANS = 200_000
 
 
-class _Level(NamedTuple):
-    """A span to read again, and its interval."""
-
-    back_secs: int
-    every_secs: int
-
-
-LEVELS = (_Level(3, 0), _Level(30, 15), _Level(300, 120), _Level(3600, 1800))
+LEVELS = ((3, 0), (30, 15), (300, 120), (3600, 1800))  # seconds to read again, and how often
 
 
 class ReadHistory:
@@ -47,7 +40,7 @@ class ReadHistory:
         if spans and spans[-1][1] == time_ns:  # right behind the newest one
             spans[-1][1] = time_ns + 1
             return
-        at = bisect_right(spans, time_ns, key=_begin)
+        at = bisect_right(spans, time_ns, key=itemgetter(0))
         if at and time_ns < spans[at - 1][1]:
             return
         if at and spans[at - 1][1] == time_ns:
@@ -61,10 +54,8 @@ class ReadHistory:
     def has(self, key: CaptureId, time_ns: int) -> bool:
         if time_ns < self.floor_ns:
             return True
-        spans = self._spans.get(key)
-        if not spans:
-            return False
-        at = bisect_right(spans, time_ns, key=_begin)
+        spans = self._spans.get(key, [])
+        at = bisect_right(spans, time_ns, key=itemgetter(0))
         return at > 0 and time_ns < spans[at - 1][1]
 
     def _forget_older_half(self) -> None:
@@ -82,12 +73,8 @@ class ReadHistory:
         if last:
             return self.floor_ns
         back_secs = 0
-        for number, level in enumerate(LEVELS):
+        for number, (level_secs, every_secs) in enumerate(LEVELS):
             if now_ns >= self._due[number]:
-                back_secs = level.back_secs if self._due[number] or not number else back_secs
-                self._due[number] = now_ns + level.every_secs * SECOND_NS
+                back_secs = level_secs if self._due[number] or not number else back_secs
+                self._due[number] = now_ns + every_secs * SECOND_NS
         return max(self.floor_ns, min(self.newest_ns, now_ns) - back_secs * SECOND_NS)
-
-
-def _begin(span: list[int]) -> int:
-    return span[0]

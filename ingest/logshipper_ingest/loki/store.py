@@ -9,13 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from logshipper.errors import UnknownJob
-from logshipper_ingest.loki.account import (
-    MAX_CAPTURES,
-    JobAccount,
-    capture_id,
-    is_job_id,
-    job_key,
-)
+from logshipper_ingest.loki.account import MAX_CAPTURES, JobAccount, capture_id, is_job_id, job_key
 from logshipper_ingest.loki.ahead import Ahead
 from logshipper_ingest.loki.finding import Finder, LokiJob, Metrics, begin_of
 from logshipper_ingest.loki.reader import (
@@ -118,33 +112,22 @@ class LokiStore:
         now_ns = self._now()
         jobs: dict[JobKey, JobAccount] = {}
         begin_ns = now_ns - self._since_ns
-        self._gather(
-            jobs, with_event((STARTED, STILL_RUNNING, ENDED, CLOSED, JOB_ENDED, *HISTORY)), begin_ns
-        )
-        self._gather(
-            jobs,
-            with_event((HEARTBEAT,)),
-            max(begin_ns, now_ns - 2 * SHIPPED_UNRESPONSIVE_NS),
-            EVENT_KINDS,
-        )
+        courses = with_event((STARTED, STILL_RUNNING, ENDED, CLOSED, JOB_ENDED, *HISTORY))
+        self._gather(jobs, courses, begin_ns)
+        since_ns = max(begin_ns, now_ns - 2 * SHIPPED_UNRESPONSIVE_NS)
+        self._gather(jobs, with_event((HEARTBEAT,)), since_ns, EVENT_KINDS)
         silent = [job for job in jobs.values() if job.silent_captures(now_ns)]
-        silent.sort(
-            key=lambda job: max(account.started_ns for account in job.captures.values()),
-            reverse=True,
-        )
-        self._finder.read_heartbeats(
-            silent[:MAX_LOOKED_UP], begin_of(silent[:MAX_LOOKED_UP], begin_ns)
-        )
+        silent.sort(key=lambda job: -max(each.started_ns for each in job.captures.values()))
+        newest = silent[:MAX_LOOKED_UP]
+        self._finder.read_heartbeats(newest, begin_of(newest, begin_ns))
         if len(silent) > MAX_LOOKED_UP:
-            accounts = [
-                account for job in silent[:MAX_LOOKED_UP] for account in job.captures.values()
-            ]
+            accounts = (account for job in newest for account in job.captures.values())
             patience_ns = max(account.patience_ns() for account in accounts)
             # heartbeats are sparse here: so are those of the others
             if patience_ns > SHIPPED_UNRESPONSIVE_NS:
                 since_ns = max(begin_ns, now_ns - patience_ns)
                 self._gather(jobs, with_event((HEARTBEAT,)), since_ns, EVENT_KINDS)
-        summaries = [(key, job.summary(now_ns)) for key, job in jobs.items()]
+        summaries = ((key, job.summary(now_ns)) for key, job in jobs.items())
         listing = [(key, summary) for key, summary in summaries if summary is not None]
         listing.sort(key=lambda pair: (-pair[1].started_ns, pair[0].job_id, pair[0].cluster))
         return listing
@@ -158,18 +141,16 @@ class LokiStore:
     ) -> None:
         """Read events of all jobs, newest first; too many captures exclude the oldest."""
         captures = sum(len(job.captures) for job in jobs.values())
-        for entry in self._finder.entries(
-            selector(kinds, cluster=self._cluster) + which, begin_ns, backward=True
-        ):
+        logql = selector(kinds, cluster=self._cluster) + which
+        for entry in self._finder.entries(logql, begin_ns, backward=True):
             key = job_key(entry)
             if key is None:
                 continue
             job = jobs.get(key)
             if job is None or capture_id(entry) not in job.captures:
                 if captures >= MAX_CAPTURES:
-                    self._say(
-                        f"only the newest {MAX_CAPTURES} captures are looked at; --since makes it fewer"
-                    )
+                    words = f"only the newest {MAX_CAPTURES} captures are looked at"
+                    self._say(f"{words}; --since makes it fewer")
                     return
                 captures += 1
             if job is None:
@@ -192,24 +173,20 @@ class LokiStore:
         try:
             job = find_job(name, [summary for _, summary in listing])
         except UnknownJob as error:
-            raise UnknownJob(
-                name, f"{error}, in {self.name}, {self._how_far()}", error.suggestions
-            ) from None
+            words = f"{error}, in {self.name}, {self._how_far()}"
+            raise UnknownJob(name, words, error.suggestions) from None
         if job.job_id.startswith(name):
-            return self._choose(
-                name, job.job_id, [key for key, _ in listing if key.job_id == job.job_id]
-            )
+            keys = [key for key, _ in listing if key.job_id == job.job_id]
+            return self._choose(name, job.job_id, keys)
         key = next(key for key, summary in listing if summary is job)
         self._clusters[key.job_id] = key.cluster
         return key.job_id
 
     def _choose(self, name: str, job_id: str, keys: Sequence[JobKey]) -> str:
         if len(keys) > 1:
-            clusters = sorted(key.cluster for key in keys)
-            raise UnknownJob(
-                name,
-                f"job {job_id} is there in several clusters, {', '.join(clusters)}: give --cluster NAME",
-            )
+            clusters = ", ".join(sorted(key.cluster for key in keys))
+            words = f"job {job_id} is there in several clusters, {clusters}: give --cluster NAME"
+            raise UnknownJob(name, words)
         self._clusters[job_id] = keys[0].cluster
         return job_id
 
@@ -223,9 +200,8 @@ class LokiStore:
 
     def _how_far(self) -> str:
         where = f" of cluster {self._cluster}" if self._cluster is not None else ""
-        return (
-            f"where jobs{where} of the last {_span_words(self._since_ns)} were looked for (--since)"
-        )
+        span = _span_words(self._since_ns)
+        return f"where jobs{where} of the last {span} were looked for (--since)"
 
     def _find(self, job_id: str) -> list[JobKey]:
         """The jobs with this id, of each cluster, their events read."""
@@ -260,23 +236,21 @@ class LokiStore:
         def open_job(job: JobSummary) -> LokiJobReader:
             loki_job = ahead.take(job.key)
             if loki_job is None:
-                raise UnknownJob(job.job_id, f"no job has the id {job.job_id!r}, in {self.name}")
+                raise self._unknown_job(job.job_id)
             return self._reader(loki_job)
 
         return open_job
 
-    def histories(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], LokiJobReader]:
-        return self.in_order(jobs)
+    histories = in_order
 
     def open(self, job_id: str) -> LokiJobReader:
         """Open a job. Raises UnknownJob, also for an id in several clusters."""
-        loki_job = self._resolved_job(job_id)
+        cluster = self._clusters.get(job_id)
+        loki_job = None if cluster is None else self._jobs.get(JobKey(job_id, cluster))
         if loki_job is None:
             keys = self._find(job_id) if is_job_id(job_id) else []
             if not keys:
-                raise UnknownJob(
-                    job_id, f"no job has the id {job_id!r}, in {self.name}, {self._how_far()}"
-                )
+                raise self._unknown_job(job_id, f", {self._how_far()}")
             if self._clusters.get(job_id) not in [key.cluster for key in keys]:
                 self._choose(job_id, job_id, keys)
             loki_job = self._jobs[JobKey(job_id, self._clusters[job_id])]
@@ -287,8 +261,7 @@ class LokiStore:
     def _reader(self, loki_job: LokiJob) -> LokiJobReader:
         summary = loki_job.account.summary(self._now())
         if summary is None:
-            job_id = loki_job.account.key.job_id
-            raise UnknownJob(job_id, f"no job has the id {job_id!r}, in {self.name}")
+            raise self._unknown_job(loki_job.account.key.job_id)
         return LokiJobReader(
             self._client,
             loki_job.account,
@@ -299,27 +272,22 @@ class LokiStore:
             progress=self._progress,
         )
 
-    def _resolved_job(self, job_id: str) -> LokiJob | None:
-        cluster = self._clusters.get(job_id)
-        return None if cluster is None else self._jobs.get(JobKey(job_id, cluster))
+    def _unknown_job(self, job_id: str, how_far: str = "") -> UnknownJob:
+        return UnknownJob(job_id, f"no job has the id {job_id!r}, in {self.name}{how_far}")
 
     def _read_on(self, loki_job: LokiJob) -> None:
         """Read events since the last look, and for running captures since their last sign of life:
         a late report of an end has the time of the end."""
         job = loki_job.account
         signs = [job.captures[key].heartbeat_ns for key in job.open_captures()]
-        unsettled = [
-            account.heartbeat_ns
-            for account in job.captures.values()
-            if account.may_print(loki_job.read_ns)
-        ]
-        begin_ns = max(loki_job.from_ns, min([loki_job.read_ns - MARGIN_NS, *signs, *unsettled]))
+        accounts = job.captures.values()
+        signs += [each.heartbeat_ns for each in accounts if each.may_print(loki_job.read_ns)]
+        begin_ns = max(loki_job.from_ns, min([loki_job.read_ns - MARGIN_NS, *signs]))
         loki_job.read_ns = self._now()
         before = {key for key, account in job.captures.items() if account.closed}
-        logql = selector(["event"], cluster=job.key.cluster) + with_metadata(
-            {"job_id": job.key.job_id}
-        )
-        for entry in self._finder.entries(logql + without_event((HEARTBEAT,)), begin_ns):
+        logql = selector(["event"], cluster=job.key.cluster)
+        logql += with_metadata({"job_id": job.key.job_id}) + without_event((HEARTBEAT,))
+        for entry in self._finder.entries(logql, begin_ns):
             job.take(entry)
         for key, account in job.captures.items():
             if account.closed and key not in before:
@@ -327,20 +295,12 @@ class LokiStore:
         self._finder.read_heartbeats([job], begin_ns)
 
     def _span(self, loki_job: LokiJob) -> QuerySpan:
-        accounts = loki_job.account.captures
+        captures, ends = loki_job.account.captures, loki_job.account.ends.values()
         end_ns = self._now() + AHEAD_NS
-        if all(account.closed for account in accounts.values()):
-            times = [
-                max(account.heartbeat_ns, account.ended_ns or 0) for account in accounts.values()
-            ]
-            end_ns = (
-                max([*times, *(end.time_ns for end in loki_job.account.ends.values())]) + MARGIN_NS
-            )
-        hosts = (
-            loki_job.hosts
-            | {key.host for key in accounts}
-            | {end.host for end in loki_job.account.ends.values()}
-        )
+        if all(account.closed for account in captures.values()):
+            times = [max(each.heartbeat_ns, each.ended_ns or 0) for each in captures.values()]
+            end_ns = max([*times, *(end.time_ns for end in ends)]) + MARGIN_NS
+        hosts = loki_job.hosts | {key.host for key in captures} | {end.host for end in ends}
         return QuerySpan(begin_of([loki_job.account], loki_job.from_ns), end_ns, hosts)
 
 

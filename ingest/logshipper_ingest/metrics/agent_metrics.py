@@ -4,6 +4,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -18,30 +19,14 @@ from logshipper_ingest.model.slurm_hours import HOUR_SECS, HourSums
 from logshipper_ingest.servers.refusals import REASONS, THROTTLES
 
 # reasons for refused requests at the job socket
-SOCKET_REFUSALS = (
-    "silent",
-    "gone",
-    "crowded",
-    "too_often",
-    "malformed",
-    "unknown_peer",
-    "too_many_captures",
-    "spool",
-    "fault",
+SOCKET_REFUSALS = tuple(
+    "silent gone crowded too_often malformed unknown_peer too_many_captures spool fault".split()
 )
 RETRY_REASONS = ("no_connection", "429", "500", "503")
 WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others appear when they first occur
 SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
-TELEGRAF_OUTCOMES = (  # of logshipper_ingest/telegraf/router.py
-    "passed_on",
-    "unidentified",
-    "ambiguous",
-    "no_job",
-    "job_gone",
-    "not_kept",
-    "overflow",
-    "too_long",
-    "crowded",
+TELEGRAF_OUTCOMES = tuple(  # of logshipper_ingest/telegraf/router.py
+    "passed_on unidentified ambiguous no_job job_gone not_kept overflow too_long crowded".split()
 )
 PARTIAL_SUCCESS = "partial_success"
 LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "captures_taken", "log_lines", PARTIAL_SUCCESS)
@@ -51,12 +36,31 @@ _WAIT_BUCKETS = (1, 10, 60, 300, 900, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY, 3 * _D
 _END = b"# EOF\n"  # of OpenMetrics
 
 
+def add_counter(
+    registry: CollectorRegistry,
+    name: str,
+    help_text: str,
+    *labels: str,
+    at_zero: Iterable[str] = (),
+) -> Counter:
+    """Add a counter. at_zero: values of its label that show 0 from the start, so that `rate()`
+    counts the first events, too."""
+    counter = Counter(f"logshipper_agent_{name}", help_text, labels, registry=registry)
+    for value in at_zero:
+        counter.labels(value)
+    return counter
+
+
+def add_gauge(registry: CollectorRegistry, name: str, help_text: str, *labels: str) -> Gauge:
+    return Gauge(f"logshipper_agent_{name}", help_text, labels, registry=registry)
+
+
 class SinkMetrics:
     """Metrics of one sink, in a registry that its maker may add to."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        counter, gauge = self._counter, self._gauge
+        counter, gauge = partial(add_counter, self.registry), partial(add_gauge, self.registry)
         self.pushes = counter("pushes", "Pushes to Loki.", "result")
         self.push_seconds = self._histogram("push_seconds", "Duration of a push.", _PUSH_BUCKETS)
         self.entries = counter("entries", "Entries that Loki acknowledged.", "kind")
@@ -97,19 +101,6 @@ class SinkMetrics:
         self._waiting_results = set(WAITING_RESULTS)
         self.set_waiting({})
 
-    def _counter(
-        self, name: str, help_text: str, *labels: str, at_zero: Iterable[str] = ()
-    ) -> Counter:
-        """Add a counter. at_zero: values of its label that show 0 from the start, so that `rate()`
-        counts the first events, too."""
-        counter = Counter(f"logshipper_agent_{name}", help_text, labels, registry=self.registry)
-        for value in at_zero:
-            counter.labels(value)
-        return counter
-
-    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
-        return Gauge(f"logshipper_agent_{name}", help_text, labels, registry=self.registry)
-
     def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(
             f"logshipper_agent_{name}", help_text, buckets=buckets, registry=self.registry
@@ -142,7 +133,7 @@ class AgentMetrics(SinkMetrics):
 
     def __init__(self, cluster: str = "", host: str = "") -> None:
         super().__init__()
-        counter, gauge = self._counter, self._gauge
+        counter, gauge = partial(add_counter, self.registry), partial(add_gauge, self.registry)
         # Metrics of further sinks, by the label `sink`; the first sink has no such label.
         self.further: dict[str, SinkMetrics] = {}
         ProcessCollector(registry=self.registry)

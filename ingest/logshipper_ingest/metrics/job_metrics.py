@@ -16,8 +16,6 @@ from dataclasses import replace
 
 from prometheus_client import Counter
 from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.console.service_log import LogLine
@@ -84,7 +82,7 @@ class _Job:
         )
 
 
-class JobMetrics(Collector):
+class JobMetrics:
     """The series of this node's jobs. Any thread may call any method."""
 
     def __init__(
@@ -187,12 +185,8 @@ class JobMetrics(Collector):
 
     def _make_room(self) -> None:
         """Remove the capture that ended first."""
-        over = (
-            (view.ended_ns or view.heartbeat_ns, key)
-            for key, job in self._job_of.items()
-            if (view := job.captures[key].view).over
-        )
-        _, key = min(over)
+        views = ((key, job.captures[key].view) for key, job in self._job_of.items())
+        _, key = min((view.ended_ns or view.heartbeat_ns, key) for key, view in views if view.over)
         job = self._job_of.pop(key)
         self._over -= 1
         del job.captures[key]
@@ -215,12 +209,9 @@ class JobMetrics(Collector):
         job's time runs from the first call that finds it over, so late news shows as long."""
         oldest_ns = now_ns - int(self._section.expire_secs * 1e9)
         with self._lock:
-            for key in [
-                key
-                for key, (reported_ns, *_) in self._slurm_ends.items()
-                if reported_ns <= oldest_ns
-            ]:
-                del self._slurm_ends[key]
+            for key, (reported_ns, *_) in list(self._slurm_ends.items()):
+                if reported_ns <= oldest_ns:
+                    del self._slurm_ends[key]
             for job_id, job in list(self._jobs.items()):
                 if not all(capture.view.over for capture in job.captures.values()):
                     continue
@@ -281,28 +272,15 @@ class JobMetrics(Collector):
         # without the lock: a capture's values are replaced, never changed
         for capture in values.captures:
             values.not_compared += _merge(values.trends, capture.trends, job.compared)
-        signs = [
-            capture.view.heartbeat_ns + UNRESPONSIVE_NS
-            for capture in values.captures
-            if capture.view.state == RUNNING
-        ]
+        views = (capture.view for capture in values.captures)
+        signs = (view.heartbeat_ns + UNRESPONSIVE_NS for view in views if view.state == RUNNING)
         job.valid_until_ns = min((sign for sign in signs if sign >= now_ns), default=1 << 63)
         job.texts = job_series(values, job.keys, now_ns)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metrics for a registry. It parses the text, so `text` is far faster."""
-        yield from text_string_to_metric_families(self.text())
-        yield from self.counters()
 
     def counters(self) -> Iterator[Metric]:
         """Yield the counters of omissions, which show even without job_values."""
         yield from self.keys_left_out.collect()
         yield from self.captures_left_out.collect()
-
-    def describe(self) -> Iterator[Metric]:
-        """Yield the metrics without samples: a registry checks their names."""
-        yield from (Metric(family, help_text, "gauge") for family, help_text in FAMILIES.items())
-        yield from self.counters()
 
 
 def _values_of(

@@ -167,10 +167,8 @@ def _write_keys(
     lines: dict[str, list[str]], values: JobValues, key_labels: Mapping[Path, tuple[KeyLabels, int]]
 ) -> None:
     ranks, records = lines["logshipper_x_rank"], lines["logshipper_key"]
-    begin_rank, begin_key = (
-        f"logshipper_x_rank{{{values.labels}",
-        f"logshipper_key{{{values.labels}",
-    )
+    begin_rank = f"logshipper_x_rank{{{values.labels}"
+    begin_key = f"logshipper_key{{{values.labels}"
     for path, (labels, rule) in key_labels.items():
         key = labels.key
         key_label = f'key="{key}",path="{labels.path}"}} '
@@ -197,8 +195,7 @@ def _newest_of_each_source(captures: list[CaptureValues]) -> list[CaptureValues]
     newest: dict[Source, CaptureValues] = {}
     for capture in captures:
         source = capture.view.identity.source
-        newest_so_far = newest.get(source)
-        if newest_so_far is None or newest_so_far.view.started_ns <= capture.view.started_ns:
+        if capture.view.started_ns >= newest.get(source, capture).view.started_ns:
             newest[source] = capture
     return list(newest.values())
 
@@ -212,13 +209,12 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
     labels, info = capture.labels
     view = capture.view
     state = derived_state(view.state, view.heartbeat_ns, now_ns)
-    lines["logshipper_job_info"].append(f"logshipper_job_info{{{info}}} 1\n")
-    lines["logshipper_job_state"].append(
-        f'logshipper_job_state{{{labels},state="{escape(state)}"}} 1\n'
-    )
-    lines["logshipper_job_mode"].append(
-        f'logshipper_job_mode{{{labels},mode="{escape(view.mode)}"}} 1\n'
-    )
+    for family, of_family in (
+        ("logshipper_job_info", info),
+        ("logshipper_job_state", f'{labels},state="{escape(state)}"'),
+        ("logshipper_job_mode", f'{labels},mode="{escape(view.mode)}"'),
+    ):
+        lines[family].append(f"{family}{{{of_family}}} 1\n")
     facts = {
         "logshipper_job_nodes": view.nodes or None,
         "logshipper_job_start_time_seconds": _secs(view.started_ns),
@@ -237,7 +233,7 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
             lines["logshipper_job_lines"] += [
                 f'{begin}{column}"}} {accounts.get(column, 0)}\n' for column in COLUMNS
             ]
-    for subject, count in (("printed", view.bytes_printed), ("logged", view.bytes_logged)):
-        lines["logshipper_job_bytes"].append(
-            f'logshipper_job_bytes{{{labels},what="{subject}"}} {count}\n'
-        )
+    lines["logshipper_job_bytes"] += [
+        f'logshipper_job_bytes{{{labels},what="{subject}"}} {count}\n'
+        for subject, count in (("printed", view.bytes_printed), ("logged", view.bytes_logged))
+    ]

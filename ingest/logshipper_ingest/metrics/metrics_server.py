@@ -84,9 +84,8 @@ class MetricsServer:
         except OSError as error:
             reason = f"can't listen on {listen}: {os_words(error)}"
             if error.errno != errno.EADDRINUSE:
-                raise ConfigError(
-                    "[metrics] listen", [f"{reason}; choose another address"]
-                ) from None
+                words = f"{reason}; choose another address"
+                raise ConfigError("[metrics] listen", [words]) from None
             self.trouble = f"/metrics isn't served: [metrics] listen: {reason}"
             log(f"{self.trouble}; the agent tries again")
             self._port_waiter = threading.Thread(
@@ -134,11 +133,9 @@ class _Connection:
 
     def end(self) -> None:
         self.ended = True
-        try:
+        with suppress(OSError):  # the client closed it first
             # SSLSocket's own shutdown would make the writing thread continue in plain text.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
-        except OSError:
-            pass  # the client closed it first
 
 
 class _Server(ThreadingHTTPServer):
@@ -188,16 +185,14 @@ class _Server(ThreadingHTTPServer):
         if context is None:
             return request, address
         try:
-            return context.wrap_socket(
-                request, server_side=True, do_handshake_on_connect=False
-            ), address
+            secure = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
         except OSError:
             request.close()  # the client has gone
             raise
+        return secure, address
 
-    def process_request(
-        self, request: Any, client_address: Any
-    ) -> None:  # Any: as socketserver has them
+    # Any: as socketserver has them, here and below
+    def process_request(self, request: Any, client_address: Any) -> None:
         connection = _Connection(request, client_address[0], time.monotonic())
         with self._lock:
             has_room = self._make_room(connection.since)
@@ -214,9 +209,8 @@ class _Server(ThreadingHTTPServer):
         if len(connections) < MAX_CONNECTIONS or len(self._open) >= _MAX_THREADS:
             return len(self._open) < _MAX_THREADS
         peer_counts = Counter(connection.peer for connection in connections)
-        candidates = [connection for connection in connections if not connection.has_request] or [
-            connection for connection in connections if connection.may_go(now)
-        ]
+        idle = [connection for connection in connections if not connection.has_request]
+        candidates = idle or [each for each in connections if each.may_go(now)]
         if candidates:
             # `max` returns the first, so the oldest, of equals.
             self._end(max(candidates, key=lambda connection: peer_counts[connection.peer]), "busy")
@@ -238,14 +232,12 @@ class _Server(ThreadingHTTPServer):
                 self.agent.scrapes_refused.labels("tls").inc()
 
     def _refuse(self, request: socket.socket) -> None:
-        try:
+        with suppress(OSError):  # the connection is closed either way
             request.setblocking(False)
             request.send(_BUSY)
-        except OSError:
-            pass  # the connection is closed either way
         self.shutdown_request(request)
 
-    def shutdown_request(self, request: Any) -> None:  # Any: as socketserver has it
+    def shutdown_request(self, request: Any) -> None:
         with self._lock:
             self._open.pop(id(request), None)
         super().shutdown_request(request)
@@ -280,9 +272,7 @@ class _Server(ThreadingHTTPServer):
                 self._answers[form] = time.monotonic() + SHARED_SECS, body, content_type
             return body, content_type
 
-    def handle_error(
-        self, request: Any, client_address: Any
-    ) -> None:  # Any: as socketserver has them
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a fault of the server; OSError only means that a connection ended."""
         error = sys.exception()
         if not isinstance(error, OSError):

@@ -8,8 +8,8 @@ nanoseconds since 1970; Prometheus has milliseconds.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from logshipper.errors import QueryError
 from logshipper_ingest.servers.server_calls import (
+    Params,
     Sample,
     ServerClient,
     labels_of,
@@ -43,23 +43,17 @@ class PrometheusClient(ServerClient):
 
     kind = "Prometheus"
     _ready_path = "/-/ready"
+    _strange_words = "this isn't an answer of Prometheus"
 
     def query(self, promql: str, *, time_ns: int | None = None) -> list[Series]:
         """Answer an instant query, by default for now. A scalar is a series without labels."""
-        return self._series(
-            "query", {"query": promql} | ({} if time_ns is None else {"time": _seconds(time_ns)})
-        )
+        return self._series("query", {"query": promql, **_times(time=time_ns)})
 
     def query_range(
         self, promql: str, begin_ns: int, end_ns: int, *, step_secs: float
     ) -> list[Series]:
         """Answer a query over a range, ends included, with at most 11,000 samples."""
-        params = {
-            "query": promql,
-            "start": _seconds(begin_ns),
-            "end": _seconds(end_ns),
-            "step": f"{step_secs:.3f}",
-        }
+        params = {"query": promql, **_times(start=begin_ns, end=end_ns), "step": f"{step_secs:.3f}"}
         return self._series("query_range", params)
 
     def series(
@@ -67,11 +61,7 @@ class PrometheusClient(ServerClient):
     ) -> list[dict[str, str]]:
         """Return the label sets of the selected series."""
         params: dict[str, str | list[str]] = {"match[]": list(selectors)}
-        params |= {
-            name: _seconds(at)
-            for name, at in (("start", begin_ns), ("end", end_ns))
-            if at is not None
-        }
+        params |= _times(start=begin_ns, end=end_ns)
         series = self._ask("series", params)
         return [labels_of(labels) for labels in series] if isinstance(series, list) else []
 
@@ -95,13 +85,8 @@ class PrometheusClient(ServerClient):
         text = answer.get("yaml") if isinstance(answer, dict) else None
         return yaml_table(text.encode() if isinstance(text, str) else b"", self.name)
 
-    def _ask(
-        self, path: str, params: Mapping[str, str | list[str]] | None = None
-    ) -> Any:  # Any: JSON, checked later
-        answer = self._server.get_json(f"/api/v1/{path}", params)
-        if not isinstance(answer, dict) or answer.get("status") != "success":
-            raise self._wrong_answer()
-        return answer.get("data")
+    def _ask(self, path: str, params: Params | None = None) -> Any:  # Any: JSON, checked later
+        return self._data(f"/api/v1/{path}", params)
 
     def _series(self, path: str, params: Mapping[str, str]) -> list[Series]:
         answer = self._ask(path, params)
@@ -109,22 +94,17 @@ class PrometheusClient(ServerClient):
             if answer["resultType"] == "scalar":
                 return [Series({}, [sample_of(answer["result"])])]
             return [
-                Series(
-                    labels_of(series["metric"]), [sample_of(sample) for sample in _samples(series)]
-                )
+                Series(labels_of(series["metric"]), list(map(sample_of, _samples(series))))
                 for series in answer["result"]
             ]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise self._wrong_answer() from None
-
-    def _wrong_answer(self) -> QueryError:
-        return QueryError(self.name, 200, "this isn't an answer of Prometheus: check url")
+            raise self._strange_answer() from None
 
 
 def _samples(series: Any) -> Any:  # Any: JSON; native histograms have neither key
-    return (
-        series["values"] if "values" in series else [series["value"]] if "value" in series else []
-    )
+    if "values" in series:
+        return series["values"]
+    return [series["value"]] if "value" in series else []
 
 
 def _target(target: Mapping[str, Any]) -> Target:  # Any: JSON
@@ -137,5 +117,9 @@ def _target(target: Mapping[str, Any]) -> Target:  # Any: JSON
     )
 
 
-def _seconds(time_ns: int) -> str:
-    return f"{time_ns // 1_000_000_000}.{time_ns % 1_000_000_000:09d}"
+def _times(**times_ns: int | None) -> dict[str, str]:
+    return {
+        name: f"{time_ns // 1_000_000_000}.{time_ns % 1_000_000_000:09d}"
+        for name, time_ns in times_ns.items()
+        if time_ns is not None
+    }

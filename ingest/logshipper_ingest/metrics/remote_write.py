@@ -19,23 +19,25 @@ a request. Dropped samples are counted by reason. Each reason is logged once unt
 """
 
 import random
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import cramjam
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from logshipper.errors import PushError
 from logshipper_ingest.config.agent_config import RemoteWriteSection
 from logshipper_ingest.console.service_log import Notice
+from logshipper_ingest.metrics.agent_metrics import add_counter, add_gauge
 from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder, encode_time, split
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.loki_push import compress
+from logshipper_ingest.servers.refusals import first_match
 from logshipper_ingest.servers.server_calls import ServerClient
 
 MAX_SPLITS = 64  # of a request and its parts: enough for some bad samples, not for a thousand
@@ -52,10 +54,10 @@ _HEADERS = {
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
 _TAKEN = (200, 202, 204)
-_REASONS = (  # by the messages of Prometheus and other servers
-    ("duplicate", re.compile(r"duplicate sample|same timestamp|duplicate timestamp", re.I)),
-    ("too_old", re.compile(r"out of bounds|too old|out of order|out-of-order|old sample", re.I)),
-)
+_REASONS = {  # by the messages of Prometheus and other servers
+    "duplicate": r"duplicate sample|same timestamp|duplicate timestamp",
+    "too_old": r"out of bounds|too old|out of order|out-of-order|old sample",
+}
 
 
 class RemoteWriteClient(ServerClient):
@@ -85,21 +87,14 @@ class RemoteWriteMetrics:
     """The counters of remote write, in an agent's registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        name = "logshipper_agent_remote_write"
-        self.samples = Counter(
-            f"{name}_samples", "Samples that the server accepted.", registry=registry
+        counter = partial(add_counter, registry)
+        self.samples = counter("remote_write_samples", "Samples that the server accepted.")
+        self.dropped_samples = counter(
+            "remote_write_dropped_samples", "Dropped samples.", "reason", at_zero=DROP_REASONS
         )
-        self.dropped_samples = Counter(
-            f"{name}_dropped_samples", "Dropped samples.", ["reason"], registry=registry
-        )
-        self.retries = Counter(
-            f"{name}_retries", "Retried requests.", ["reason"], registry=registry
-        )
-        self.queue_bytes = Gauge(
-            f"{name}_queue_bytes", "Bytes of queued requests, compressed.", registry=registry
-        )
-        for reason in DROP_REASONS:
-            self.dropped_samples.labels(reason)
+        self.retries = counter("remote_write_retries", "Retried requests.", "reason")
+        words = "Bytes of queued requests, compressed."
+        self.queue_bytes = add_gauge(registry, "remote_write_queue_bytes", words)
 
 
 @dataclass(slots=True)
@@ -144,7 +139,7 @@ class _Clocks(NamedTuple):
 
 
 class RemoteWrite:
-    """Sends rounds of samples. One thread calls `run`; tests call `turn` instead."""
+    """Sends rounds of samples."""
 
     def __init__(
         self,
@@ -218,10 +213,8 @@ class RemoteWrite:
         try:
             return action()
         except Exception as error:
-            self._log_once(
-                "fault",
-                f"remote write: a fault of logshipper's own: {error!r}; the agent tries again",
-            )
+            words = f"remote write: a fault of logshipper's own: {error!r}; the agent tries again"
+            self._log_once("fault", words)
             return None
 
     def _end(self) -> None:
@@ -241,34 +234,18 @@ class RemoteWrite:
 
     def _end_series(self) -> None:
         """Send stale markers once, as Prometheus does for a vanished target."""
-        series = self._encoder.encode("", self._now_ms())
         try:
-            for begin in range(0, len(series), self._section.max_samples):
-                self._client.push(
-                    compress(b"".join(series[begin : begin + self._section.max_samples]))
-                )
+            for request in self._requests("", self._now_ms()):
+                self._client.push(request.body)
         except PushError as error:
             self._log(f"{error}; its series end five minutes later")
-
-    def turn(self, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Queue a round if one is due, send due requests, and return the seconds until more is due.
-        is_over: whether to stop before the next request."""
-        if self._clock() >= self._round_due:
-            self._queue_round()
-        return min(self._round_due - self._clock(), self._send(is_over))
 
     # ---- the queue
 
     def _queue_round(self) -> None:
         self._round_due = self._clock() + self._section.interval_secs
         self._goes_well = True
-        time_ms = self._now_ms()
-        series = self._encoder.encode(self._text(), time_ms)
-        max_samples = self._section.max_samples
-        requests = [
-            _request(series[begin : begin + max_samples], time_ms, _Origin())
-            for begin in range(0, len(series), max_samples)
-        ]
+        requests = self._requests(self._text(), self._now_ms())
         with self._lock:
             self._queue += requests
             self._queued_bytes += sum(len(request.body) for request in requests)
@@ -278,6 +255,14 @@ class RemoteWrite:
                 words = "[remote_write] queue_max_bytes is exceeded, so the oldest go"
                 self._drop("queue_full", words, place=int(self._is_sending))
         self._metrics.queue_bytes.set(self._queued_bytes)
+
+    def _requests(self, text: str, time_ms: int) -> list[_Request]:
+        series = self._encoder.encode(text, time_ms)
+        max_samples = self._section.max_samples
+        return [
+            _request(series[begin : begin + max_samples], time_ms, _Origin())
+            for begin in range(0, len(series), max_samples)
+        ]
 
     def _pop(self, place: int = 0) -> _Request:
         with self._lock:
@@ -291,9 +276,8 @@ class RemoteWrite:
         request = self._pop(place)
         self._metrics.dropped_samples.labels(reason).inc(request.samples)
         self._drop_counts[reason] += request.samples
-        self._log_once(
-            reason, f"remote write: {request.samples} samples are dropped ({reason}): {words}"
-        )
+        dropped = f"remote write: {request.samples} samples are dropped ({reason})"
+        self._log_once(reason, f"{dropped}: {words}")
 
     def _halve(self) -> None:
         request = self._queue[0]
@@ -314,9 +298,9 @@ class RemoteWrite:
         while self._queue and self._send_due <= self._clock() and not is_over():
             self._send_head()
         self._metrics.queue_bytes.set(self._queued_bytes)
-        return (
-            max(0.0, self._send_due - self._clock()) if self._queue else self._section.interval_secs
-        )
+        if not self._queue:
+            return self._section.interval_secs
+        return max(0.0, self._send_due - self._clock())
 
     def _send_head(self) -> None:
         with self._lock:
@@ -394,10 +378,8 @@ class RemoteWrite:
         if abs(off_ms) <= self._max_off_ms:
             off_ms = 0
         else:
-            self._log_once(
-                "clock",
-                f"remote write: this node's clock is {off_ms / 1000:.0f} s off; the server's counts",
-            )
+            words = f"remote write: this node's clock is {off_ms / 1000:.0f} s off"
+            self._log_once("clock", f"{words}; the server's counts")
         self._clocks = _Clocks(off_ms, self._offset_ms())
 
     # ---- failures
@@ -428,10 +410,7 @@ class RemoteWrite:
             return
         if not origin.splits and not origin.has_accepted_part:
             self._refused_ms = request.time_ms
-        reason = next(
-            (reason for reason, words in _REASONS if words.search(error.excerpt)), "other"
-        )
-        self._drop(reason, str(error))
+        self._drop(first_match(_REASONS, error.excerpt), str(error))
 
     def _wait(self, error: PushError) -> None:
         reason = str(error.status or "no_connection")

@@ -61,17 +61,12 @@ class SeriesEncoder:
         labels = {"__name__": name, **self._labels}
         labels |= {match[1]: _ESCAPED.sub(_unescape, match[2]) for match in _LABEL.finditer(rest)}
         encoded = b"".join(
-            b"\x0a"
-            + sized(b"\x0a" + sized(label.encode()) + b"\x12" + sized(labels[label].encode()))
-            for label in sorted(labels)
-            if labels[label]  # an empty label is none, and must not be sent
+            b"\x0a" + sized(b"\x0a" + sized(name.encode()) + b"\x12" + sized(value.encode()))
+            for name, value in sorted(labels.items())
+            if value  # an empty label is none, and must not be sent
         )
-        return (
-            b"\x0a"
-            + varint(len(encoded) + 2 + _SAMPLE_BYTES)
-            + encoded
-            + bytes((0x12, _SAMPLE_BYTES, 0x09))
-        )
+        length = varint(len(encoded) + 2 + _SAMPLE_BYTES)
+        return b"\x0a" + length + encoded + bytes((0x12, _SAMPLE_BYTES, 0x09))
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -82,9 +77,8 @@ def encode_time(time_ms: int) -> bytes:
     """Return a sample's tag and time. Raises ValueError for times before 1970 or after 2109."""
     if not 0 <= time_ms <= MAX_TIME_MS:
         raise ValueError(f"{time_ms} ms is no time for a sample")
-    return bytes(
-        (0x10, *(0x80 | time_ms >> place & 127 for place in (0, 7, 14, 21, 28)), time_ms >> 35)
-    )
+    groups = (0x80 | time_ms >> place & 127 for place in (0, 7, 14, 21, 28))
+    return bytes((0x10, *groups, time_ms >> 35))
 
 
 def split(request: bytes) -> list[bytes]:

@@ -7,7 +7,6 @@ https://opentelemetry.io/docs/specs/otlp/#otlphttp
 import gzip
 import json
 from collections.abc import Callable
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
@@ -28,10 +27,6 @@ _HEADERS = {
 }
 SUCCESS = (200, 204)  # OTLP's, and that of servers with empty answers
 LATER = (429, 502, 503, 504)  # all statuses that allow a retry
-
-
-class OtlpAnswer(NamedTuple):
-    date_ns: int | None
 
 
 class PartialSuccess(RejectedPushError):
@@ -55,7 +50,7 @@ class OtlpClient(ServerClient):
         self._path = section.path
         self._warnings = ThrottledLog(say) if say is not None else None
 
-    def push_body(self, body: bytes, tenant: str = "") -> OtlpAnswer:
+    def push_body(self, body: bytes, tenant: str = "") -> None:
         """Send a request, compressed by `compress`.
 
         tenant: replaces that of the access. Raises PartialSuccess, and PushError by the protocol's
@@ -64,18 +59,16 @@ class OtlpClient(ServerClient):
         headers = {**_HEADERS, TENANT_HEADER: tenant} if tenant else _HEADERS
         answer = self._push(self._path, body, headers, SUCCESS)
         if is_page(answer.body) or not answer.complete:
-            words = "a page came" if answer.complete else "the answer was cut off"
-            raise RetryablePushError(
-                self.name, 0, f"HTTP {answer.status}, but {words}: is url right?"
-            )
+            what = "a page came" if answer.complete else "the answer was cut off"
+            words = f"HTTP {answer.status}, but {what}: is url right?"
+            raise RetryablePushError(self.name, 0, words)
         count, words = _partial_success(answer.body)
         if count or words:
-            words = self._server.refusal(answer._replace(body=words.encode()))
+            words = self.refusal(answer._replace(body=words.encode()))
         if count:
             raise PartialSuccess(self.name, answer.status, words, count)
         if words and self._warnings is not None:
             self._warnings.log(f"{self.name} took all, and warns: {words}")
-        return OtlpAnswer(answer.date_ns)
 
     def ready(self) -> bool:
         """Return whether the server accepts a request without entries.
@@ -94,7 +87,7 @@ class OtlpClient(ServerClient):
         return status in LATER
 
     def _words(self, answer: ServerAnswer) -> str:
-        return self._server.refusal(answer._replace(body=_status_message(answer.body)))
+        return self.refusal(answer._replace(body=_status_message(answer.body)))
 
 
 def compress(body: bytes) -> bytes:

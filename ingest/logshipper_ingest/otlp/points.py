@@ -10,19 +10,11 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
 from logshipper_ingest.model.metadata_keys import Path, leaves_of, names_of, parse_record
-from logshipper_ingest.otlp.resource import (
-    SCHEMA_URL,
-    SCOPE,
-    attribute,
-    parts,
-    resource_of,
-)
+from logshipper_ingest.otlp.resource import SCHEMA_URL, SCOPE, attribute, parts, resource_of
 from logshipper_ingest.shipping.entries import Chunk
 
 METRIC = "logshipper.job.value"
@@ -38,11 +30,6 @@ class Points(NamedTuple):
     body: bytes
     point_count: int
     left_out: int
-
-
-class Number(NamedTuple):
-    name: str
-    value: float
 
 
 def encode_points(chunks: Sequence[Chunk], cluster: str, host: str) -> Points:
@@ -77,7 +64,7 @@ def encode_points(chunks: Sequence[Chunk], cluster: str, host: str) -> Points:
     return Points(request.SerializeToString(), count, left_out)
 
 
-def numbers_of(line: bytes) -> tuple[list[Number], int]:
+def numbers_of(line: bytes) -> tuple[list[tuple[str, float]], int]:
     """Return the numbers of a printed record by name, and the number of omitted ones."""
     record = parse_record(line)
     if record is None:
@@ -89,11 +76,11 @@ def numbers_of(line: bytes) -> tuple[list[Number], int]:
     return numbers[:MAX_POINTS], left_out + max(0, len(numbers) - MAX_POINTS)
 
 
-def _doubles(numbers: dict[Path, int | float]) -> Iterator[Number]:
+def _doubles(numbers: dict[Path, int | float]) -> Iterator[tuple[str, float]]:
     names = _names(tuple(numbers))
     for path, value in numbers.items():
         try:
-            yield Number(names[path], float(value))
+            yield names[path], float(value)
         except OverflowError:  # an integer beyond all doubles
             continue
 

@@ -28,7 +28,6 @@ _FIXES = (  # the first that matches
      "Then url begins with http://"),
     (r"tunnel connection failed: 407", "https_proxy needs a user and a password, http://USER:PASSWORD@PROXY:PORT"),
 )  # fmt: skip
-_COMPILED_FIXES = tuple((re.compile(pattern, re.I), fix) for pattern, fix in _FIXES)
 
 
 def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str, str]) -> str:
@@ -49,19 +48,14 @@ def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str,
         words = clean(_PLACE.sub("", _innermost(error))).rstrip(".")
     if isinstance(error, exceptions.ProxyError):
         words = f"by way of the environment's proxy: {words}"
-    fix = next((fix for pattern, fix in _COMPILED_FIXES if pattern.search(words)), "")
+    fix = next((fix for pattern, fix in _FIXES if re.search(pattern, words, re.I)), "")
     if isinstance(error, exceptions.InvalidSchema) and "SOCKS" in words:
         words = f"{words}: https_proxy and all_proxy must be http:// here"
-    if (
-        isinstance(_chain(error)[-1], (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError))
-        or "EOF occurred" in words
-    ):
-        tls = access.url.lower().startswith("https:")
-        fix = (
-            "a server that wants a certificate hangs up, too: cert_file"
-            if tls
-            else "if it speaks TLS, url is https://"
-        )
+    hang_ups = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
+    if isinstance(_chain(error)[-1], hang_ups) or "EOF occurred" in words:
+        fix = "if it speaks TLS, url is https://"
+        if access.url.lower().startswith("https:"):
+            fix = "a server that wants a certificate hangs up, too: cert_file"
     return f"{words}; {fix}" if fix else words
 
 
@@ -113,9 +107,6 @@ def hidden(text: bytes, secrets: Iterable[str]) -> bytes:
 
 def clean(text: str) -> str:
     """Printable characters, blanks run together, cut to MAX_EXCERPT_CHARS."""
-    words = " ".join(
-        "".join(
-            char if char.isprintable() else " " for char in text[: 8 * MAX_EXCERPT_CHARS]
-        ).split()
-    )
+    chars = (char if char.isprintable() else " " for char in text[: 8 * MAX_EXCERPT_CHARS])
+    words = " ".join("".join(chars).split())
     return words if len(words) <= MAX_EXCERPT_CHARS else f"{words[: MAX_EXCERPT_CHARS - 3]}..."

@@ -50,11 +50,9 @@ def selector(
 def matcher(name: str, values: Collection[str]) -> str:
     """Return `name="value"` for a selector, or a match of several values; valid in PromQL, too."""
     ordered = sorted(set(values))
-    return (
-        f"{name}={quoted(ordered[0])}"
-        if len(ordered) == 1
-        else f"{name}=~{quoted(any_of(ordered))}"
-    )
+    if len(ordered) == 1:
+        return f"{name}={quoted(ordered[0])}"
+    return f"{name}=~{quoted(any_of(ordered))}"
 
 
 def with_metadata(values: Mapping[str, str]) -> str:

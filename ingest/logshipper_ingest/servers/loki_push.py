@@ -213,13 +213,11 @@ def encode_push(labels: Mapping[str, str], entries: Iterable[Entry]) -> bytes:
 
     Raises ValueError.
     """
-    return assemble(
-        labels,
-        (
-            encode_block((to_utf8(entry.line),), entry.time_ns, encode_metadata(entry.metadata))
-            for entry in entries
-        ),
+    encoded_entries = (
+        encode_block((to_utf8(entry.line),), entry.time_ns, encode_metadata(entry.metadata))
+        for entry in entries
     )
+    return assemble(labels, encoded_entries)
 
 
 def compress(body: bytes) -> bytes:

@@ -47,66 +47,39 @@ class ServerAccess:
         where: the TOML table.
         """
         problems = []
-        parts = split_url(self.url)
-        if self.url and (
-            parts is None or parts.scheme not in ("http", "https") or not parts.hostname
-        ):
-            url_text = _USER_INFO.sub(r"\1...@", self.url)  # no password in a log
-            problems.append(
-                f"[{where}] url: {url_text!r} isn't an address; "
-                "it looks like http://loki.example.org:3100"
-            )
-        elif parts is not None and "/loki/api" in parts.path:
-            problems.append(f"[{where}] url: ends before /loki/api")
-        elif parts is not None and (parts.query or parts.fragment):
-            problems.append(f"[{where}] url: ends before `?` and `#`")
-        elif parts is not None and (parts.username or parts.password):
-            problems.append(
-                f"[{where}] url: credentials go to username and password_file, not into the address"
-            )
-        if self.tenant and not all(_is_tenant(tenant) for tenant in self.tenant.split("|")):
+        if self.url and (problem := _url_problem(self.url)):
+            problems.append(f"url: {problem}")
+        if self.tenant and not all(map(_is_tenant, self.tenant.split("|"))):
             words = "isn't a tenant's id: letters, digits and !-_.*'(), at most 150"
-            problems.append(f"[{where}] tenant: {self.tenant!r} {words}")
-        if bool(self.username) != bool(self.password_file):
-            problems.append(f"[{where}] username and password_file belong together")
-        if ":" in self.username or not self.username.isprintable():
-            problems.append(
-                f"[{where}] username: {self.username!r} can't be sent: no `:`, and what can be printed only"
-            )
+            problems.append(f"tenant: {self.tenant!r} {words}")
+        problems += user_problems(self.username, self.password_file)
         if self.username and self.token_file:
-            problems.append(f"[{where}] token_file: not together with username and password_file")
+            problems.append("token_file: not together with username and password_file")
         if self.key_file and not self.cert_file:
-            problems.append(f"[{where}] key_file: needs a cert_file")
+            problems.append("key_file: needs a cert_file")
         if not 0 < self.timeout_secs <= 600:
-            problems.append(f"[{where}] timeout_secs: must be more than 0 and at most 600")
-        in_files = []
+            problems.append("timeout_secs: must be more than 0 and at most 600")
         for option in ("password_file", "token_file", "ca_file", "cert_file", "key_file"):
             secret = option not in ("ca_file", "cert_file")
-            in_files += file_problems(option, getattr(self, option), secret=secret)
-        return problems + [f"[{where}] {problem}" for problem in in_files]
-
-    def _pem_problems(self) -> list[str]:
-        """Return the faults that OpenSSL finds in the certificates and the key."""
-        import ssl  # late: only agents with TLS need it
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        problems = []
-        if self.ca_file:
-            problems.append(ca_problem(context, self.ca_file, "ca_file"))
-        if self.cert_file:
-            problems.append(chain_problem(context, self.cert_file, self.key_file))
-        return [problem for problem in problems if problem]
+            problems += file_problems(option, getattr(self, option), secret=secret)
+        return [f"[{where}] {problem}" for problem in problems]
 
     def session(self) -> "requests.Session":
         """Open a session with credentials, certificates and tenant.
 
         Raises ConfigError for an unusable file.
         """
+        import ssl  # late: only agents with TLS need it
+
         import requests  # late: it takes a tenth of a second to import
 
-        problems = self._pem_problems()
-        if problems:
-            raise ConfigError("TLS", problems)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        problems = [
+            self.ca_file and ca_problem(context, self.ca_file, "ca_file"),
+            self.cert_file and chain_problem(context, self.cert_file, self.key_file),
+        ]
+        if any(problems):
+            raise ConfigError("TLS", list(filter(None, problems)))
         session = requests.Session()
         session.headers["User-Agent"] = f"logshipper/{__version__}"
         if self.tenant:
@@ -169,6 +142,31 @@ def read_secret_file(path: str, source: str) -> bytes:
 def _open_at_once(path: str, flags: int) -> int:
     # opening a pipe without a writer would block
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _url_problem(url: str) -> str:
+    parts = split_url(url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        url_text = _USER_INFO.sub(r"\1...@", url)  # no password in a log
+        return f"{url_text!r} isn't an address; it looks like http://loki.example.org:3100"
+    if "/loki/api" in parts.path:
+        return "ends before /loki/api"
+    if parts.query or parts.fragment:
+        return "ends before `?` and `#`"
+    if parts.username or parts.password:
+        return "credentials go to username and password_file, not into the address"
+    return ""
+
+
+def user_problems(username: str, password_file: str) -> list[str]:
+    """Return the faults of the options for basic auth."""
+    problems = []
+    if bool(username) != bool(password_file):
+        problems.append("username and password_file belong together")
+    if ":" in username or not username.isprintable():
+        words = "can't be sent: no `:`, and what can be printed only"
+        problems.append(f"username: {username!r} {words}")
+    return problems
 
 
 def _is_tenant(tenant: str) -> bool:

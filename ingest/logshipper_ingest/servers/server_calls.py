@@ -41,6 +41,7 @@ _TITLE = re.compile(r"<title>([^<]+)</title>", re.I)
 _LONGEST_QUESTION = 4000  # characters in an address; gateways often end at 8 KiB
 
 Params = Mapping[str, str | list[str]]
+Headers = Mapping[str, str] | None
 
 
 class ServerAnswer(NamedTuple):
@@ -78,10 +79,8 @@ class Server:
     def __init__(self, kind: str, access: ServerAccess, max_answer_bytes: int) -> None:
         parts = urllib.parse.urlsplit(access.url)
         self.access = access
-        self.kind = kind
-        self.name = (
-            f"{kind} at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-        )
+        address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self.name = f"{kind} at {address}".rstrip("/")
         self.answer_date_ns: int | None = None
         self.answer_bytes = 0
         self._max_answer_bytes = max_answer_bytes
@@ -92,14 +91,13 @@ class Server:
         self._last_request: tuple[object, requests.PreparedRequest] | None = None
 
     def close(self) -> None:
+        """End its connections; it can be used again."""
         self._last_request = None
         if self._session is not None:
             self._session.close()
             self._session = None
 
-    def get_json(
-        self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None
-    ) -> Any:
+    def get_json(self, path: str, params: Params | None = None, headers: Headers = None) -> Any:
         """Get the JSON of an answer (hence Any).
 
         Raises QueryError.
@@ -111,37 +109,45 @@ class Server:
             try:
                 return json.loads(body)
             except (ValueError, RecursionError):
-                raise QueryError(
-                    self.name, 200, f"no JSON came, but: {excerpt(hidden(body, self._secrets))}"
-                ) from None
+                words = f"no JSON came, but: {excerpt(hidden(body, self._secrets))}"
+                raise QueryError(self.name, 200, words) from None
 
-    def get(
-        self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None
-    ) -> bytes:
+    def get(self, path: str, params: Params | None = None, headers: Headers = None) -> bytes:
         """The body of a 200. Raises QueryError."""
         question = urllib.parse.urlencode(params or {}, doseq=True)
-        try:
-            if len(question) <= _LONGEST_QUESTION:
-                answer = self.call(
-                    "GET", f"{path}?{question}" if question else path, headers=headers
-                )
-            else:
-                form = {"Content-Type": "application/x-www-form-urlencoded"}
-                answer = self.call("POST", path, question.encode(), {**form, **(headers or {})})
-        except NoAnswer as error:
-            raise QueryError(self.name, 0, str(error)) from None
-        if answer.status != 200:
-            raise QueryError(self.name, answer.status, self.refusal(answer))
+        if len(question) <= _LONGEST_QUESTION:
+            answer = self.ask("GET", f"{path}?{question}" if question else path, headers=headers)
+        else:
+            form = {"Content-Type": "application/x-www-form-urlencoded"}
+            answer = self.ask("POST", path, question.encode(), {**form, **(headers or {})})
         if not answer.complete:
             raise QueryError(self.name, 0, "the answer was cut off")
         return answer.body
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Headers = None,
+        *,
+        statuses: Collection[int] = (200,),
+    ) -> ServerAnswer:
+        """Send one request and return its answer of one of these statuses. Raises QueryError."""
+        try:
+            answer = self.call(method, path, body, headers)
+        except NoAnswer as error:
+            raise QueryError(self.name, 0, str(error)) from None
+        if answer.status not in statuses:
+            raise QueryError(self.name, answer.status, self.refusal(answer))
+        return answer
 
     def call(
         self,
         method: str,
         path: str,
         body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
         *,
         timeouts: int = _SLOW_FACTOR,
     ) -> ServerAnswer:
@@ -152,34 +158,24 @@ class Server:
         """
         secs = self.access.timeout_secs * timeouts
         deadline = time.monotonic() + secs
+        url = self.access.url.rstrip("/") + path
         try:
-            response = self._send(
-                method, self.access.url.rstrip("/") + path, body, headers, deadline
-            )
+            response = self._send(method, url, body, headers, deadline)
         except ConfigError as error:
             raise NoAnswer(str(error)) from None
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # requests' own are OSErrors; ValueErrors are odd addresses
+        # requests' own are OSErrors; ValueErrors are odd addresses
+        except (OSError, ValueError) as error:
+            words = words_of(error, self.access, self._settings.get("proxies") or {})
             if time.monotonic() >= deadline:
-                raise NoAnswer(
-                    f"no complete answer within {secs:g} s: the server answers too slowly"
-                ) from None
-            raise NoAnswer(
-                words_of(error, self.access, self._settings.get("proxies") or {})
-            ) from None
+                words = f"no complete answer within {secs:g} s: the server answers too slowly"
+            raise NoAnswer(words) from None
         with response:
             return self._read(response, deadline)
 
     def _send(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        deadline: float,
+        self, method: str, url: str, body: bytes | None, headers: Headers, deadline: float
     ) -> "requests.Response":
+        import requests
 
         from logshipper_ingest.servers.server_deadline import Deadline, limited
 
@@ -194,38 +190,24 @@ class Server:
             self._settings = self._session.merge_environment_settings(
                 self.access.url, {}, True, verify, None
             )
-        request = self._prepare(self._session, method, url, body, headers)
+        session, what = self._session, (method, url, headers)
+        is_push = bool(body) and not session.cookies  # a cookie may differ each time
+        if is_push and self._last_request is not None and self._last_request[0] == what:
+            # from push to push only the body differs: making a request costs a third of a push
+            request = self._last_request[1]
+            request.body = body
+            request.headers["Content-Length"] = str(len(body or b""))
+        else:
+            request = session.prepare_request(
+                requests.Request(method, url, data=body, headers=headers)
+            )
+            self._last_request = (what, request) if is_push else None
         self._deadline.at = deadline
         # no redirects: a redirected POST becomes a GET, and a tenant's name is for this server
         # alone
-        return self._session.send(
+        return session.send(
             request, timeout=self.access.timeout_secs, allow_redirects=False, **self._settings
         )
-
-    def _prepare(
-        self,
-        session: "requests.Session",
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-    ) -> "requests.PreparedRequest":
-        """The last one, with another body, where nothing else differs, as from push to push: making
-        one costs a third of a push."""
-        import requests
-
-        what = (method, url, headers)
-        if not body or session.cookies:  # a cookie may differ each time
-            self._last_request = None
-        elif self._last_request is not None and self._last_request[0] == what:
-            request = self._last_request[1]
-            request.body = body
-            request.headers["Content-Length"] = str(len(body))
-            return request
-        request = session.prepare_request(requests.Request(method, url, data=body, headers=headers))
-        if body and not session.cookies:
-            self._last_request = what, request
-        return request
 
     def _read(self, response: "requests.Response", deadline: float) -> ServerAnswer:
         status = response.status_code
@@ -238,15 +220,16 @@ class Server:
         body, complete = _read_body(response, limit, deadline)
         self.answer_bytes = len(body)
         if len(body) > limit and status == 200:
-            raise AnswerTooLarge(
-                self.name, 200, f"the answer is over {limit} bytes: ask for less at a time"
-            )
-        retry_after_secs = _retry_after_secs(response.headers.get("Retry-After", ""), date_ns)
-        location, request_id = (
-            response.headers.get(name, "") for name in ("Location", "X-Delete-Request-ID")
-        )
+            words = f"the answer is over {limit} bytes: ask for less at a time"
+            raise AnswerTooLarge(self.name, 200, words)
         return ServerAnswer(
-            status, body[:limit], date_ns, retry_after_secs, location, complete, request_id
+            status,
+            body[:limit],
+            date_ns,
+            _retry_after_secs(response.headers.get("Retry-After", ""), date_ns),
+            response.headers.get("Location", ""),
+            complete,
+            response.headers.get("X-Delete-Request-ID", ""),
         )
 
     def refusal(self, answer: ServerAnswer) -> str:
@@ -254,18 +237,15 @@ class Server:
 
         Hides our secrets, which a server may echo.
         """
-        body, location = (
-            hidden(answer.body, self._secrets),
-            hidden(answer.location.encode(), self._secrets).decode(),
-        )
         if 300 <= answer.status < 400:
-            return f"a redirect to {clean(location) or 'nowhere'}: url must be the address that answers itself"
-        words = excerpt(body) or "(no words)"
+            location = clean(hidden(answer.location.encode(), self._secrets).decode())
+            return f"a redirect to {location or 'nowhere'}: url must be the address that answers itself"
+        words = excerpt(hidden(answer.body, self._secrets)) or "(no words)"
         fix = refusal_fix(answer.status, words, self.access)
         return f"{words}; {fix}" if fix else words
 
 
-class ServerClient:
+class ServerClient(Server):
     """Base of the clients of a server's interface.
 
     access: address, credentials, tenant and TLS, or only an address; max_answer_bytes: larger
@@ -274,6 +254,8 @@ class ServerClient:
 
     kind = ""  # the server's kind in errors
     _ready_path = "/ready"
+    _ready_statuses: Collection[int] = (200,)
+    _strange_words = ""  # about an answer that another program would give
     # a 400 about the connection, not the push: HTTP to a TLS port, or an impossible tenant
     _not_about_pushes = re.compile(
         rb"Client sent an HTTP request to an HTTPS|tenant ID |multiple org IDs|no org id", re.I
@@ -283,27 +265,13 @@ class ServerClient:
         self, access: ServerAccess | str, *, max_answer_bytes: int = MAX_ANSWER_BYTES
     ) -> None:
         access = ServerAccess(url=access) if isinstance(access, str) else access
-        self._server = Server(self.kind, access, max_answer_bytes)
+        super().__init__(self.kind, access, max_answer_bytes)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Ends its connections; it can be used again."""
-        self._server.close()
-
-    @property
-    def name(self) -> str:
-        """The server's name in errors, such as `Loki at http://...`."""
-        return self._server.name
-
-    @property
-    def answer_date_ns(self) -> int | None:
-        """The server's clock in its newest answer of any status, to a second; None before."""
-        return self._server.answer_date_ns
 
     def _push(
         self, path: str, body: bytes, headers: Mapping[str, str], success_statuses: Collection[int]
@@ -315,7 +283,7 @@ class ServerClient:
         RejectedPushError otherwise.
         """
         try:
-            answer = self._server.call("POST", path, body, headers, timeouts=_PUSH_FACTOR)
+            answer = self.call("POST", path, body, headers, timeouts=_PUSH_FACTOR)
         except NoAnswer as error:
             raise RetryablePushError(self.name, 0, str(error)) from None
         except AnswerTooLarge as error:
@@ -336,7 +304,17 @@ class ServerClient:
         return status in (408, 429) or status >= 500
 
     def _words(self, answer: ServerAnswer) -> str:
-        return self._server.refusal(answer)
+        return self.refusal(answer)
+
+    def _data(self, path: str, params: Params | None = None, headers: Headers = None) -> Any:
+        """Return the data of an answer of Loki or Prometheus (Any: JSON). Raises QueryError."""
+        answer = self.get_json(path, params, headers)
+        if not isinstance(answer, dict) or answer.get("status") != "success":
+            raise self._strange_answer()
+        return answer.get("data")
+
+    def _strange_answer(self) -> QueryError:
+        return QueryError(self.name, 200, f"{self._strange_words}: check url")
 
     def ready(self) -> bool:
         """Return whether the server is ready.
@@ -344,7 +322,7 @@ class ServerClient:
         Raises QueryError without an answer, and for an unclear one.
         """
         try:
-            self._server.get(self._ready_path)
+            self.ask("GET", self._ready_path, statuses=self._ready_statuses)
         except QueryError as error:
             if error.status == 503:
                 return False
@@ -369,10 +347,8 @@ def _read_body(response: "requests.Response", limit: int, deadline: float) -> tu
                 return b"".join(parts), False
     except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError):
         return b"".join(parts), False
-    length_header = response.headers.get("Content-Length", "")
-    is_cut = (
-        length_header.isdecimal() and response.raw.tell() < int(length_header) and size <= limit
-    )
+    length = response.headers.get("Content-Length", "")
+    is_cut = length.isdecimal() and response.raw.tell() < int(length) and size <= limit
     return b"".join(parts), not is_cut
 
 
@@ -386,11 +362,8 @@ def sample_of(pair: Any) -> Sample:
 
 
 def labels_of(labels: Any) -> dict[str, str]:  # Any: JSON
-    return (
-        {str(name): str(value) for name, value in labels.items()}
-        if isinstance(labels, dict)
-        else {}
-    )
+    items = labels.items() if isinstance(labels, dict) else ()
+    return {str(name): str(value) for name, value in items}
 
 
 def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
@@ -400,9 +373,8 @@ def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
     if len(body) > MAX_CONFIG_BYTES:
         raise QueryError(name, 200, f"the configuration is over {MAX_CONFIG_BYTES} bytes")
     try:
-        if any(
-            isinstance(token, yaml.AliasToken) for token in yaml.scan(body)
-        ):  # a few aliases can expand to gigabytes
+        # a few aliases can expand to gigabytes
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(body)):
             raise QueryError(name, 200, "the configuration has YAML aliases, which are not allowed")
         config = yaml.safe_load(body)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -421,10 +393,9 @@ def excerpt(body: bytes) -> str:
             document = json.loads(body)
         except (ValueError, RecursionError):
             document = {}
-        message = (
-            document.get("error") or document.get("message") if isinstance(document, dict) else None
-        )
-        text = message if isinstance(message, str) else text
+        if isinstance(document, dict):
+            message = document.get("error") or document.get("message")
+            text = message if isinstance(message, str) else text
     elif is_page(body):
         title = _TITLE.search(text)
         text = title[1] if title else text

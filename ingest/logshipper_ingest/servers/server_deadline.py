@@ -50,9 +50,7 @@ class _TimedReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(
-        self, buffer: Any
-    ) -> int | None:  # Any: Python before 3.12 has no type for buffers
+    def readinto(self, buffer: Any) -> int | None:  # Any: Python 3.11 has no type for buffers
         self._deadline.shorten(self._sock)
         return self._raw.readinto(buffer)
 
@@ -76,9 +74,8 @@ class _Adapter(HTTPAdapter):
         self._pools = _pools(deadline)
         super().__init__()
 
-    def init_poolmanager(
-        self, *args: Any, **kwargs: Any
-    ) -> None:  # Any: as in the base, here and below
+    # Any: as in the base, here and below
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = self._pools
 

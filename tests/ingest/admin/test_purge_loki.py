@@ -142,7 +142,7 @@ def test_requests_are_few_and_short_whatever_forms_there_are(
     assert max(map(len, span.queries)) < 2 * purge_loki.MAX_QUERY_CHARS
     monkeypatch.setattr(purge_loki, "MAX_REQUESTS", 2)
     assert len(purge.look(60).queries) <= 4
-    (words,) = purge.still_there(0)
+    (words,) = purge.still_there()
     assert "in too many forms, or too long ones" in words
 
 

@@ -1,7 +1,6 @@
 """`logshipper-agent check`: real servers for what is well, a fake one and tables for what isn't."""
 
 import email.utils
-import io
 import json
 import os
 import socket
@@ -462,15 +461,14 @@ def test_who_may_read_metrics(tmp_path: Path) -> None:
     assert "/metrics" not in levels(check_node(config_for(tmp_path)))
 
 
-def test_findings_are_shown() -> None:
+def test_findings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     findings = [
         Finding("wrong", "a", "is broken", "fix " * 40),
         Finding("ok", "b", "fine"),
         Finding("note", "c", "known"),
     ]
-    out = io.StringIO()
-    print_findings(findings, out)
-    lines = out.getvalue().splitlines()
+    print_findings(findings)
+    lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["ok    b: fine", "note  c: known", "wrong a: is broken"]
     assert all(len(line) <= 108 and line.startswith("        fix") for line in lines[3:-1])
     assert lines[-1] == "1 ok, 1 to note, 1 wrong"

@@ -85,7 +85,10 @@ class Sender:
         )
 
     def turn(self) -> float:
-        return self.write.turn()
+        """Queue a round if one is due, send due requests; return the seconds until more is due."""
+        if self.now >= self.write._round_due:
+            self.write._queue_round()
+        return min(self.write._round_due - self.now, self.write._send(lambda: False))
 
     def go_on(self, secs: float) -> None:
         self.now += secs
@@ -217,12 +220,7 @@ def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> No
         sender.until(1060.0)
         assert [
             struct.unpack("<d", request[0].value)[0] for request in written_to(server)[-4:]
-        ] == [
-            0.0,
-            1.0,
-            2.0,
-            3.0,
-        ]
+        ] == [0.0, 1.0, 2.0, 3.0]
         assert len(server.requests) == before + 4
     assert len([words for words in sender.messages if "the agent tries again" in words]) == 1
     assert sender.messages[-1] == "remote write: the server accepts everything again"

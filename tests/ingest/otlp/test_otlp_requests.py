@@ -254,5 +254,5 @@ def test_records_without_numbers_are_no_points() -> None:
 )  # fmt: skip
 def test_the_oddest_records(line: bytes, names: list[str], left_out: int) -> None:
     numbers, count = numbers_of(line)
-    assert ([number.name for number in numbers], count) == (names, left_out)
+    assert ([name for name, _ in numbers], count) == (names, left_out)
     assert encode_points([chunk(line, key=METADATA)], "c1", "n1").left_out == left_out
