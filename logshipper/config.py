@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest to the narrowest
 COLORS: tuple[str, ...] = ("strip", "keep")
-JSON, DICT, PAIRS = METADATA_KINDS = ("json", "dict", "pairs")
+JSON, DICT, PAIRS, AUTO = METADATA_KINDS = ("json", "dict", "pairs", "auto")
 MAX_PATTERNS = 8
 # an attribute of each record has it: the segment format has 64 bytes for all of a line's
 _PATTERN_NAME = late_pattern(r"[a-z][a-z0-9_-]{0,15}")
@@ -44,11 +44,11 @@ class Config(NamedTuple):
     # record the start (logshipper/sidecar/context.py); None: not set, so runs by hand record a part
     # of it
     context: bool | None = None
-    # which lines of stdout are records (logshipper/classify/text_records.py)
-    metadata: tuple[str | MetadataPattern, ...] = (JSON,)
-    mask: bool = (
-        True  # mask secrets in lines (logshipper/masks/secret_shapes.py); command lines always
-    )
+    # kinds of records (logshipper/classify/text_records.py); None: not set, so JSON objects, and
+    # series in mode `enabled` of runs by hand (logshipper/classify/series)
+    metadata: tuple[str | MetadataPattern, ...] | None = None
+    # mask secrets in lines (logshipper/masks/secret_shapes.py); command lines always
+    mask: bool = True
 
 
 def _lines_of(content: bytes) -> list[bytes]:

@@ -70,6 +70,17 @@ class CaptureLog:
         )
         self.event("metadata_pattern_off", message, pattern=name)
 
+    def report_series_left_out(self, lines: int) -> None:
+        message = (
+            f"logshipper did not look for series in {lines:,} lines, as the output was too fast; "
+            "`logshipper metadata --try FILE` finds the series of a whole output"
+        )
+        self.event("series_left_out", message, lines=lines)
+
+    def report_series_off(self, error: str) -> None:
+        message = f"logshipper stopped looking for series in this job's lines, because of an error: {error}"
+        self.event("series_off", message)
+
     def hint(self, hint: Hint, stream: Stream, line: bytes = b"") -> None:
         """Report a near miss and its fix, once per reason. line: quoted, unless empty."""
         if hint.reason not in self._hint_reasons:

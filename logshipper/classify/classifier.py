@@ -21,7 +21,7 @@ from logshipper.classify.capture_log import CaptureLog, EventLimit
 from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.policies import Obedience, Policies
 from logshipper.classify.stream_log import StreamLog
-from logshipper.config import JSON, MetadataPattern
+from logshipper.config import AUTO, JSON, MetadataPattern
 from logshipper.masks.shape_mask import MASK
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
@@ -29,6 +29,7 @@ from logshipper.spool.segment import Json, Stream
 
 MAX_USER_EVENTS = 5_000  # of a capture; readers keep twice as many events, so all others have room
 MAX_REFUSALS = 500  # likewise
+_SERIES_MODES = ("enabled", "metadata")
 _FENCED = "a stop token is in force"
 _IN_DOUBT = (
     "the job may have printed {} after it; print it again on that stream, or once that stream is "
@@ -38,7 +39,8 @@ _IN_DOUBT = (
 
 class Classifier:
     """See the module's docstring. columns, rows: the terminal's size; collapse: repeats and blank
-    lines; first_secs: see Renderer; mask: secrets by their shape; all else as configured."""
+    lines; finds_series: in mode `enabled`, even without `auto` in metadata; first_secs: see Renderer;
+    mask: secrets by their shape; all else as configured."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Classifier:
         rows: int = 50,
         collapse: bool = True,
         metadata: Iterable[str | MetadataPattern] = (JSON,),
+        finds_series: bool = False,
         first_secs: float = 0.0,
         mask: bool = True,
     ) -> None:
@@ -64,11 +67,12 @@ class Classifier:
 
             renderer_type = ColouredRenderer
         text_records = None
-        text_kinds = [kind for kind in metadata if kind != JSON]
+        text_kinds = [kind for kind in metadata if kind not in (JSON, AUTO)]
         if text_kinds:  # likewise
             from logshipper.classify.text_records import TextRecords
 
             text_records = TextRecords(text_kinds)
+        series_modes = _SERIES_MODES if AUTO in metadata else _SERIES_MODES[:finds_series]
         self._streams = {
             stream: StreamLog(
                 stream,
@@ -80,6 +84,7 @@ class Classifier:
                 collapse=collapse,
                 # R5: only stdout has records
                 text_records=text_records if stream is Stream.STDOUT else None,
+                series_modes=series_modes,
                 mask=mask,
             )
             for stream in (Stream.STDOUT, Stream.STDERR)

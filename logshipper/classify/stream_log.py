@@ -9,16 +9,19 @@ from logshipper.classify.capture_log import CaptureLog
 from logshipper.classify.half_command import HalfCommand
 from logshipper.classify.stream_output import StreamOutput
 from logshipper.classify.stream_status import StreamStatus
+from logshipper.late_pattern import late_pattern
 from logshipper.masks.shape_mask import HELD_BYTES, ShapeMask, cut
 from logshipper.render.renderer import Block, Renderer
 from logshipper.spool.segment import COPY, ORIGIN, SENT, Json, Kind, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from logshipper.classify.stream_series import StreamSeries
     from logshipper.classify.text_records import TextRecord, TextRecords
 
 _BLANK = ord(" ")
 _LAST_BYTE = itemgetter(-1)
+_DIGIT = late_pattern(rb"[0-9]")
 
 
 class StreamLog:
@@ -26,7 +29,8 @@ class StreamLog:
 
     capture: the state common with the other stream; snapshot_secs: between two snapshots of a running
     bar, 0 for none; collapse: repeats and blank lines; text_records: finds records in lines that are
-    not JSON; mask: secrets by their shape.
+    not JSON; series_modes: modes in which plain lines
+    and bars are searched for series; mask: secrets by their shape.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class StreamLog:
         snapshot_secs: float,
         collapse: bool,
         text_records: "TextRecords | None" = None,
+        series_modes: tuple[str, ...] = (),
         mask: bool = True,
     ) -> None:
         self.stream = stream
@@ -53,6 +58,8 @@ class StreamLog:
         self._keep_colours = keep_colours
         self._collapse = collapse
         self._text_records = text_records
+        self._series: StreamSeries | None = None  # made when needed
+        self._series_modes = series_modes
         self._shapes = ShapeMask(capture.masked) if mask else None
         self.status = StreamStatus(renderer, self.output, capture, self._shapes, snapshot_secs)
         self._part_end = b""  # of a long line's last part: a token may continue in the next part
@@ -64,10 +71,10 @@ class StreamLog:
         for block in blocks:
             if block.part or block.note:
                 self._sort_odd(block)
-            elif self._text_records is None or self.mode == "disabled":
+            elif self.mode == "disabled" or not (self._text_records or self._finds_series()):
                 self._sort_text(block.text, block.drawn_at)
             else:
-                self._sort_with_records(block.text, self._text_records, block.drawn_at)
+                self._sort_with_records(block.text, block.drawn_at)
 
     def add_record(self, record: bytes) -> None:
         """Log metadata that the job sent instead of printing it."""
@@ -92,10 +99,16 @@ class StreamLog:
         if due is not None and now >= due:
             self.output.report_repeats()
         self.status.tick(now, is_enabled=self.mode == "enabled")
+        if self._series is not None:
+            self._series.tick(now)
+        if self.renderer.pending() and self.mode == "enabled" and self._finds_series():
+            self._stream_series().take_bars(self.status.rows(), now)
 
     def next_tick(self, ticked_at: float) -> float | None:
         """Return the earliest time with work for `tick`, or None. ticked_at: time of the last one."""
         times = [self.renderer.next_tick(), self.output.repeats_due()]
+        if self._series is not None:
+            times.append(self._series.next_tick())
         if self.mode == "enabled":
             times += self.status.due_times(ticked_at)
         return min((time for time in times if time is not None), default=None)
@@ -119,6 +132,8 @@ class StreamLog:
         self.sort(self.renderer.flush())
         if self.output.repeats:
             self.output.report_repeats()
+        if self._series is not None:
+            self._series.reset()
         self.status.withdraw()
         self.output.forget()
         self._part_end = b""
@@ -161,20 +176,23 @@ class StreamLog:
             if self.mode == "metadata" and self.stream is Stream.STDOUT:
                 self._hint(text)
 
-    def _sort_with_records(self, text: bytes, text_records: "TextRecords", drawn_at: float) -> None:
+    def _sort_with_records(self, text: bytes, drawn_at: float) -> None:
         """Sort lines that may be records without being JSON. Mode `enabled` logs such a line and
         adds the record; mode `metadata` replaces the line by the record."""
         plain = _without_colours(text)
         enabled = self.mode == "enabled"
         masked = self.masked(plain, counted=enabled)
         text = masked if text is plain else _with_masks(text, plain, masked)
-        records = text_records.find(masked)
-        for name in text_records.take_disabled():
-            self._capture.report_pattern_off(name)
+        records: list[TextRecord] = []
+        if self._text_records is not None:
+            records = self._text_records.find(masked)
+            for name in self._text_records.take_disabled():
+                self._capture.report_pattern_off(name)
         if enabled and not _has_objects(masked):
             self._sort_text(text, drawn_at, is_masked=True)
             for record in records:
                 self._write_text_record(record, drawn_at)
+            self._find_series(masked, records, drawn_at)
             return
         # records keep the order of printing, among the JSON lines
         lines = text.split(b"\n")
@@ -186,6 +204,31 @@ class StreamLog:
             self.tally.stored += not enabled
             begin = record.at + 1
         self._sort_lines_between(lines[begin:], drawn_at)
+        self._find_series(masked, records, drawn_at)
+
+    def _find_series(self, text: bytes, records: "list[TextRecord]", drawn_at: float) -> None:
+        """Find series in lines that are no records."""
+        if not self._finds_series() or (self._series is None and not _DIGIT.search(text)):
+            return
+        series = self._stream_series()
+        if not series.is_open(text.count(b"\n"), drawn_at):
+            return
+        lines = text.split(b"\n")
+        lines.pop()
+        if records or b'{"' in text:
+            taken = {record.at for record in records}
+            lines = [line for at, line in enumerate(lines) if at not in taken and line[:2] != b'{"']
+        series.take(lines, drawn_at)
+
+    def _finds_series(self) -> bool:
+        return self.mode in self._series_modes
+
+    def _stream_series(self) -> "StreamSeries":
+        if self._series is None:
+            from logshipper.classify.stream_series import StreamSeries
+
+            self._series = StreamSeries(self.output, self._capture)
+        return self._series
 
     def _sort_lines_between(self, lines: list[bytes], drawn_at: float) -> None:
         if lines:

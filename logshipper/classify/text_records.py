@@ -254,14 +254,20 @@ class TextRecords:
         return (PAIRS, values) if values else None
 
 
-def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
+def json_record(values: Mapping[str, str]) -> tuple[tuple[str, ...], bytes]:
+    """Return the keys and the JSON of a record. values: numbers by key."""
     numbers = [_as_json(text) for text in values.values()]
     pairs = ", ".join(
         f"{_json_key(key)}: {number}" for key, number in zip(values, numbers, strict=True)
     )
     has_gaps = any(number in GAPS for number in numbers)
     keys = KeysWithGaps(values) if has_gaps else tuple(values)
-    return TextRecord(at, f"{{{pairs}}}".encode(), keys, origin)
+    return keys, f"{{{pairs}}}".encode()
+
+
+def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
+    keys, line = json_record(values)
+    return TextRecord(at, line, keys, origin)
 
 
 @lru_cache(1024)

@@ -16,6 +16,7 @@ from signal import SIGKILL
 
 from logshipper import __version__
 from logshipper.classify.classifier import Classifier
+from logshipper.config import JSON
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.masks.shape_mask import masked_text
@@ -84,7 +85,8 @@ class Sidecar(RelaySink):
             snapshot_secs=config.snapshots,
             columns=plan.columns,
             rows=plan.rows,
-            metadata=config.metadata,
+            metadata=(JSON,) if config.metadata is None else config.metadata,
+            finds_series=settings.by_hand and config.metadata is None,
             first_secs=FIRST_SECS,
             mask=config.mask,
         )

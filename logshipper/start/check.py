@@ -20,6 +20,7 @@ _MEANS = {
 _KINDS = {
     config.JSON: "lines that are one JSON object",
     config.DICT: "Python dicts (their numbers)",
+    config.AUTO: "numbers that recur between the same words: tables, bars, log lines of any program",
     config.PAIRS: "key=value and key: value lines, and what known programs print",
 }
 _CONTEXT = {
@@ -85,6 +86,8 @@ def call(arguments: argparse.Namespace) -> int:
 
 
 def _document(settings: config.Config) -> dict[str, Any]:  # Any: JSON
+    if settings.metadata is None:
+        return settings._asdict()
     kinds = [kind if isinstance(kind, str) else kind._asdict() for kind in settings.metadata]
     return {**settings._asdict(), "metadata": kinds}
 
@@ -135,8 +138,10 @@ def _meanings(settings: config.Config) -> list[tuple[str, str]]:
     )
     kinds = [
         _KINDS[kind] if isinstance(kind, str) else f"lines with your pattern `{kind.name}`"
-        for kind in settings.metadata
+        for kind in settings.metadata or (config.JSON,)
     ]
+    if settings.metadata is None:
+        kinds.append(f"of a `logshipper run` by hand also {_KINDS[config.AUTO]}")
     obeyed = "are obeyed" if settings.commands else "are ordinary output"
     masked = "become *** in the log" if settings.mask else "stay readable in the log"
     return [

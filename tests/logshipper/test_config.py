@@ -54,7 +54,7 @@ def test_nothing_said_means_enabled(content: bytes) -> None:
         (b"snapshots: 10s\n", Config(snapshots=10.0)),
         (b"snapshots: 1.5m\n", Config(snapshots=90.0)),
         (b"snapshots: '24h'\n", Config(snapshots=86400.0)),
-        (b"metadata: [json]\n", Config()),
+        (b"metadata: [json]\n", Config(metadata=("json",))),
         (b"metadata: [json, dict, pairs]\n", Config(metadata=("json", "dict", "pairs"))),
         (
             rb"metadata: [json, {pattern: 'loss is (?P<loss>[0-9.]+)'}]",
@@ -103,7 +103,10 @@ def test_options(content: bytes, options: Config) -> None:
         (b"snapshots: 0s", "too short"),
         (b"snapshots: 25h", "`25h` is too long; from `10s` to `24h`"),
         (b"snapshots: [30s]", "is no span of time"),
-        (b"metadata: pairs", "is no list with `json` in it; write `metadata: [json, dict, pairs]`"),
+        (
+            b"metadata: pairs",
+            "is no list with `json` in it; write `metadata: [json, dict, pairs, auto]`",
+        ),
         (b"metadata: [pairs]", "is no list with `json` in it"),
         (b"metadata: on", "`True` is no list"),
         (b"metadata: [json, pair]", "`pair` is no kind of metadata (did you mean `pairs`?)"),

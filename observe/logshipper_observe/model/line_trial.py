@@ -6,8 +6,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.classify.metadata import keys_of
-from logshipper.classify.text_records import TextRecords
-from logshipper.config import DICT, JSON, METADATA_KINDS, PAIRS, MetadataPattern
+from logshipper.classify.series.items import Record
+from logshipper.classify.series.recogniser import Recogniser
+from logshipper.classify.text_records import TextRecords, json_record
+from logshipper.config import AUTO, DICT, JSON, METADATA_KINDS, PAIRS, MetadataPattern
 from logshipper.spool.segment import Kind, Stream
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class LineTrial:
     def __init__(self, kinds: Sequence[str | MetadataPattern]) -> None:
         self._kinds = kinds
         self._text_records = TextRecords(kinds)
+        self._series = Recogniser() if AUTO in kinds else None
         self.lines = 0
         self.counts: Counter[str] = Counter()
         self.switched_off: list[str] = []
@@ -44,6 +47,7 @@ class LineTrial:
         self.switched_off += self._text_records.take_disabled()
         lines = text.split(b"\n")[:-1]
         begin, self.lines = self.lines, self.lines + len(lines)
+        plain_lines = []
         for at, line in enumerate(lines):
             number = begin + at + 1
             if text_record := record_by_line.get(at):
@@ -51,9 +55,23 @@ class LineTrial:
             elif line[:1] == b"{" and JSON in self._kinds and isinstance(keys_of(line), tuple):
                 record = TrialRecord(number, JSON, line.decode("utf-8", "replace"))
             else:
+                plain_lines.append((number, line))
                 continue
             self.counts[record.origin] += 1
             yield record
+        if self._series is not None:
+            for number, line in plain_lines:
+                yield from self._found(self._series.feed((line,), 0.0, number))
+
+    def finish(self) -> Iterator[TrialRecord]:
+        """The records that awaited further lines."""
+        if self._series is not None:
+            yield from self._found(self._series.flush())
+
+    def _found(self, records: Sequence[Record]) -> Iterator[TrialRecord]:
+        for record in records:
+            self.counts[AUTO] += 1
+            yield TrialRecord(record.seq, AUTO, json_record(record.values)[1].decode())
 
     def logoptin(self) -> str:
         """The line for ~/.logoptin by which all these would be records."""
@@ -61,7 +79,10 @@ class LineTrial:
         origins = set(self.counts)
         words = [JSON]
         words += [DICT] if DICT in origins else []
-        words += [PAIRS] if origins - {JSON, DICT, *(pattern.name for pattern in patterns)} else []
+        words += (
+            [PAIRS] if origins - {JSON, DICT, AUTO, *(pattern.name for pattern in patterns)} else []
+        )
+        words += [AUTO] if AUTO in origins else []
         words += [_as_yaml(pattern) for pattern in patterns if pattern.name in origins]
         return f"metadata: [{', '.join(words)}]"
 
@@ -89,6 +110,8 @@ def metadata_hint(reader: "Reader") -> MetadataHint | None:
         f"{line.text}\n" for line in islice(lines, HINT_LINES) if "part" not in line.attrs
     )
     for _ in trial.take(text.encode("utf-8", "replace")):
+        pass
+    for _ in trial.finish():
         pass
     if trial.counts.total() < _LEAST_RECORDS:
         return None

@@ -68,6 +68,7 @@ def _records(source: Source, trial: LineTrial) -> Iterator[TrialRecord]:
             trial.lines += block.text.count(b"\n")
         else:
             yield from trial.take(block.text)
+    yield from trial.finish()
 
 
 def _blocks(source: Source) -> Iterator[Block]:

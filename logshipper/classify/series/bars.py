@@ -1,0 +1,56 @@
+"""Reads the data of progress bars: description, count and the pairs behind them. Pure."""
+
+import re
+
+from logshipper.classify.series.numbers import as_json
+
+MAX_CHARACTERS = 1024  # a longer line is no bar
+_BAR = re.compile(
+    r"[█▉▊▋▌▍▎▏━╸╺░▒▓■□●○]{2,}|\|[#=>. █▉▊▋▌▍▎▏-]{3,}\||\[[#=>.\s-]{4,}\]|[0-9]{1,3}%\|"
+)
+_CLOCK = re.compile(r"\[?[0-9?]{1,9}:[0-9?]{2}(?::[0-9?]{2})?(?:\s?[<•]\s?[-0-9:?]{1,20})?")
+_RATE = re.compile(r"(?<![\w.])[?0-9.]{1,20}\s?[A-Za-z]{0,20}/(?:s|it|step|epoch|batch)\b")
+_COUNT = re.compile(r"(?<![\w./:])([0-9]{1,20})\s?/\s?([0-9]{1,20}|\?)(?![\w/])")
+_PAIR = re.compile(
+    r"(?P<key>[A-Za-z_][\w./@ -]{0,40}?)\s?[=:]\s{0,3}"
+    r"(?P<value>[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,9})?|nan|inf)(?![\w:/.])"
+)
+_EPOCH = re.compile(r"\b(?P<word>[Ee]poch)\s?[:#]?\s?\[?(?P<number>[0-9]{1,20})")
+_SKIPPED = frozenset("eta elapsed remaining it/s s/it".split())
+
+
+_BAR_END = re.compile(rb":?\s{0,9}[0-9]{1,3}%\s?\|.*|\s{0,9}(?:\xe2[\x94-\x97].){2}.*")
+
+
+def without_bar(line: bytes) -> bytes:
+    """Return the text before a bar."""
+    return _BAR_END.sub(b"", line).rstrip()
+
+
+def read(text: str) -> dict[str, str] | None:
+    """Return a bar's values as JSON numbers by name; None for a line that is no bar."""
+    bar = _BAR.search(text) if len(text) <= MAX_CHARACTERS else None
+    if bar is None:
+        return None
+    before, behind = text[: bar.start()], text[bar.end() :]
+    values: dict[str, str] = {}
+    epoch = _EPOCH.search(before)
+    if epoch is not None:
+        values["epoch"] = as_json(epoch["number"])
+    plain = _RATE.sub(" ", _CLOCK.sub(" ", behind))
+    count = _COUNT.search(plain)
+    plain = _COUNT.sub("  ", plain)
+    pairs = {
+        name: as_json(match["value"])
+        for match in _PAIR.finditer(plain)
+        if (name := match["key"].strip(" -,|•[]")).lower() not in _SKIPPED and name
+    }
+    for match in _PAIR.finditer(before):
+        name = match["key"].strip(" -,|•[]")
+        if name.lower() not in _SKIPPED and name.lower() != "epoch":
+            pairs.setdefault(name, as_json(match["value"]))
+    if not pairs:
+        return {}
+    if count is not None:
+        values["count"] = count[1]
+    return values | pairs

@@ -1,0 +1,195 @@
+"""Names the numbers of a line by the words around them. Pure."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_NAME_CHARACTERS = 64
+MAX_NAME_WORDS = 5
+MAX_COLUMNS = 100  # of a line; further numbers get no name
+
+_COUNTERS = frozenset(
+    "epoch epochs step steps iteration iterations iter iters it itr round batch episode episodes "
+    "generation gen time timestep timesteps cycle cycles update updates sweep pass trial frame "
+    "sample samples progress nstep scf ionic".split()
+)
+# with one of these words, a name of a counter is one of a measurement
+_MEASURES = frozenset(
+    "no number num avg average mean max min per elapsed last best cpu wall".split()
+)
+# numbers behind these words measure nothing
+_NO_SERIES = frozenset(
+    "port pid ppid uid gid line lines code status errno signal version release revision rev date id "
+    "address addr row column col page chapter section seed rank returned job task gpu cuda device "
+    "node thread worker year http https serial irq bus slot offset build".split()
+)
+_UNITS = frozenset(
+    "% s ms us µs ns sec secs second seconds min mins minute minutes m h hour hours hrs days day d "
+    "B KB kB MB GB TB KiB MiB GiB TiB K M G T k Hz kHz MHz GHz eV meV Ry Ha Hartree hartree a.u. au "
+    "Kelvin bar kbar Pa kPa MPa GPa atm A Å fs ps N J kJ W kW V mV deg degrees dB px rad cm mm nm um".split()
+)
+_RATE = re.compile(r"[A-Za-zµ%]{1,16}/[A-Za-zµ]{1,16}(?![\w/])")
+_UNIT = re.compile(r" ?(?P<unit>%|[A-Za-zµÅ°.]{1,12}(?:/[A-Za-zµÅ]{1,12})?)(?![\w/])")
+_LEVEL = (
+    r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|[Ii]nfo|[Dd]ebug|[Nn]otice|[Ww]arning"
+    r"|[Ee]rror)"
+)
+# the default form of Python's logging, LEVEL:LOGGER:TEXT, and a level of any other form
+_LOGGER = re.compile(rf"{_LEVEL}:[\w.]{{1,80}}:")
+_LEVEL_WORD = re.compile(rf"(?<![^\s|\[(])[|\[(<]?{_LEVEL}[\]:|)>]?(?!\S)")
+# ends a part of a text; the last part before a number names it
+_BREAK = re.compile(
+    r"[,;|\"'`>{}\[\]]+|(?<!\w)[()]|\)(?=\s|$)|\s[-–—·•]{1,9}\s|\s{2,}|[:=](?=\s)|\.\s(?=[A-Z])|->|\t"
+)
+_EDGE = " \t:=#@~*-–_/\\.<!?&+^$|"
+_INNER = re.compile(r"\]?[\s,]{0,3}[\[(]\s{0,9}")  # between an epoch and its iteration
+_OF_TOTAL = re.compile(r"\s{0,9}/\s{0,9}|\sof\s")  # between a counter and its limit
+_AVERAGE = frozenset(("(", "(avg:", "(avg", "(mean"))
+# parentheses in a name, as in `time per iteration (ms):`, stand between these two characters
+_OPEN, _CLOSE = "\x02", "\x03"
+_PAREN = re.compile(r"\s?\(([A-Za-z][\w/%. -]{0,20})\)")
+_NORM = re.compile(r"\|[\w ]{1,20}\|$")  # |grad|
+_NORM = re.compile(r"\|[\w ]{1,20}\|$")  # |grad|
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_GLUE = frozenset(("", ":", ".", "-", ",", "T", "x", "_", "+"))  # inside dates, versions, addresses
+
+
+class Column(NamedTuple):
+    """A number of a line that is a value."""
+
+    at: int  # its place among the line's numbers
+    name: str
+    is_strong: bool = False  # a sign such as `=` or `:` stands between name and number
+    is_counter: bool = False  # the name is one of a counter
+
+
+class Reading(NamedTuple):
+    """The values of a line, and the rest of it."""
+
+    columns: tuple[Column, ...]
+    free_words: int  # words that name no number
+    nameless: int  # numbers without a name
+
+
+class _Name(NamedTuple):
+    """The name before a number."""
+
+    text: str = ""
+    is_strong: bool = False
+    words: int = 0
+
+
+_NO_NAME = _Name()
+
+
+def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
+    """Name the numbers of a line. texts: those around the numbers."""
+    columns: dict[str, Column] = {}
+    free_words = nameless = unit_end = 0
+    last = ""  # name of the last number
+    for at, number in enumerate(numbers[:MAX_COLUMNS]):
+        before, right = texts[at][unit_end:], texts[at + 1]
+        if _is_part(at, texts):
+            unit_end = 0
+            free_words += _count_words(before)
+            last = ""
+            continue
+        unit_end = _unit_end(right)
+        if _OF_TOTAL.fullmatch(before):
+            last = ""
+            continue
+        name = _name_of(before, right, last if "." in number else "", is_first=at == 0)
+        if not name.text and last and is_counter(last) and _INNER.fullmatch(before):
+            name = _Name("iteration", is_strong=True)
+        free_words += max(_count_words(before) - name.words, 0)
+        last = name.text
+        nameless += not last
+        is_weak = len(last) == 1 and not name.is_strong
+        if (
+            last
+            and not is_weak
+            and last not in columns
+            and _NO_SERIES.isdisjoint(last.lower().split())
+        ):
+            columns[last] = Column(at, last, name.is_strong, is_counter(last))
+    free_words += _count_words(texts[-1][unit_end:])
+    return Reading(tuple(columns.values()), free_words, nameless)
+
+
+def is_counter(name: str) -> bool:
+    """Return whether a name is one of a counter: `Epoch`, `iteration #`, `global step`."""
+    words = [word for word in re.split(r"[\s#._()]+", name.lower()) if word]
+    if not words or not _MEASURES.isdisjoint(words):
+        return False
+    if "time" in words:
+        return len(words) == 1
+    return words[-1] in _COUNTERS or words[0] in _COUNTERS
+
+
+def words_of(text: bytes) -> list[str]:
+    """Return the words of a text, in order."""
+    return re.findall(r"[^\W\d_]\w*", text.decode("utf-8", "replace"))
+
+
+def _is_part(at: int, texts: Sequence[str]) -> bool:
+    """Return whether a number is part of a word, a date, a version or an address."""
+    left, right = texts[at], texts[at + 1]
+    is_last = at + 2 == len(texts)
+    if left and (left[-1].isalnum() or left[-1] == "_"):
+        return True
+    if (at and left in _GLUE) or (not is_last and right in _GLUE):
+        return True
+    if right[:1].isalpha() or right[:1] == "_":
+        return not _unit_end(right) and not _RATE.match(right)
+    # the last part of 2/3/2026
+    return left == "/" and (right == "/" or (at > 1 and texts[at - 1] == "/"))
+
+
+def _unit_end(text: str) -> int:
+    """Return the end of the unit at a text's begin; 0 without a unit."""
+    match = _UNIT.match(text)
+    if match is None or not (match["unit"] in _UNITS or _RATE.fullmatch(match["unit"])):
+        return 0
+    return match.end()
+
+
+def _name_of(before: str, right: str, last: str, *, is_first: bool) -> _Name:
+    """Name a number. before, right: the texts around it; last: the name whose average it may be."""
+    if last and right[:1] == ")" and before.strip() in _AVERAGE:
+        return _Name(f"{last} avg", is_strong=True)
+    name = _name_before(before, is_first=is_first)
+    if not name.text:
+        rate = _RATE.match(right.lstrip())
+        if rate is not None:
+            return _Name(rate[0])
+    return name
+
+
+def _name_before(text: str, *, is_first: bool) -> _Name:
+    """Return the name at a text's end. is_first: the text begins the line."""
+    if is_first and (logger := _LOGGER.match(text)) is not None:
+        text = text[logger.end() :]
+    text = _PAREN.sub(rf"{_OPEN}\1{_CLOSE}", _LEVEL_WORD.sub("  ", text)).rstrip(" \t")
+    signed = text.rstrip(" \t([{|#")
+    if signed.endswith(("->", "=>", ">=", "<=", "==", "!=", "::")):
+        return _NO_NAME
+    body = signed.rstrip(" \t:=~<")
+    norm = _NORM.search(body)
+    if norm is not None and body != signed:
+        return _Name(norm[0], is_strong=True, words=1)
+    if not body or not (body[-1].isalnum() or body[-1] in f"{_CLOSE})%_]²#.°'\""):
+        return _NO_NAME
+    parts = [part for part in _BREAK.split(body) if part.strip(_EDGE)]
+    words = parts[-1].strip(_EDGE).split() if parts else []
+    is_strong = signed.endswith(("=", ":", "<")) or text.endswith("|")
+    if len(words) > MAX_NAME_WORDS:
+        # the begin of a sentence says less
+        words = words[-MAX_NAME_WORDS if is_strong else 2 - MAX_NAME_WORDS :]
+    name = " ".join(words).replace(_OPEN, " (").replace(_CLOSE, ")").strip()
+    if len(name) > MAX_NAME_CHARACTERS or not any(map(str.isalpha, name)):
+        return _NO_NAME
+    return _Name(name, is_strong, len(words))
+
+
+def _count_words(text: str) -> int:
+    return len(_WORD.findall(text))

@@ -1,0 +1,212 @@
+"""Finds tables: a line of names above rows with as many numbers. Pure."""
+
+import re
+from collections import deque
+from itertools import pairwise
+
+from logshipper.classify.series.items import Item, Source
+from logshipper.classify.series.names import is_counter
+from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional
+
+MAX_HEADERS = 4  # lines above a row that may be its header
+MAX_TABLES = 16
+MAX_HEADER_CHARACTERS = 2048
+CONFIRMING_ROWS = 3
+MAX_HELD_ROWS = 30
+MAX_COLUMNS = 100
+_WIDE = re.compile(r"\s{2,}|\t")
+_SENTENCE = frozenset("of the in for is are to and at on with by from".split())
+_LABEL = re.compile(r"\s*([^\W\d_][\w+-]{0,15}:?)(?=\s)")
+_BAR_END = re.compile(r":?\s{0,9}[0-9]{1,3}%\s?\|.*")
+_NO_VALUE = re.compile(r"[-*.]+|[0-9.]+[A-Za-z]{1,2}")  # a gap, or a number with a unit
+_IS_NAME = re.compile(r".*[^\W\d_].*")
+
+
+class Table(Source):
+    """Rows below one header."""
+
+    __slots__ = ("held", "is_confirmed", "label", "names")
+
+    def __init__(self, names: tuple[str, ...], label: str) -> None:
+        super().__init__(frozenset())
+        self.names = names
+        self.label = label
+        self.held: list[tuple[int, float, list[str]]] = []
+        self.is_confirmed = False
+
+    def fits(self, label: str, cells: list[str]) -> bool:
+        return len(self.names) == len(cells) and bool(self.label) == bool(label)
+
+
+class Tables:
+    """The tables of one stream."""
+
+    def __init__(self) -> None:
+        self.headers: deque[bytes] = deque(maxlen=MAX_HEADERS)
+        self._current: Table | None = None
+        self._tables: dict[tuple[str, ...], Table] = {}
+        self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
+
+    @property
+    def tables(self) -> list[Table]:
+        return [table for table in self._tables.values() if table.is_confirmed]
+
+    def take_row(self, key: bytes, seq: int, time: float, line: bytes) -> Item | None:
+        """Take a row of a confirmed table without a label, if no header stands above it."""
+        table = self._rows.get(key)
+        if table is None or self.headers:
+            return None
+        cells = [cell.decode("ascii") for cell in NUMBER.findall(line)]
+        return _item(table, seq, time, cells)
+
+    def feed(self, key: bytes, seq: int, time: float, line: bytes) -> list[Item] | None:
+        """Take a possible row; None if it is none."""
+        text = line.decode("utf-8", "replace").rstrip()
+        label, cells, ends = _cells(text)
+        if len(cells) < 2 or len(cells) > MAX_COLUMNS:
+            return None
+        table = self._table(label, cells, ends, text)
+        if table is None:
+            return None
+        row = (seq, time, cells)
+        if not table.is_confirmed:
+            table.held.append(row)
+            if len(table.held) < CONFIRMING_ROWS:
+                return []
+            table.is_confirmed = _is_series(table)
+            if not table.is_confirmed:
+                if len(table.held) > MAX_HELD_ROWS:
+                    del table.held[0]
+                return []
+            rows, table.held = table.held, []
+            return [_item(table, *entry) for entry in rows]
+        if not label and key.count(b"\x01") == len(cells) and not key.strip(b"\x01 "):
+            if len(self._rows) >= MAX_TABLES:
+                self._rows.clear()
+            self._rows[key] = table
+        return [_item(table, *row)]
+
+    def _table(self, label: str, cells: list[str], ends: list[int], text: str) -> Table | None:
+        while self.headers:
+            header = self.headers.pop().decode("utf-8", "replace")
+            if len(header) > MAX_HEADER_CHARACTERS or not header.strip("-=+|_ *#"):
+                continue  # a rule
+            names = _names(header, label, cells, ends)
+            if names is not None:
+                self.headers.clear()
+                table = self._tables.get(names)
+                if table is None:
+                    if len(self._tables) >= MAX_TABLES:
+                        del self._tables[next(iter(self._tables))]
+                    table = self._tables[names] = Table(names, label)
+                self._current = table
+                return table
+        current = self._current
+        if current is not None and current.fits(label, cells):
+            return current
+        for table in reversed(self._tables.values()):
+            if table.fits(label, cells):
+                return table
+        return None
+
+
+def _cells(text: str) -> tuple[str, list[str], list[int]]:
+    """Return a row's label, its numbers and their ends; no numbers if it is no row."""
+    label = ""
+    body = text
+    offset = 0
+    if "|" in text:
+        body = text.replace("|", " ")
+    body = _BAR_END.sub("", body)
+    match = _LABEL.match(body)
+    if match is not None:
+        label, offset = match[1], match.end()
+    cells: list[str] = []
+    ends: list[int] = []
+    for word in re.finditer(r"\S+", body[offset:]):
+        part = re.sub(r"^([0-9]+)/[0-9]+$", r"\1", word[0].strip(",;"))
+        if not _is_number(part) and not _NO_VALUE.fullmatch(part):
+            return "", [], []
+        cells.append(part)
+        ends.append(word.end() + offset)
+    return label, cells, ends
+
+
+def _names(header: str, label: str, cells: list[str], ends: list[int]) -> tuple[str, ...] | None:
+    count = len(cells)
+    text = _BAR_END.sub("", header).strip()
+    if "|" in text:
+        return _checked([cell.strip() for cell in text.strip("| ").split("|")], count)
+    text = text.lstrip("#").strip()
+    words = text.split()
+    if label and len(words) == count + 1 and (words[0].endswith(":") or not label.endswith(":")):
+        return _checked(words[1:], count)
+    if label and not label.endswith(":"):
+        return None
+    if not _WIDE.search(text) and (words[-1].startswith("(") or not _SENTENCE.isdisjoint(words)):
+        return None  # a sentence or a title
+    for parts in (
+        words,
+        [cell for cell in _WIDE.split(text) if cell],
+        [cell.strip() for cell in text.split(",")],
+    ):
+        names = _checked(parts, count)
+        if names is not None:
+            return names
+    pitch = ends[0]
+    if count > 1 and all(end == pitch * (number + 1) for number, end in enumerate(ends)):
+        parts = [header[at * pitch : (at + 1) * pitch].strip() for at in range(count)]
+        if len(header.rstrip()) <= pitch * count:
+            return _checked(parts, count)
+    return None
+
+
+def _checked(cells: list[str], count: int) -> tuple[str, ...] | None:
+    if len(cells) != count:
+        return None
+    names: list[str] = []
+    for cell in cells:
+        name = " ".join(cell.split()).strip(":,;")
+        if not _IS_NAME.fullmatch(name) or len(name) > 64 or NUMBER.fullmatch(name.encode()):
+            return None
+        while name in names:
+            name += "'"
+        names.append(name)
+    return tuple(names)
+
+
+def _is_series(table: Table) -> bool:
+    rows = [cells for _, _, cells in table.held]
+    rising = [at for at in range(len(table.names)) if _rises(rows, at)]
+    fractional = [
+        at
+        for at in range(len(table.names))
+        if len({row[at] for row in rows}) > 1
+        and any(_is_number(row[at]) and is_fractional(row[at]) for row in rows)
+    ]
+    if rising and (rising[0] == 0 or is_counter(table.names[rising[0]])):
+        table.counters = frozenset((table.names[rising[0]],))
+        if all(map(is_counter, table.names)):
+            table.counters, table.only_counts = frozenset(table.names), True
+    return bool(fractional) and (bool(rising) or len(fractional) * 2 >= len(table.names))
+
+
+def _is_number(cell: str) -> bool:
+    return NUMBER.fullmatch(cell.rstrip("%").encode()) is not None
+
+
+def _rises(rows: list[list[str]], at: int) -> bool:
+    if not all(_is_number(row[at]) for row in rows):
+        return False
+    values = [as_float(row[at].rstrip("%")) for row in rows]
+    return all(a <= b for a, b in pairwise(values)) and values[0] < values[-1]
+
+
+def _item(table: Table, seq: int, time: float, cells: list[str]) -> Item:
+    values = {
+        name: as_json(cell.rstrip("%"))
+        for name, cell in zip(table.names, cells, strict=True)
+        if _is_number(cell)
+    }
+    table.count += 1
+    return Item(seq, time, values, table)

@@ -1,0 +1,105 @@
+"""The series of one stream: finds them in its final lines and bars, and logs their records. Pure but
+for the clock of CPU time."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from logshipper.classify.capture_log import CaptureLog
+from logshipper.classify.series.items import Record
+from logshipper.classify.series.recogniser import Recogniser
+from logshipper.classify.stream_output import StreamOutput
+from logshipper.classify.text_records import json_record
+from logshipper.config import AUTO
+from logshipper.spool.segment import COPY, ORIGIN, Json, Kind
+
+CPU_SHARE = 0.1  # of a core, at most
+BURST_SECS = 0.25  # CPU time that a quiet job may use at once
+REPORT_SECS = 60.0  # between two events about lines left out
+BAR_SECS = 1.0  # between two samples of running bars
+
+
+class StreamSeries:
+    """Takes masked lines of a stream in mode `enabled`, or in mode `metadata`."""
+
+    def __init__(
+        self,
+        output: StreamOutput,
+        capture: CaptureLog,
+        clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._output = output
+        self._capture = capture
+        self._clock = clock
+        self._recogniser: Recogniser | None = Recogniser()  # None: it failed
+        self._credit = BURST_SECS  # CPU time that may be used now
+        self._credited_at: float | None = None
+        self._is_paused = False
+        self._left_out = 0  # lines since the last event
+        self._report_due = float("-inf")
+        self._bars_due = 0.0
+
+    def is_open(self, count: int, drawn_at: float) -> bool:
+        """Return whether to take so many lines; lines beyond CPU_SHARE are left out."""
+        self._refill(drawn_at)
+        if self._is_paused:
+            self._left_out += count
+        return not self._is_paused
+
+    def take(self, lines: Iterable[bytes], drawn_at: float) -> None:
+        """Take final lines without colours."""
+        self._run(lambda recogniser: recogniser.feed(lines, drawn_at))
+
+    def take_bars(self, rows: Iterable[bytes], now: float) -> None:
+        """Take the running bars, at most once in BAR_SECS."""
+        if now >= self._bars_due:
+            self._bars_due = now + BAR_SECS
+            self._run(lambda recogniser: recogniser.feed_bars(rows, now))
+
+    def tick(self, now: float) -> None:
+        self._run(lambda recogniser: recogniser.tick(now))
+
+    def next_tick(self) -> float | None:
+        return self._recogniser.next_tick() if self._recogniser is not None else None
+
+    def reset(self) -> None:
+        """Log the open records; let no earlier line affect later ones."""
+        self._run(lambda recogniser: recogniser.flush())
+        self._report()
+        if self._recogniser is not None:
+            self._recogniser = Recogniser()
+
+    def _run(self, work: Callable[[Recogniser], list[Record]]) -> None:
+        """Log the records of some work. Its errors must never cost the log a line."""
+        if self._recogniser is None:
+            return
+        begin = self._clock()
+        try:
+            self._write(work(self._recogniser))
+        except Exception as error:  # as the docstring says
+            self._recogniser = None
+            self._capture.report_series_off(repr(error))
+        self._credit -= self._clock() - begin
+        self._is_paused = self._is_paused or self._credit < 0
+
+    def _refill(self, now: float) -> None:
+        """Add the CPU time of the time since the last call. A pause ends with half the credit."""
+        if self._credited_at is not None:
+            self._credit += max(now - self._credited_at, 0.0) * CPU_SHARE
+        self._credit = min(self._credit, BURST_SECS)
+        self._credited_at = now
+        if self._is_paused and self._credit >= BURST_SECS / 2:
+            self._is_paused = False
+            if now >= self._report_due:
+                self._report_due = now + REPORT_SECS
+                self._report()
+
+    def _report(self) -> None:
+        if self._left_out:
+            self._capture.report_series_left_out(self._left_out)
+            self._left_out = 0
+
+    def _write(self, records: list[Record]) -> None:
+        for record in records:
+            keys, text = json_record(record.values)
+            attrs: Json = {"n": self._capture.number(keys), ORIGIN: AUTO, COPY: 1}
+            self._output.write(Kind.METADATA, text + b"\n", 1, attrs, drawn_at=record.time)

@@ -1,0 +1,67 @@
+"""Series of real and documented outputs (tests/series), and none of outputs without series."""
+
+import json
+import lzma
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logshipper.classify.series.recogniser import Recogniser
+from tests.tools.sources import ROOT
+
+FOLDER = ROOT / "tests" / "series"
+PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.json"))
+LEAST_RECORDS = 3  # fewer records make no curve
+LEAST_RECALL = 0.9
+# of trainings and simulations
+WITH_SERIES = {"boosting", "checkpoints", "lammps", "ngspice", "sklearn"}
+HARMLESS = sorted((ROOT / "tests" / "harmless").glob("*.txt.xz"))
+
+
+def series_of(output: Path) -> set[str]:
+    """The keys of enough records."""
+    recogniser = Recogniser()
+    records = []
+    for number, line in enumerate(lzma.decompress(output.read_bytes()).split(b"\n")):
+        records += recogniser.feed((line.rstrip(),), number / 1000)
+    records += recogniser.flush()
+    counts = Counter(key for record in records for key in record.values)
+    return {key for key, count in counts.items() if count >= LEAST_RECORDS}
+
+
+def expected(program: str) -> dict[str, Any]:  # Any: JSON
+    document: dict[str, Any] = json.loads((FOLDER / f"{program}.json").read_text())
+    return document
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_keys_are_as_printed(program: str) -> None:
+    document = expected(program)
+    found = series_of(FOLDER / f"{program}.txt.xz")
+    assert sorted(set(document["series"]) - found) == document["missed"]
+    assert sorted(found - set(document["series"])) == document["wrong"]
+
+
+def test_most_series_are_found() -> None:
+    documents = [expected(program) for program in PROGRAMS]
+    series = sum(len(document["series"]) for document in documents)
+    missed = sum(len(document["missed"]) for document in documents)
+    assert 1 - missed / series >= LEAST_RECALL
+
+
+@pytest.mark.parametrize("output", HARMLESS, ids=lambda path: path.name.partition(".")[0])
+def test_other_outputs_have_no_series(output: Path) -> None:
+    if output.name.partition(".")[0] not in WITH_SERIES:
+        assert series_of(output) == set()
+
+
+def test_the_page_has_each_program() -> None:
+    page = (ROOT / "docs" / "series.md").read_text()
+    for program in PROGRAMS:
+        document = expected(program)
+        series, missed = len(document["series"]), len(document["missed"])
+        wrong = f" {len(document['wrong'])}" if document["wrong"] else ""
+        row = f"| {document['program']} | {document['output']} | {series - missed} of {series} |{wrong} |"
+        assert row in page

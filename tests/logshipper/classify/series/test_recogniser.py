@@ -1,0 +1,197 @@
+"""Names, shapes, tables, blocks and bars, line by line."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logshipper.classify.series.blocks import FLUSH_SECS
+from logshipper.classify.series.items import Record
+from logshipper.classify.series.recogniser import Recogniser
+from logshipper.classify.series.shapes import MAX_PENDING, MAX_SHAPES
+
+LINES = 4  # of each case, with growing numbers
+
+
+def records_of(lines: list[str], *, at: float = 0.0) -> list[Record]:
+    recogniser = Recogniser()
+    records = recogniser.feed([line.encode() for line in lines], at)
+    return records + recogniser.flush()
+
+
+def values_of(lines: list[str]) -> list[dict[str, str]]:
+    return [record.values for record in records_of(lines)]
+
+
+def repeated(line: str) -> list[str]:
+    """The line with `{n}` counting, and `{x}` a fraction."""
+    return [line.format(n=number, x=f"{1 / number:.3f}") for number in range(1, LINES + 1)]
+
+
+@pytest.mark.parametrize(
+    ("line", "last"),
+    [
+        ("step {n} loss={x}", {"step": "4", "loss": "0.250"}),
+        ("iteration {n}/500 | lm loss: {x} |", {"iteration": "4", "lm loss": "0.250"}),
+        ("Epoch: [{n}][10/5005] Loss {x} ({x})",
+         {"Epoch": "4", "iteration": "10", "Loss": "0.250", "Loss avg": "0.250"}),
+        ("  {n} KSP Residual norm {x}", {"iteration": "4", "KSP Residual norm": "0.250"}),
+        ("iter {n}: |grad| = {x}", {"iter": "4", "|grad|": "0.250"}),
+        ("time per step (ms): {x} step: {n}", {"time per step (ms)": "0.250", "step": "4"}),
+        ("2026-11-28 10:00:0{n},123 INFO train: loss={x} acc={x}", {"loss": "0.250", "acc": "0.250"}),
+        ("INFO:root:loss: {x}", {"loss": "0.250"}),
+        ("[rank0]: step {n} loss {x}", {"step": "4", "loss": "0.250"}),
+        ("3: step {n} loss {x}", {"step": "4", "loss": "0.250", "rank": "3"}),
+        ("total energy  =  -{x} Ry", {"total energy": "-0.250"}),
+        ("step {n} loss=nan", {}),
+        ("residual = 1.5D-0{n}", {"residual": "1.5e-04"}),
+        ("top1 acc {x} top5 acc {x}", {"top1 acc": "0.250", "top5 acc": "0.250"}),
+        ("{{'loss': {x}, 'epoch': {n}}}", {"loss": "0.250", "epoch": "4"}),
+    ],
+)  # fmt: skip
+def test_numbers_get_the_words_before_them(line: str, last: dict[str, str]) -> None:
+    values = values_of(repeated(line))
+    assert (values[-1] if values else {}) == last
+    assert not values or len(values) == LINES, "held lines are records, too"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GET /index.html HTTP/1.1 200 {n}",
+        "-rw-r--r-- 1 root root {n} Nov 28 10:00 file",
+        "Connection from 10.0.0.{n} port {n} closed",
+        "requests-2.32.{n} requires urllib3<{n},>=1.21.1",
+        "[{n}/100] Building CXX object",
+        "    at java.base/java.lang.Thread.run(Thread.java:{n})",
+        "Downloaded {n} files in {n} seconds",
+        "commit 9fceb02d0ae598e95dc970b74767f19372d61af{n}",
+        "Iteration {n}",
+        "loss: 0.5",
+    ],
+)
+def test_other_lines_are_no_series(line: str) -> None:
+    assert values_of(repeated(line)) == []
+
+
+def test_a_line_that_does_not_recur_is_no_record() -> None:
+    assert values_of(["loss = 0.5", "loss = 0.4", "energy = 0.3"]) == []
+
+
+def test_tables_have_names_above_rows() -> None:
+    rows = [f"{step:6d} {1 / (step + 1):8.4f}  -2.5" for step in range(4)]
+    expected = [
+        {"Step": str(step), "Temp": f"{1 / (step + 1):.4f}", "E pot": "-2.5"} for step in range(4)
+    ]
+    assert values_of(["  Step      Temp  E pot", *rows]) == expected
+    assert (
+        values_of(
+            ["|  Step |  Temp | E pot |", *(f"| {' | '.join(row.split())} |" for row in rows)]
+        )
+        == expected
+    )
+    assert values_of(["a sentence of words", *rows]) == []
+    repeated_header = [line for row in rows for line in ("  Step      Temp  E pot", row)]
+    assert values_of(repeated_header) == expected
+
+
+def test_rows_may_begin_with_a_label() -> None:
+    rows = [f"DAV:  {step}   -0.{step}E+01   {step}.5" for step in range(1, 5)]
+    values = values_of(["       N       E        rms", *rows])
+    assert values[-1] == {"N": "4", "E": "-0.4E+01", "rms": "4.5"}
+
+
+def test_a_counter_leads_the_lines_below_it() -> None:
+    lines = []
+    for step in range(1, 6):
+        lines += [
+            f"Time = 0.{step}", "", f"Solving for Ux, Initial residual = 1e-{step}, No Iterations {step}",
+            f"Solving for Uy, Initial residual = 2e-{step}, No Iterations {step}",
+        ]  # fmt: skip
+    assert values_of(lines)[-1] == {
+        "Time": "0.5", "Ux Initial residual": "1e-5", "Ux No Iterations": "5",
+        "Uy Initial residual": "2e-5", "Uy No Iterations": "5",
+    }  # fmt: skip
+    assert len(values_of(lines)) == 5
+
+
+def test_boxes_are_records() -> None:
+    lines = []
+    for step in range(1, 6):
+        lines += ["-----", "| time/   |  |", f"|  fps    | {step * 7} |", f"|  iterations | {step} |",
+                  "| train/  |  |", f"|  loss   | 0.{step} |", "-----"]  # fmt: skip
+    assert values_of(lines) == [
+        {"fps": str(step * 7), "iterations": str(step), "loss": f"0.{step}"} for step in range(1, 6)
+    ]
+
+
+def test_a_counter_that_stands_once_is_no_key() -> None:
+    assert values_of(["Current step : 0", *repeated("loss = {x}")])[-1] == {"loss": "0.250"}
+
+
+@pytest.mark.parametrize(
+    ("bar", "values"),
+    [
+        ("Epoch 3/4:  50%|█████     | 5/10 [00:01<00:01, 9.5it/s, loss=0.5, v_num=0]",
+         {"epoch": "3", "count": "5", "loss": "0.5", "v_num": "0"}),
+        ("Epoch 3/3  ━━━━━━━━━━ 16/16 0:00:00 • 0:00:00 17.70it/s train_loss: 0.175 val_loss: 0.171",
+         {"epoch": "3", "count": "16", "train_loss": "0.175", "val_loss": "0.171"}),
+        (" 50%|█████     | 5/10 [00:01<00:01, 9.5it/s]", {}),
+    ],
+)  # fmt: skip
+def test_bars_give_their_pairs(bar: str, values: dict[str, str]) -> None:
+    recogniser = Recogniser()
+    found = recogniser.feed_bars([bar.encode()], 1.0)
+    assert [record.values for record in found] == ([values] if values else [])
+    assert recogniser.feed_bars([bar.encode()], 2.0) == [], "nothing changed"
+
+
+def test_an_open_record_waits_a_second() -> None:
+    recogniser = Recogniser()
+    for number, line in enumerate(repeated("loss = {x}")):
+        recogniser.feed([line.encode()], float(number))
+    due = recogniser.next_tick()
+    assert due is not None
+    assert recogniser.tick(due - FLUSH_SECS / 2) == []
+    assert [record.values for record in recogniser.tick(due)] == [{"loss": "0.250"}]
+    assert recogniser.next_tick() is None
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_chunks_change_nothing(sizes: list[int], chance: random.Random) -> None:
+    lines = [line for n in range(1, 9) for line in (
+        f"Time = {n}", f"a: 0.{n} b: 1.{n}", "x y z", f"{n} 0.{n} 1.{n}", f"step {n} loss 0.{n}",
+    )]  # fmt: skip
+    recogniser = Recogniser()
+    records: list[Record] = []
+    rest = [line.encode() for line in lines]
+    while rest:
+        size = chance.choice(sizes)
+        records += recogniser.feed(rest[:size], 0.0)
+        rest = rest[size:]
+    assert records + recogniser.flush() == records_of(lines)
+
+
+def test_shapes_have_a_limit() -> None:
+    recogniser = Recogniser()
+    words = [f"{a}{b}{c}" for a in "abcdefghij" for b in "klmnopqrst" for c in "uvwxyzabcd"]
+    for word in words:
+        for number in range(1, 5):
+            recogniser.feed([f"{word} = 0.{number}".encode()], 0.0)
+    assert recogniser.shapes == MAX_SHAPES
+    assert recogniser.dropped > 0
+    for word in words:
+        recogniser.feed([f"other {word} = 0.5".encode()], 0.0)
+    assert recogniser.pending == MAX_PENDING
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"1" * 2000, b"1 " * 1000, b"a1 " * 600, b"= 1 " * 500, b"|1" * 1000, b" " * 2000 + b"1"],
+)
+def test_hostile_lines_are_harmless(line: bytes) -> None:
+    recogniser = Recogniser()
+    for number in range(20):
+        recogniser.feed([line, line + str(number).encode()], float(number))
+    recogniser.flush()

@@ -1,0 +1,152 @@
+"""Series in the log: origins, modes, budget, privacy."""
+
+import json
+from typing import Any
+
+import pytest
+
+from logshipper.classify.capture_log import CaptureLog
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.logged import LoggedEvent, LoggedLines
+from logshipper.classify.series.recogniser import Recogniser
+from logshipper.classify.stream_output import StreamOutput
+from logshipper.classify.stream_series import BURST_SECS, CPU_SHARE, StreamSeries
+from logshipper.render.renderer import Renderer
+from logshipper.spool.segment import Kind, Stream
+
+LINES = b"".join(b"step %d loss=0.%d\n" % (number, number) for number in range(1, 9))
+SERIES = [{"step": number, "loss": number / 10} for number in range(1, 9)]
+
+
+def records(classifier: Classifier) -> list[tuple[str, Any]]:  # Any: JSON
+    """Origin and record of each metadata line."""
+    return [
+        ((item.attrs or {}).get("origin", "json"), json.loads(item.text))
+        for item in classifier.take()
+        if isinstance(item, LoggedLines) and item.kind is Kind.METADATA
+    ]
+
+
+def finished(
+    data: bytes, stream: Stream = Stream.STDOUT, mode: str = "enabled", **options: Any
+) -> list[tuple[str, Any]]:
+    classifier = Classifier(mode, **options)
+    classifier.feed(stream, data, 1.0)
+    classifier.tick(60.0)
+    return records(classifier)
+
+
+@pytest.mark.parametrize("stream", [Stream.STDOUT, Stream.STDERR])
+@pytest.mark.parametrize("options", [{"metadata": ("json", "auto")}, {"finds_series": True}])
+def test_both_streams_have_series(stream: Stream, options: dict[str, Any]) -> None:
+    assert finished(LINES, stream, **options) == [("auto", record) for record in SERIES]
+
+
+def test_there_are_none_by_default() -> None:
+    assert finished(LINES) == []
+
+
+def test_in_mode_metadata_only_if_named() -> None:
+    named = finished(LINES, mode="metadata", metadata=("json", "auto"))
+    assert named == [("auto", record) for record in SERIES]
+    assert finished(LINES, mode="metadata", finds_series=True) == []
+    assert finished(LINES, mode="disabled", metadata=("json", "auto")) == []
+
+
+def test_other_kinds_come_first() -> None:
+    data = b"".join(
+        b'{"loss": 0.%d}\nloss: 0.%d\nINFO train loss=0.%d acc=0.%d\n' % ((number,) * 4)
+        for number in range(1, 6)
+    )
+    origins = [origin for origin, _ in finished(data, metadata=("json", "pairs", "auto"))]
+    assert {origin: origins.count(origin) for origin in origins} == {
+        "json": 5,
+        "pairs": 5,
+        "auto": 5,
+    }
+
+
+def test_a_change_of_mode_forgets_all_shapes() -> None:
+    change = b'/LOGCOMMAND {"mode":"disabled"}\nstep 9 loss=0.9\n/LOGCOMMAND {"mode":"enabled"}\n'
+    lines = LINES.splitlines(keepends=True)
+    found = finished(b"".join([*lines[:2], change, *lines[2:4]]), metadata=("json", "auto"))
+    assert found == []
+    found = finished(LINES + change + LINES, metadata=("json", "auto"))
+    assert found == [("auto", record) for record in [*SERIES, *SERIES]]
+
+
+def test_masked_text_is_in_no_key() -> None:
+    token = b"ghp_" + b"A1b2" * 9
+    data = b"".join(
+        b"token %s loss=0.%d acc=0.%d\n" % (token, number, number) for number in range(1, 6)
+    )
+    found = finished(data, metadata=("json", "auto"))
+    assert found
+    assert b"A1b2" not in json.dumps(found).encode()
+
+
+def test_a_bar_is_sampled_and_has_its_end() -> None:
+    classifier = Classifier("enabled", metadata=("json", "auto"))
+    now = 0.0
+    for number in range(1, 21):
+        bar = "\rEpoch 1: {:3d}%|{:<10}| {}/20 [00:01<00:03, 9.1it/s, loss=0.{:02d}]"
+        classifier.feed(
+            Stream.STDERR, bar.format(number * 5, "█" * (number // 2), number, number).encode(), now
+        )
+        now += 0.25
+        classifier.tick(now)
+    classifier.feed(Stream.STDERR, b"\n", now)
+    classifier.tick(now + 60)
+    found = [record for _, record in records(classifier)]
+    assert found[-1] == {"epoch": 1, "count": 20, "loss": 0.2}
+    assert 4 <= len(found) <= 7, "once a second, and at its end"
+
+
+class Job:
+    """One stream's series, with a clock of CPU time."""
+
+    def __init__(self) -> None:
+        self.log = CaptureLog()
+        self.cpu = 0.0
+        self.series = StreamSeries(
+            StreamOutput(Stream.STDOUT, Renderer(80, 24), self.log), self.log, lambda: self.cpu
+        )
+
+    def events(self) -> list[Any]:
+        return [item.record for item in self.log.out if isinstance(item, LoggedEvent)]
+
+
+def test_a_costly_job_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job()
+    taken: list[float] = []
+
+    def costly(self: Recogniser, lines: object, time: float) -> list[Any]:
+        job.cpu += BURST_SECS * 0.6
+        taken.append(time)
+        return []
+
+    monkeypatch.setattr(Recogniser, "feed", costly)
+    wait = BURST_SECS / CPU_SHARE
+    for time in (0.0, 0.1, 0.2, 0.3, wait, 3 * wait):
+        if job.series.is_open(10, time):
+            job.series.take([b"a = 1"] * 10, time)
+    assert taken == [0.0, 0.1, wait, 3 * wait]
+    (event,) = job.events()
+    assert (event["event"], event["lines"]) == ("series_left_out", 20)
+    assert job.series.is_open(1, 3 * wait)
+    job.series.take([b"a = 1"], 3 * wait)
+    assert not job.series.is_open(1, 3 * wait)
+    job.series.reset()
+    assert [event["lines"] for event in job.events()] == [20, 1]
+
+
+def test_an_error_costs_the_series_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job()
+
+    def broken(self: Recogniser, lines: object, time: float) -> list[Any]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Recogniser, "feed", broken)
+    job.series.take([b"a = 1"], 0.0)
+    (event,) = job.events()
+    assert "ZeroDivisionError" in event["message"]
