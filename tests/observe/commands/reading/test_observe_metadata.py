@@ -74,7 +74,8 @@ def test_r19_in_every_format() -> None:
     assert (third["size"], third["lr"], third["_attempt"]) == ("big", "0.1", "1")
     assert third["_time"].endswith("Z")
     documents = [
-        json.loads(line) for line in output(metadata._print_documents, select(reader)).splitlines()
+        json.loads(line)
+        for line in output(metadata._print_documents, select(reader), {}).splitlines()
     ]
     assert [document["record"] for document in documents] == [json.loads(line) for line in R19]
     assert documents[0]["schema"] == "logshipper.metadata/1"
@@ -83,7 +84,7 @@ def test_r19_in_every_format() -> None:
 
 def test_exact_numbers_survive() -> None:
     line = f'{{"n": {"7" * 400}, "x": 1.0000000000000000000001, "y": 1e999, "z": -0.0}}'
-    out = output(metadata._print_documents, select(FakeReader([line])))
+    out = output(metadata._print_documents, select(FakeReader([line])), {})
     assert out.rstrip().endswith(f'"record":{line}}}')
     assert f",{'7' * 400},1.0000000000000000000001,1e999,-0.0" in output(
         print_csv, select(FakeReader([line]))
