@@ -12,7 +12,7 @@ from logshipper.classify.text_records import json_record
 from logshipper.config import AUTO
 from logshipper.spool.segment import COPY, ORIGIN, Json, Kind
 
-CPU_SHARE = 0.1  # of a core, at most
+CPU_SHARE = 0.05  # of a core, at most
 BURST_SECS = 0.25  # CPU time that a quiet job may use at once
 REPORT_SECS = 60.0  # between two events about lines left out
 BAR_SECS = 1.0  # between two samples of running bars

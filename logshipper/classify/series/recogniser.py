@@ -1,6 +1,5 @@
 """Turns one stream's lines into records. Pure."""
 
-import re
 from collections.abc import Iterable
 
 from logshipper.classify.series import bars
@@ -8,13 +7,9 @@ from logshipper.classify.series.blocks import Blocks
 from logshipper.classify.series.items import Item, Record
 from logshipper.classify.series.numbers import NUMBER
 from logshipper.classify.series.shapes import MARK, Shapes
-from logshipper.classify.series.tables import Tables
+from logshipper.classify.series.tables import Tables, may_be_row
 
 MAX_LINE_BYTES = 2048
-_LABELLED = re.compile(
-    rb"(?:\|? ?[A-Za-z][\w+-]{0,15}:? )?(?:[-\x01/%s]+ ){2,}" % b"A-Za-z,:"
-).match
-_NUMERIC = MARK + b" |,;:%*.-"
 
 
 class Recogniser:
@@ -84,7 +79,7 @@ class Recogniser:
                 key = b" ".join(NUMBER.sub(MARK, line).split())
                 if not key:
                     return []
-        if not key.strip(_NUMERIC) or _LABELLED(key):
+        if may_be_row(key):
             items = self._tables.feed(key, self._seq, time, line)
             if items is not None:
                 return items

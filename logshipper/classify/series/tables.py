@@ -19,6 +19,8 @@ _SENTENCE = frozenset("of the in for is are to and at on with by from".split())
 _LABEL = re.compile(r"\s*([^\W\d_][\w+-]{0,15}:?)(?=\s)")
 _BAR_END = re.compile(r":?\s{0,9}[0-9]{1,3}%\s?\|.*")
 _NO_VALUE = re.compile(r"[-*.]+|[0-9.]+[A-Za-z]{1,2}")  # a gap, or a number with a unit
+_LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
+_CELL = re.compile(rb"\x01(?:/\x01)?[A-Za-z%]{0,2}[,;|]?|[-*.|]{1,9}").fullmatch
 _IS_NAME = re.compile(r".*[^\W\d_].*")
 
 
@@ -56,8 +58,9 @@ class Tables:
         table = self._rows.get(key)
         if table is None or self.headers:
             return None
-        cells = [cell.decode("ascii") for cell in NUMBER.findall(line)]
-        return _item(table, seq, time, cells)
+        numbers = (as_json(number.decode()) for number in NUMBER.findall(line))
+        table.count += 1
+        return Item(seq, time, dict(zip(table.names, numbers, strict=True)), table)
 
     def feed(self, key: bytes, seq: int, time: float, line: bytes) -> list[Item] | None:
         """Take a possible row; None if it is none."""
@@ -108,6 +111,14 @@ class Tables:
             if table.fits(label, cells):
                 return table
         return None
+
+
+def may_be_row(key: bytes) -> bool:
+    """Return whether a line with MARK for each number may be a row, perhaps behind a label."""
+    label, *cells = key.split(b" ")
+    return (
+        bool(cells) and all(map(_CELL, cells)) and (_CELL(label) or _LABEL_WORD(label)) is not None
+    )
 
 
 def _cells(text: str) -> tuple[str, list[str], list[int]]:
