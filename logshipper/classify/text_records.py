@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from logshipper.classify.metadata import GAPS, KeysWithGaps, keys_of
+from logshipper.classify.series.numbers import as_json
 from logshipper.config import DICT, PAIRS, MetadataPattern
 
 MAX_LINE_BYTES = 2048  # longer lines are no records
@@ -19,8 +20,6 @@ MAX_VALUES = 100  # of a record; lines with more values are none
 
 _NUMBER = r"[-+]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,9})?"
 _NOT_FINITE = r"[-+]?(?:nan|NaN|NAN|inf|Inf|INF|infinity|Infinity)"
-_PARTS = re.compile(r"([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]+))?")
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _VALUE = rf"(?:{_NUMBER}|{_NOT_FINITE})"
 _IS_NUMBER = re.compile(_VALUE)
 # begins of possible records; all other lines, nearly the whole log, cost only this match
@@ -256,7 +255,7 @@ class TextRecords:
 
 def json_record(values: Mapping[str, str]) -> tuple[tuple[str, ...], bytes]:
     """Return the keys and the JSON of a record. values: numbers by key."""
-    numbers = [_as_json(text) for text in values.values()]
+    numbers = [as_json(text) for text in values.values()]
     pairs = ", ".join(
         f"{_json_key(key)}: {number}" for key, number in zip(values, numbers, strict=True)
     )
@@ -273,18 +272,6 @@ def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
 @lru_cache(1024)
 def _json_key(key: str) -> str:
     return json.dumps(key, ensure_ascii=False)
-
-
-def _as_json(number: str) -> str:
-    """Return the number's text if it is valid JSON, otherwise the nearest JSON."""
-    if _JSON_NUMBER.fullmatch(number):
-        return number
-    match = _PARTS.fullmatch(number)
-    if match is None:
-        return json.dumps(float(number))
-    sign, whole, fraction, power = match.groups()
-    text = ("-" if sign == "-" else "") + (whole.lstrip("0") or "0")
-    return text + (f".{fraction}" if fraction else "") + (f"e{power}" if power else "")
 
 
 def _row_values(row: _Row, match: re.Match[str]) -> dict[str, str] | None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _ROWS = 1024  # written at a time
 _ROW_END = b"\xff\n"  # invalid UTF-8, so it occurs in no cell
-_COPY_BYTES = 1 << 20
 
 
 class JsonlWriter(RowWriter):
