@@ -159,7 +159,7 @@ def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
 
 
 def _launch_times(task: Task) -> tuple[float, float, float, float] | None:
-    """Start, end, launch and the report of the end; None if not all of them are known."""
+    """Start, end, launch and the report of the end; None if one of them is missing."""
     start, end, launched, finished = task.start, task.end, task.launched, task.finished
     if start is None or end is None or launched is None or finished is None or not _ran(task):
         return None

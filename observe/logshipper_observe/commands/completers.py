@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from logshipper_observe.query.opening import is_from_loki, open_local
+from logshipper_observe.query import opening
 
 if TYPE_CHECKING:
     from logshipper_ingest.store.local_store import LocalStore
@@ -65,9 +65,9 @@ def _from_store(
 ) -> dict[str, str]:
     """Return words with a few others about each; none from Loki, without a store, after a fault."""
     try:
-        if is_from_loki(args):
+        if opening.is_from_loki(args):
             return {}
-        with open_local(argparse.Namespace(store=getattr(args, "store", None))) as store:
+        with opening.open_local(argparse.Namespace(store=getattr(args, "store", None))) as store:
             return {} if store is None else read(store, args)
     except Exception:
         return {}  # a traceback would land in the midst of the user's command line

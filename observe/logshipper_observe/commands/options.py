@@ -8,10 +8,8 @@ from typing import Any
 
 from logshipper.errors import LogshipperError
 from logshipper_ingest.console.time_span import time_span
-from logshipper_observe.base.new_file import check_ending
 from logshipper_observe.base.words import NS, STATE_ALIASES, STATES, state_of
 from logshipper_observe.commands import completers
-from logshipper_observe.query.conditions import time_ns
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
 MAX_WAIT_SECS = 3650 * 86_400
@@ -137,6 +135,8 @@ def add_between(parser: argparse.ArgumentParser) -> None:
 
 def between_of(args: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
     """Return the times of --after and --before. Raises UsageError."""
+    from logshipper_observe.query.conditions import time_ns  # late: few commands need it
+
     after, before = (
         None if text is None else datetime.fromtimestamp(time_ns(option, text) / NS, UTC)
         for option, text in (("--after", args.after), ("--before", args.before))
@@ -161,6 +161,8 @@ def picture_of(args: argparse.Namespace) -> tuple[str, str]:
 
 def check_files(args: argparse.Namespace, *forms: str) -> None:
     """Raise UsageError for a file of another format than its option's, such as `--png FILE`."""
+    from logshipper_observe.base.new_file import check_ending  # late, likewise
+
     for form in forms:
         if path := getattr(args, form):
             check_ending(f"--{form}", path, form)
