@@ -223,8 +223,8 @@ def test_continue_sent_to_logshipper_alone(driver: Driver) -> None:
 
 
 def test_impatient_caller(driver: Driver) -> None:
-    """CMD has ended, and nobody reads its output. A signal ends the wait, after any signal for
-    CMD."""
+    """CMD has ended, and nobody reads its output. A signal ends the wait, unless it comes within a
+    second and so is meant for CMD."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):
