@@ -341,8 +341,8 @@ def test_escapes_behind_a_token_that_are_none() -> None:
 
 
 def test_tokens_in_what_is_sent_and_in_events() -> None:
-    """A masked number is no number, so the record is dropped. The event keeps its name and shows
-    the masked text."""
+    """A masked number is no number, so the record is dropped. The event remains, with
+    `***` as its name."""
     classifier = Classifier("enabled")
     classifier.feed(
         OUT, b'/LOGCOMMAND {"stop":"12345678"}\n/LOGCOMMAND {"resume":"12345678"}\n', 1.0
