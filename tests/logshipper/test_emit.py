@@ -215,7 +215,7 @@ def test_no_call_raises(
 def test_where_nothing_can_be_said_nothing_is_raised(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the end of the stack even the message on stderr needs too much of it."""
+    """At the end of the stack, even the message on stderr needs more stack than remains."""
 
     def fail(*_: object) -> None:
         raise RecursionError

@@ -285,7 +285,7 @@ def test_half_a_line_that_is_no_command_is_dropped() -> None:
 
 
 def test_a_long_line_that_begins_with_a_command() -> None:
-    """Its mode narrows the log, although the line's start has left memory at its end."""
+    """Its mode narrows the log, although the line's start is dropped before its end."""
     for line in (DISABLE.strip(), b" " + DISABLE.strip(), DISABLE.strip() + b" " * 5000):
         classifier = Classifier("enabled")
         classifier.feed(OUT, line + b"x" * (MAX_LINE_BYTES + 100) + b"\nsecret\n", 1.0)
@@ -341,8 +341,8 @@ def test_escapes_behind_a_token_that_are_none() -> None:
 
 
 def test_tokens_in_what_is_sent_and_in_events() -> None:
-    """A masked number is no number, so the record is dropped. The event remains, with
-    `***` as its name."""
+    """A masked number is no number, so the record is dropped. The event remains, with `***` as
+    its name."""
     classifier = Classifier("enabled")
     classifier.feed(
         OUT, b'/LOGCOMMAND {"stop":"12345678"}\n/LOGCOMMAND {"resume":"12345678"}\n', 1.0

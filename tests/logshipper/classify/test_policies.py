@@ -17,7 +17,7 @@ MODES = ("enabled", "metadata", "disabled")
 ODD = "odd"  # prefix of a mode: a possible command, which only narrows
 _ITEMS = (TEXT, *MODES)
 _ODD_ITEMS = (TEXT, "enabled", "disabled", f"{ODD} disabled")
-_FIELDS = ("before", "_unread", "last_mode", "was_empty")  # of a policy, determine modes
+_FIELDS = ("before", "_unread", "last_mode", "was_empty")  # of a policy; they determine modes
 
 
 class Item(NamedTuple):
