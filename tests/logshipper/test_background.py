@@ -1,4 +1,4 @@
-"""What runs next to a job yields the processor to it."""
+"""Processes of logshipper next to a job run at low CPU priority."""
 
 import os
 import subprocess
@@ -29,12 +29,12 @@ def test_nicer_and_batch(started_nice: int) -> None:
     before, after, policy = map(int, out[:3])
     assert after == max(before, background.JOB_END_NICE)
     assert policy == os.SCHED_BATCH
-    # the kernel takes one such change in a tenth of a second of all users
+    # the kernel accepts one such change per tenth of a second from all users together
     assert not out[3:] or int(out[3]) in (0, after)
 
 
 def test_the_job_itself_is_as_without_capture(tmp_path: Path) -> None:
-    """Its command and its relay keep their priority; the rendering process takes less."""
+    """The command and its relay keep their priority; the rendering process takes a lower one."""
     show = (
         "import os, sys\n"
         "print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0), flush=True)\n"
@@ -66,7 +66,7 @@ def test_the_job_itself_is_as_without_capture(tmp_path: Path) -> None:
                 if Path(f"/proc/{pid}/comm").read_text().strip() == "logshipper-side"
             ]
 
-        wait_until(  # it has its name a little after CMD has begun
+        wait_until(  # the sidecar takes its name shortly after CMD has begun
             lambda: [os.sched_getscheduler(pid) for pid in sidecars()] == [os.SCHED_BATCH],
             "the rendering process yields",
         )

@@ -1,4 +1,4 @@
-"""~/.logoptin: what it says and what is refused (R6, R7, R12, R13 and their arrow)."""
+"""`~/.logoptin`: its options, and the refusal of malformed files (R6, R7, R12, R13)."""
 
 import os
 import stat
@@ -35,7 +35,7 @@ from tests.tools.waiting import scaled
     ],
 )
 def test_nothing_said_means_enabled(content: bytes) -> None:
-    """R13: an empty file; so do blanks, comments, `---` and `{}`."""
+    """R13: an empty file enables capture; so do blanks, comments, `---` and `{}`."""
     assert config.parse(content, "f") == Config("enabled", True, True)
 
 
@@ -136,7 +136,7 @@ def test_options(content: bytes, options: Config) -> None:
     ],
 )
 def test_malformed_is_refused_with_the_fix(content: bytes, reason: str) -> None:
-    """R13's arrow: whatever is malformed fails closed, and says why in plain words."""
+    """R13: a malformed file fails closed, and the error explains the fix in plain words."""
     with pytest.raises(ConfigError) as error:
         config.parse(content, "/home/x/.logoptin")
     assert reason in str(error.value)
@@ -183,14 +183,14 @@ def test_patterns_with_more_than_a_plain_syntax_are_refused(pattern: str) -> Non
 
 
 def test_a_pattern_with_too_many_choices_is_refused() -> None:
-    """Each option doubles what may have to be tried."""
+    """Each option can double the number of attempts to match."""
     with pytest.raises(ConfigError, match="has 30 repeats, options and alternatives; 20"):
         config.parse(b"metadata: [json, {pattern: '(?P<a>" + b"a?" * 30 + b")'}]", "f")
 
 
 @given(st.text("ab(?P<x>)+*{1,2}|[]^$.\\", max_size=30))
 def test_any_pattern_is_taken_or_refused(pattern: str) -> None:
-    """What is taken can be compiled, and names a group."""
+    """An accepted pattern compiles and names a group."""
     if not problem_of(pattern):
         assert compiled(pattern).groupindex
 
@@ -202,7 +202,7 @@ def test_all_problems_at_once() -> None:
 
 
 def test_alias_bomb_costs_nothing() -> None:
-    """R13's arrow: ten levels of ten aliases would stand for 10^10 nodes."""
+    """R13: ten levels of ten aliases would expand to 10^10 nodes."""
     bomb = b"a0: &a0 [x]\n" + b"".join(
         b"a%d: &a%d [%s]\n" % (level, level, b",".join([b"*a%d" % (level - 1)] * 10))
         for level in range(1, 11)
@@ -220,11 +220,11 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     assert mode in config.MODES
 
 
-# ---- the look at the file
+# ---- looking at the file
 
 
 def test_absent(tmp_path: Path) -> None:
-    """R1, R2: no file, nobody opted in."""
+    """R1, R2: without a file, the user has not opted in."""
     assert optin.look(str(tmp_path / ".logoptin")) == (optin.ABSENT, b"")
     assert optin.look(str(tmp_path / "no" / "such" / ".logoptin")) == (optin.ABSENT, b"")
 
@@ -241,7 +241,7 @@ def test_present(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    """R13's arrow: over 64 KiB, a folder, a FIFO, a device, a dangling or looping link."""
+    """R13: refuse over 64 KiB, a folder, a FIFO, a device, and a dangling or looping link."""
     big = tmp_path / "big"
     big.write_bytes(b"#" * (optin.MAX_BYTES + 1))
     os.mkfifo(tmp_path / "fifo")
@@ -261,7 +261,8 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read anything; runs as an ordinary user")
 def test_unreadable_is_refused(tmp_path: Path) -> None:
-    """R13's arrow; and a home that may not be searched holds no file that anybody knows of."""
+    """R13: refuse a file without read permission. A home without search permission holds no
+    file."""
     file = tmp_path / ".logoptin"
     file.touch()
     file.chmod(0)
@@ -275,12 +276,12 @@ def test_unreadable_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_home_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R13's arrow: what can't be established in time is unknown, and nobody waits any longer."""
+    """R13: the state is unknown after the time-out, and the caller waits no longer."""
     fifo = tmp_path / "never"
     os.mkfifo(fifo)
 
     def hang(file: str) -> tuple[str, bytes]:
-        os.open(fifo, os.O_RDONLY)  # blocks for ever: nobody writes
+        os.open(fifo, os.O_RDONLY)  # blocks for ever, without a writer
         return optin.PRESENT, b""
 
     monkeypatch.setattr(optin, "read", hang)
@@ -291,7 +292,7 @@ def test_a_home_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_busy_machine_is_no_home_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who looks wants a processor all the time, or has it."""
+    """The child process is runnable all the time, so it gets BUSY_SECS instead of the time-out."""
 
     def want_a_processor(file: str) -> tuple[str, bytes]:
         until = time.monotonic() + 1.0
@@ -306,7 +307,7 @@ def test_a_busy_machine_is_no_home_that_hangs(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_look_leaves_no_child_behind(tmp_path: Path) -> None:
-    """A job that is exec'ed after the look and loops on wait() must find none."""
+    """A job that is exec'ed after the look and loops on `wait()` must find no child."""
     program = "import os, sys; from logshipper import optin; optin.look(sys.argv[1]); os.wait()"
     command = [sys.executable, "-c", program, str(tmp_path / "x")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=scaled(30))
@@ -314,7 +315,7 @@ def test_the_look_leaves_no_child_behind(tmp_path: Path) -> None:
 
 
 def test_the_look_imports_nothing_heavy() -> None:
-    """`--if-opted-in` stands before every job of a cluster."""
+    """`--if-opted-in` runs before every job of a cluster."""
     listing = "print(*sys.modules)"
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import logshipper.__main__, logshipper.optin; {listing}"
     assert _modules(code) - _modules(f"import sys; {listing}") <= {

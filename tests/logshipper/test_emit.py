@@ -1,5 +1,5 @@
-"""`logshipper.emit`: one valid JSON line whatever it is given, whole among others, and never an
-error."""
+"""`logshipper.emit`: one valid JSON line for every value, never mixed with other lines, and never
+an exception."""
 
 import fractions
 import io
@@ -32,7 +32,7 @@ Printed = Callable[..., Any]
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Printed:
-    """Emits; returns the record that was printed and what was said."""
+    """Return a function that emits, and returns the printed record and the text of stderr."""
     monkeypatch.setattr(emitting, "_notes", set())
 
     def run(*args: Any, **values: Any) -> tuple[Any, str]:
@@ -46,7 +46,7 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 class Tensor:
-    """What is asked of torch's and jax's scalars and arrays (torch's wheel has 900 MB)."""
+    """The interface of torch's and jax's scalars and arrays (torch's wheel has 900 MB)."""
 
     def __init__(self, values: Any) -> None:
         self._values = np.asarray(values)
@@ -100,7 +100,8 @@ def test_values_of_libraries(value: object, json_value: object, printed: Printed
 def test_what_is_not_finite_is_a_gap(
     value: object, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A capture takes the line for a record, and graphs have a gap there: as for json.dumps."""
+    """A capture recognises the line as a record, and graphs show a gap: the same as for
+    json.dumps."""
     emit(loss=value, a={"b": value}, c=[value])
     out, err = capsys.readouterr()
     assert (out, err) == (f'{{"loss": {text}, "a": {{"b": {text}}}, "c": [{text}]}}\n', "")
@@ -110,7 +111,7 @@ def test_what_is_not_finite_is_a_gap(
 
 
 class Bad:
-    """Raises whatever it is asked."""
+    """Raises on every access."""
 
     @property
     def shape(self) -> Any:
@@ -143,21 +144,21 @@ class BadError(Exception):
 
 
 class BadRecord:
-    """Its error can't be shown, either."""
+    """Raises an error that has no text either."""
 
     def keys(self) -> Any:
         raise BadError
 
 
 class Disguised:
-    """Raises when its class is asked for, as a proxy of something that is gone does."""
+    """Raises on access to its class, as the proxy of a deleted object does."""
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         raise RuntimeError("gone")
 
 
-# made in the test: pytest looks at the classes of parameters, too
+# created inside the test: pytest also looks at the classes of parameters
 BAD_VALUES: dict[str, Callable[[], object]] = {
     "no attributes": Bad,
     "no text": lambda: BadText("x"),
@@ -202,7 +203,7 @@ def wrong_calls() -> dict[str, Callable[[], object]]:
 def test_no_call_raises(
     call: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Months of computing must not end with a mistake in a line that reports on it."""
+    """A mistake in a reporting line must not end months of computing."""
     monkeypatch.setattr(emitting, "_notes", set())
     wrong_calls()[call]()
     wrong_calls()[call]()
@@ -214,7 +215,7 @@ def test_no_call_raises(
 def test_where_nothing_can_be_said_nothing_is_raised(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the end of the stack the sentence on stderr needs more than there is."""
+    """At the end of the stack, even the message on stderr needs more stack than remains."""
 
     def fail(*_: object) -> None:
         raise RecursionError
@@ -275,7 +276,7 @@ def test_a_line_that_is_too_long_is_left_out(printed: Printed) -> None:
     st.text(min_size=1, max_size=20),
 )
 def test_whatever_it_is_the_line_is_metadata(value: object, key: str) -> None:
-    """A capture takes it for a record: one line, one valid JSON object."""
+    """A capture recognises the line as a record: one line with one valid JSON object."""
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", out)
@@ -288,11 +289,11 @@ def test_whatever_it_is_the_line_is_metadata(value: object, key: str) -> None:
     assert lines == [(Kind.METADATA, out.getvalue().encode())]
 
 
-# ---- where it goes
+# ---- the output
 
 
 def script(text: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    """A program of its own. options: of subprocess.run."""
+    """Run a program in a process of its own. options: of subprocess.run."""
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     return subprocess.run(
         [sys.executable, "-c", text],
@@ -362,7 +363,7 @@ keeper.join()
 
 
 def test_threads_and_forked_workers_do_not_mix() -> None:
-    """Lines longer than what a pipe takes at once among them."""
+    """Some of the lines are longer than a pipe accepts in one write."""
     done = script(MIXING)
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert sorted((record["who"], record["at"]) for record in records) == sorted(
@@ -391,7 +392,7 @@ def test_a_signal_handler_may_emit_too() -> None:
 
 
 def test_what_it_imports() -> None:
-    """Next to nothing: training code, and each captured job, waits for it."""
+    """It imports almost nothing: training code and each captured job wait for it."""
     text = "import sys; before = set(sys.modules); import logshipper; {}; print(*sorted(set(sys.modules) - before))"
     assert script(text.format("0")).stdout.split() == ["logshipper"]
     modules = set(script(text.format("logshipper.emit")).stdout.split())

@@ -1,6 +1,10 @@
-"""SIGKILL at every fault point (logshipper/fault_points.py) of relay, sidecar, agent and store,
-each shown to be hit; then all is started again, and an oracle counts lines: none missing that isn't
-counted as lost, none twice, none out of order."""
+"""Data survives SIGKILL at every fault point (logshipper/fault_points.py) of relay, sidecar, agent
+and store.
+
+Each test checks that the kill happened, and starts everything again. Then an oracle counts the
+lines: no line is missing without being counted as lost, none is stored twice, and none is out of
+order.
+"""
 
 import os
 import re
@@ -36,7 +40,7 @@ from tests.tools.stress.conservation import (
 from tests.tools.stress.crashing import command
 
 __all__ = ["client", "cluster"]  # fixtures
-# by how often it is come to
+# values: the number of the visit at which the process is killed
 RELAY = {"relay_read": 3, "relay_counted": 3, "relay_passed_on": 3, "relay_cmd_ended": 1, "relay_end_noted": 1,
          "relay_end_told": 1}  # fmt: skip
 SIDECAR = {"sidecar_locked": 1, "segment_created": 1, "segment_begun": 1, "next_segment_made": 1, "segment_sealed": 1,
@@ -55,7 +59,7 @@ SLURM = {
 }
 REPLAY = {"replay_sent": 1, "replay_rewritten": 1}
 LINES, BURSTS, PAUSE_SECS = 600, 6, 0.03
-FORGED = 7  # lines that the quarantine gets of each capture
+FORGED = 7  # lines of each capture that go to the quarantine
 AT_ONCE = 4
 
 
@@ -78,7 +82,8 @@ def test_the_code_has_every_fault_point_once_and_no_other() -> None:
 def run_numbered(
     agent: NodeAgent, home: Path, job_id: str, crash: tuple[str, int, Path]
 ) -> "subprocess.Popen[bytes]":
-    """`logshipper run`, killed at a fault point (its name, how often it is come to, the flag)."""
+    """Start `logshipper run`, killed at a fault point (its name, the number of the visit, the
+    flag)."""
     words = [
         "run",
         "--job-id",
@@ -101,8 +106,8 @@ def run_numbered(
 def test_a_capture_that_is_killed(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """Relay or sidecar: what was written is in Loki; what the job printed after the sidecar's death
-    is counted."""
+    """Kill relay or sidecar: Loki has all written lines. Lines printed after the sidecar's death
+    are counted."""
     line_counts: dict[Place, int] = {}
     running: list[subprocess.Popen[bytes]] = []
     points = {**RELAY, **SIDECAR}
@@ -131,7 +136,7 @@ def test_a_capture_that_is_killed(
 def test_an_agent_that_is_killed(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """One agent, killed at one point after another, with new captures before each death."""
+    """Kill one agent at one point after another, with new captures before each death."""
     ended = tmp_path / "ended"
     ended.mkdir(mode=0o700)
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster, slurm={"ended_dir": str(ended)})
@@ -161,7 +166,7 @@ def test_an_agent_that_is_killed(
             store_counts |= places("own", LINES, attempt=attempt)
             wait_until(agent.has_ended, f"it kills itself at {point}: {agent.log.read_text()}")
         for capture in agent.captures():
-            age(capture, 7200)  # what nobody has begun to write into goes after an hour
+            age(capture, 7200)  # the agent removes a capture without segments after an hour
         agent.start()
         agent.wait_shipped()
         wait_until(lambda: agent.status()["slurm"]["waiting"] == 0, "all ends are told")
@@ -183,7 +188,7 @@ def test_an_agent_that_is_killed(
 def test_a_replay_that_is_killed(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """What the quarantine had is in Loki once."""
+    """Loki has the lines of the quarantine once."""
     with NodeAgent(tmp_path / "node", loki.url, cluster=cluster) as agent:
         spool(agent_config.load(str(agent.config)).agent, "replayed", 200, forged=FORGED)
         agent.wait_shipped()
@@ -212,7 +217,7 @@ def test_a_replay_that_is_killed(
 
 
 def write_end(folder: Path, job_id: str) -> None:
-    """As the hook job-ended does, of a job that ended some minutes ago."""
+    """Write the end of a job some minutes ago, as the hook job-ended does."""
     end = int(time.time()) - 300
     fields = {"by": "jobcomp", "job_id": job_id, "state": "TIMEOUT", "exit": "0:0", "start": end - 300, "end": end,
             "restarts": "", "user": "me", "nodes": "n1"}  # fmt: skip

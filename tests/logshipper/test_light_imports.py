@@ -1,4 +1,5 @@
-"""What every job's capture imports is light, and what makes it so behaves as the standard library."""
+"""Every job's capture has light imports, and their replacements behave like the standard
+library."""
 
 import re
 import subprocess
@@ -64,7 +65,7 @@ def test_patterns_are_compiled_with_their_first_use() -> None:
 
 
 def test_a_capture_imports_little() -> None:
-    """Of relay and sidecar, up to where CMD prints something."""
+    """The imports of relay and sidecar until CMD prints something."""
     code = (
         "import sys; import logshipper.start.preparation, logshipper.sidecar.sidecar, "
         "logshipper.sidecar.context, logshipper_ingest.agent_start; print(*sys.modules)"

@@ -1,5 +1,4 @@
-"""What is logged, and as what: modes, commands, metadata, repeats, blank lines (R5, R7-R22, R30,
-R31)."""
+"""The classifier: modes, commands, metadata, repeats, blank lines (R5, R7-R22, R30, R31)."""
 
 import json
 from typing import Any
@@ -32,7 +31,7 @@ RESUME = b'/LOGCOMMAND {"resume":"token-12345"}\n'
 def _run(
     *steps: tuple[Stream, bytes], mode: str = "enabled", end: bool = True, **options: Any
 ) -> Classifier:
-    """Feeds each step whole, then ends both streams. options: of Classifier, of several types."""
+    """Feed each step whole, then end both streams. options: of Classifier, of several types."""
     classifier = Classifier(mode, **options)
     for stream, data in steps:
         classifier.feed(stream, data, 1.0)
@@ -66,7 +65,7 @@ def _events(items: list[LoggedLines | LoggedEvent]) -> list[str]:
 
 
 def test_enabled_logs_everything() -> None:
-    """R8, R5: stderr is logged; JSON there is a line like any other."""
+    """R8, R5: stderr is logged; JSON is an ordinary line there."""
     classifier = _run((OUT, b'a\n{"x": 1}\nb\n'), (ERR, b'c\n{"y": 1}\n'))
     items = classifier.take()
     assert _lines(items, Kind.LOG, stream=OUT) == [b"a", b"b"]
@@ -75,7 +74,7 @@ def test_enabled_logs_everything() -> None:
 
 
 def test_metadata_mode() -> None:
-    """R9: only metadata; all of stderr is dropped."""
+    """R9: log only metadata, and drop all of stderr."""
     classifier = _run((OUT, b'a\n{"x": 1}\nb\n{not}\n'), (ERR, b'c\n{"y": 1}\n'), mode="metadata")
     assert _lines(classifier) == [b'{"x": 1}']
     ledger = classifier.ledger()
@@ -83,7 +82,7 @@ def test_metadata_mode() -> None:
 
 
 def test_disabled_mode_listens() -> None:
-    """R10, R11: commands are logged, all else is dropped, and enabling later works."""
+    """R10, R11: log commands, drop everything else, and allow enabling later."""
     classifier = _run((OUT, b'secret\n{"x": 1}\n' + ENABLE + b"public\n"), mode="disabled")
     items = classifier.take()
     assert _lines(items) == [ENABLE.strip(), b"public"]
@@ -95,7 +94,7 @@ def test_disabled_mode_listens() -> None:
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r\r\n"])
 @pytest.mark.parametrize("split", [1, 3, 1000])
 def test_the_next_line_obeys(stream: Stream, ending: bytes, split: int) -> None:
-    """R14, R15, R17: on both streams, however the bytes are split, whatever the line's end."""
+    """R14, R15, R17: on both streams, for every split of the bytes and every line ending."""
     classifier = Classifier("enabled")
     data = b"one\n" + DISABLE.strip() + ending + b"two\n" + ENABLE.strip() + ending + b"three"
     for at in range(0, len(data), split):
@@ -107,7 +106,7 @@ def test_the_next_line_obeys(stream: Stream, ending: bytes, split: int) -> None:
 
 
 def test_a_command_without_a_last_line_feed() -> None:
-    """R15's arrow."""
+    """R15."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"a\n" + DISABLE.strip(), 1.0)
     classifier.end(OUT, 1.0)
@@ -119,14 +118,15 @@ def test_a_command_without_a_last_line_feed() -> None:
 )
 @pytest.mark.parametrize("colours", [False, True])
 def test_text_before_a_command(before: bytes, colours: bool) -> None:
-    """R15: then it may narrow, and never widens; an event tells either."""
+    """R15: text before a command lets it narrow the mode but never widen it. Either way an event
+    reports it."""
     classifier = _run(
         (OUT, before + DISABLE + b"secret\n"), (ERR, b"secret\n"), keep_colours=colours
     )
     items = classifier.take()
     assert (classifier.mode, _events(items)) == ("disabled", ["command_refused", "mode_changed"])
     assert b"secret" not in b"".join(_lines(items))
-    # the command's own line, printed before it was in force
+    # the command's own line, printed before the command took effect
     assert len(_lines(items, Kind.LOG)) == 1
     classifier = _run((OUT, before + ENABLE + b"secret\n"), mode="disabled", keep_colours=colours)
     items = classifier.take()
@@ -143,7 +143,7 @@ def test_text_before_a_command(before: bytes, colours: bool) -> None:
     ],
 )
 def test_a_command_that_is_quoted(line: bytes) -> None:
-    """Source code and tracebacks switch nothing off; that it isn't obeyed is said."""
+    """Commands in source code and tracebacks have no effect, and an event reports them."""
     classifier = _run((OUT, line + b"\n"))
     items = classifier.take()
     assert (classifier.mode, _lines(items), _events(items)) == (
@@ -159,7 +159,7 @@ def test_a_mere_mention_is_no_event() -> None:
 
 
 def test_text_behind_a_narrowing_command_is_not_logged() -> None:
-    """print(command, end="") and then a secret: one line."""
+    """`print(command, end="")` and then a secret: both are on one line."""
     classifier = _run((OUT, b"a\n" + DISABLE.strip() + b"secret\n"))
     items = classifier.take()
     assert _lines(items, Kind.LOG) == [b"a"]
@@ -169,7 +169,7 @@ def test_text_behind_a_narrowing_command_is_not_logged() -> None:
 
 @pytest.mark.parametrize("shape", [b"%s\n", b"\x1b[A\r%s\r\n"])
 def test_a_command_at_the_end_of_a_line_that_is_cut_into_parts(shape: bytes) -> None:
-    """Wherever its parts are cut, on both tiers."""
+    """The command works at every cut between parts, on both tiers."""
     for size in (
         MAX_LINE_BYTES - len(DISABLE),
         MAX_LINE_BYTES - 5,
@@ -188,7 +188,7 @@ def test_a_command_at_the_end_of_a_line_that_is_cut_into_parts(shape: bytes) -> 
 @pytest.mark.parametrize("tier", ["plain", "screen"])
 @pytest.mark.parametrize("size", [(20, 5), (40, 1), (300, 2), (80, 100)])
 def test_a_resize_amid_a_command(size: tuple[int, int], tier: str) -> None:
-    """R15's arrow: the line is the rendered line."""
+    """R15: the rendered line counts."""
     for at in range(1, len(DISABLE)):
         classifier = Classifier("enabled", columns=80, rows=24)
         classifier.feed(
@@ -205,8 +205,8 @@ def test_a_resize_amid_a_command(size: tuple[int, int], tier: str) -> None:
 
 
 def test_a_stale_command_of_the_other_stream() -> None:
-    """R16's arrow: stderr's `enabled` was printed first and is read last: it widens nothing, and an
-    event says so."""
+    """R16: stderr's `enabled` was printed first and read last. It widens nothing, and an event
+    reports it."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, DISABLE, 1.0)
     classifier.feed(ERR, ENABLE, 1.0)
@@ -224,8 +224,8 @@ def test_a_stale_command_of_the_other_stream() -> None:
 
 
 def test_what_narrows_counts_where_the_mode_is_narrower_already() -> None:
-    """stderr's `enabled` was printed before stdout's malformed `disabled`, and undoes only what is
-    older."""
+    """stderr's `enabled` was printed before stdout's malformed `disabled`, so it undoes only older
+    commands."""
     classifier = Classifier("enabled")
     classifier.feed(ERR, DISABLE, 1.0)
     classifier.feed(OUT, b" " + DISABLE, 1.0)
@@ -242,8 +242,8 @@ def test_what_narrows_counts_where_the_mode_is_narrower_already() -> None:
 def test_a_change_of_the_mode_amid_a_commands_line(
     tier: bytes, before: bytes, mode: str, colours: bool
 ) -> None:
-    """Wherever the line was cut when the other stream's commands were read: it is obeyed, and its
-    text is nowhere."""
+    """The command works and its text is not logged, wherever the read of the other stream's
+    commands cut its line."""
     line = before + DISABLE.strip()
     for at in range(len(before) + 1, len(line) + 1):
         classifier = Classifier(mode, keep_colours=colours)
@@ -259,7 +259,7 @@ def test_a_change_of_the_mode_amid_a_commands_line(
 
 
 def test_a_change_of_the_mode_amid_a_stop() -> None:
-    """Its token isn't logged, and it fences."""
+    """The stop's token isn't logged, and the fence holds."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, STOP[:-1], 1.0)
     classifier.feed(ERR, METADATA, 1.0)
@@ -269,7 +269,7 @@ def test_a_change_of_the_mode_amid_a_stop() -> None:
 
 
 def test_half_a_line_that_is_no_command_is_dropped() -> None:
-    """What its begin was isn't known under the new mode; the next line is logged."""
+    """The start of the line has an unknown meaning in the new mode; the next line is logged."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"/logs", 1.0)
     classifier.feed(ERR, DISABLE + ENABLE, 1.0)
@@ -285,7 +285,7 @@ def test_half_a_line_that_is_no_command_is_dropped() -> None:
 
 
 def test_a_long_line_that_begins_with_a_command() -> None:
-    """What it asks for narrows, though its begin is gone when it ends."""
+    """Its mode narrows the log, although the line's start is dropped before its end."""
     for line in (DISABLE.strip(), b" " + DISABLE.strip(), DISABLE.strip() + b" " * 5000):
         classifier = Classifier("enabled")
         classifier.feed(OUT, line + b"x" * (MAX_LINE_BYTES + 100) + b"\nsecret\n", 1.0)
@@ -341,8 +341,8 @@ def test_escapes_behind_a_token_that_are_none() -> None:
 
 
 def test_tokens_in_what_is_sent_and_in_events() -> None:
-    """A number that is masked is no number: the record is dropped, the event keeps its name for
-    it."""
+    """A masked number is no number, so the record is dropped. The event remains, with `***` as
+    its name."""
     classifier = Classifier("enabled")
     classifier.feed(
         OUT, b'/LOGCOMMAND {"stop":"12345678"}\n/LOGCOMMAND {"resume":"12345678"}\n', 1.0
@@ -378,7 +378,7 @@ def test_many_stops_are_one_event() -> None:
 
 
 def test_events_of_refused_commands_have_a_limit() -> None:
-    """What comes after it is counted."""
+    """Later refusals are only counted."""
     classifier = _run((OUT, b"/LOGCOMMAND x\n" * (MAX_REFUSALS + 7)))
     events = [item.record for item in classifier.take() if isinstance(item, LoggedEvent)]
     assert [event["event"] for event in events[-2:]] == ["refusals_left_out"] * 2
@@ -387,7 +387,7 @@ def test_events_of_refused_commands_have_a_limit() -> None:
 
 
 def test_a_command_drawn_over_a_bar_counts_as_rendered() -> None:
-    """R15's arrow: the line is the rendered line."""
+    """R15: the rendered line counts."""
     classifier = _run((OUT, b"\r 50%|#####     |\r                  \r" + DISABLE + b"secret\n"))
     assert classifier.mode == "disabled"
     assert b"secret" not in b"".join(_lines(classifier))
@@ -400,7 +400,7 @@ def test_a_switch_applies_to_the_other_stream() -> None:
 
 
 def test_the_other_stream_obeys_the_strictest_until_seen_empty() -> None:
-    """R16's arrow: what may have been written before the switch stays hidden."""
+    """R16: text possibly written before the switch stays hidden."""
     classifier = Classifier("disabled")
     classifier.feed(OUT, ENABLE, 1.0)
     classifier.feed(ERR, b"written before\n", 1.0)
@@ -410,7 +410,7 @@ def test_the_other_stream_obeys_the_strictest_until_seen_empty() -> None:
 
 
 def test_what_was_printed_before_a_switch_to_disabled_is_logged_first() -> None:
-    """R11's arrow: a half line and a bar of the other stream, a run of repeats."""
+    """R11: a half line and a bar of the other stream, and a run of repeats."""
     classifier = _run((OUT, b"a\na\na\nhalf"), (ERR, b"\r 10%|#  |" + DISABLE), end=False)
     assert classifier.mode == "disabled"
     assert b" 10%|#  |" + DISABLE.strip() in _lines(classifier, stream=ERR)
@@ -421,7 +421,7 @@ def test_what_was_printed_before_a_switch_to_disabled_is_logged_first() -> None:
 
 
 def test_nothing_from_before_leaks() -> None:
-    """R11: no half line, no bar, no held repeat, no buffer."""
+    """R11: no half line, bar, held repeat or buffer from before the switch."""
     classifier = Classifier("disabled")
     classifier.feed(OUT, b"s1\ns1\ns1\n\x1b[As2\n\rs3 half", 1.0)
     classifier.feed(ERR, ENABLE, 1.0)
@@ -437,7 +437,7 @@ def test_nothing_from_before_leaks() -> None:
 
 
 def test_half_a_line_is_not_metadata() -> None:
-    """R11: what would have followed it isn't known when the mode changes."""
+    """R11: after a change of the mode, the rest of the line is unknown."""
     classifier = Classifier("metadata")
     classifier.feed(OUT, b'{"a": 1}', 1.0)
     classifier.feed(ERR, ENABLE, 1.0)
@@ -447,11 +447,11 @@ def test_half_a_line_is_not_metadata() -> None:
     assert _lines(classifier, stream=OUT) == [b" and more"]
 
 
-# ---- commands that are none
+# ---- refused and masked commands
 
 
 def test_refused_commands_are_ordinary_output() -> None:
-    """R15's arrow."""
+    """R15."""
     bad = b'/LOGCOMMAND  {"mode":"enabled"}'
     classifier = _run((OUT, bad + b"\n"))
     items = classifier.take()
@@ -463,7 +463,7 @@ def test_refused_commands_are_ordinary_output() -> None:
 
 
 def test_a_dict_repr_narrows() -> None:
-    """R15's arrow: it must not leak a token; the event shows the right form, and never the line."""
+    """R15: it must not leak a token. The event shows the correct form, and never the line."""
     classifier = _run(
         (OUT, b"/LOGCOMMAND {'mode': 'disabled', 'why': 'hush'}\nsecret\n"), mode="metadata"
     )
@@ -476,7 +476,7 @@ def test_a_dict_repr_narrows() -> None:
 
 
 def test_commands_off() -> None:
-    """R16's arrow: a user may switch commands off."""
+    """R16: a user may switch commands off."""
     classifier = _run((OUT, DISABLE + b"/LOGCOMMAND {'mode': 'disabled'}\n"), obey=False)
     items = classifier.take()
     assert classifier.mode == "enabled"
@@ -485,8 +485,8 @@ def test_commands_off() -> None:
 
 
 def test_stop_token() -> None:
-    """R16's arrow: between stop and resume nothing is obeyed; the token is masked in what is
-    logged."""
+    """R16: the classifier obeys no command between stop and resume, and masks the token in the
+    log."""
     text = (
         b'/LOGCOMMAND {"stop":"tok-12345678"}\n'
         + DISABLE
@@ -516,7 +516,7 @@ def test_stop_token() -> None:
 
 
 def test_a_fence_holds_for_the_other_stream_until_seen_empty() -> None:
-    """Until then what may stand within it narrows, and never widens."""
+    """Until then a command that may be inside the fence narrows the mode, and never widens it."""
     classifier = Classifier("disabled")
     classifier.feed(OUT, STOP + RESUME, 1.0)
     classifier.feed(ERR, ENABLE, 1.0)
@@ -525,7 +525,7 @@ def test_a_fence_holds_for_the_other_stream_until_seen_empty() -> None:
     classifier.feed(ERR, ENABLE, 1.0)
     assert classifier.mode == "enabled"
     classifier.feed(OUT, STOP, 1.0)
-    classifier.feed(ERR, DISABLE, 1.0)  # may stand before it
+    classifier.feed(ERR, DISABLE, 1.0)  # possibly printed before the stop
     assert classifier.mode == "disabled"
 
 
@@ -557,7 +557,7 @@ def test_a_stale_resume_does_not_end_the_other_streams_fence() -> None:
     ],
 )
 def test_a_malformed_stop_fences(line: bytes) -> None:
-    """R16's arrow: what follows may not be trusted, so nothing of it widens; its token is
+    """R16: the following text is not trustworthy, so it can't widen the mode. The token is
     masked."""
     classifier = Classifier("metadata")
     classifier.feed(OUT, line + b"\n" + ENABLE, 1.0)
@@ -578,7 +578,7 @@ def test_a_stop_without_a_token_keeps_out_what_widens() -> None:
 
 
 def test_a_malformed_resume_lets_pass_what_narrows() -> None:
-    """A secret may follow; it must not be logged for two wrong quotes."""
+    """A secret may follow, and two wrong quotes must not log it."""
     classifier = _run(
         (OUT, STOP + b"/LOGCOMMAND {'resume': 'token-12345'}\n" + DISABLE + b"secret\n" + ENABLE)
     )
@@ -589,7 +589,7 @@ def test_a_malformed_resume_lets_pass_what_narrows() -> None:
 
 
 def test_a_malformed_resume_of_the_other_stream_narrows_at_once() -> None:
-    """What stood behind the stop token may count: also for what is read right after it."""
+    """Commands after the stop token may count, even for text read immediately afterwards."""
     classifier = _run(
         (OUT, STOP + DISABLE),
         (ERR, b"/LOGCOMMAND {'resume': 'token-12345'}\nsecret\n"),
@@ -600,7 +600,7 @@ def test_a_malformed_resume_of_the_other_stream_narrows_at_once() -> None:
 
 
 def test_tokens_are_masked_in_every_form() -> None:
-    """As JSON may write them, beyond the 64th, and where a long line is cut."""
+    """As JSON may write them, beyond the 64th token, and at the cuts of a long line."""
     tokens = [f'täg"{number:04}\\/' for number in range(200)]
     stops = "".join(
         f"/LOGCOMMAND {json.dumps({'stop': token})}\n/LOGCOMMAND {json.dumps({'resume': token})}\n"
@@ -633,7 +633,7 @@ def test_tokens_are_masked_in_every_form() -> None:
 
 @pytest.mark.parametrize("cut", range(14, 38))
 def test_a_live_status_shows_no_token(cut: int) -> None:
-    """Nor of one that is half drawn, or stands in a command that isn't ended."""
+    """This includes half a token, and a token in an unfinished command."""
     line = b'/LOGCOMMAND {"stop":"hush-123456"}'
     classifier = Classifier("enabled", snapshot_secs=1.0)
     classifier.feed(OUT, line[:cut], 1.0)
@@ -668,7 +668,7 @@ def test_the_promised_examples_byte_for_byte(line: bytes) -> None:
 
 
 def test_other_text_on_the_line() -> None:
-    """R20: blanks included, but not those that an erased bar left to the right."""
+    """R20: blanks count as text, except those that an erased bar left on the right."""
     classifier = _run(
         (OUT, b'{"a": 1} \n {"b": 1}\nx {"c": 1}\n\r          \r{"d": 1}\n{"e": 1}\r\n')
     )
@@ -678,7 +678,7 @@ def test_other_text_on_the_line() -> None:
 
 
 def test_json_written_above_a_bar() -> None:
-    """R20's arrow: tqdm.write(json) clears its bar, writes, and draws the bar again."""
+    """R20: `tqdm.write(json)` clears its bar, writes, and draws the bar again."""
     bar = b"\r 10%|#         | 1/10"
     classifier = _run(
         (OUT, bar + b"\r" + b" " * (len(bar) - 1) + b'\r{"loss": 0.5}\n' + bar + b"\n")
@@ -687,7 +687,7 @@ def test_json_written_above_a_bar() -> None:
 
 
 def test_hints_once() -> None:
-    """R21's arrow: one event per job, which quotes no line outside `enabled`."""
+    """R21: one event per job, without the line outside of mode `enabled`."""
     classifier = _run((OUT, b"{'hush': 2}\n{'hush': 2}\n{'hush': 1}\n{}\n"), mode="metadata")
     items = classifier.take()
     assert [item.record["reason"] for item in items if isinstance(item, LoggedEvent)] == ["repr"]
@@ -696,7 +696,7 @@ def test_hints_once() -> None:
 
 @pytest.mark.parametrize("mode", ["enabled", "metadata"])
 def test_nan_is_a_record_with_its_exact_text(mode: str) -> None:
-    """R18, R19: as Python's json.dumps writes it."""
+    """R18, R19: accept NaN as Python's json.dumps writes it."""
     printed = b'{"loss": NaN}\n{"loss":  NaN}\n{"loss": 0.5}\n{"loss": -Infinity}\n'
     items = _run((OUT, printed), mode=mode).take()
     records = [item for item in items if isinstance(item, LoggedLines)]
@@ -719,7 +719,7 @@ def test_records_are_points() -> None:
 
 
 def test_repeats() -> None:
-    """R30's arrow: the first is logged, then one message with the count, which quotes it."""
+    """R30: log the first line, then one message with the count that quotes it."""
     classifier = _run((OUT, b"w\n" * 500 + b"x\n"))
     items = [item for item in classifier.take() if isinstance(item, LoggedLines)]
     assert [item.text for item in items] == [b"w\n", b"[repeated 499 times: w]\n", b"x\n"]
@@ -745,7 +745,7 @@ def test_a_single_repeat_keeps_its_colours() -> None:
 
 
 def test_repeats_are_said_before_a_command() -> None:
-    """A command that leaves the mode as it is included: a note is about the line before it."""
+    """This includes a command that does not change the mode: a note is about the line before it."""
     command = b'/LOGCOMMAND {"mode":"enabled"}\n'
     classifier = _run((OUT, b"w\nw\nw\n" + command + b"w\n"))
     items = [item for item in classifier.take() if isinstance(item, LoggedLines)]
@@ -758,7 +758,7 @@ def test_repeats_are_said_before_a_command() -> None:
 
 
 def test_repeats_are_said_while_they_go_on() -> None:
-    """R30's arrow: at least every 10 s."""
+    """R30: at least every 10 s."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"w\nw\nw\n", 0.0)
     classifier.tick(stream_output.REPEAT_SECS - 1)
@@ -773,7 +773,7 @@ def test_repeats_are_said_while_they_go_on() -> None:
 
 
 def test_a_gap_ends_a_run_of_repeats() -> None:
-    """R30's arrow: over 10 s."""
+    """R30: a gap over 10 s."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"w\nw\nw\n", 0.0)
     classifier.feed(OUT, b"w\n", stream_output.REPEAT_SECS)
@@ -783,7 +783,7 @@ def test_a_gap_ends_a_run_of_repeats() -> None:
 
 
 def test_repeats_are_never_fuzzy_and_of_one_stream() -> None:
-    """R30's arrow: a line of the other stream, its notes and commands included, ends a run."""
+    """R30: a line of the other stream, including its notes and commands, ends a run."""
     classifier = _run((OUT, b"step 1\nstep 2\nA\n"), (ERR, b"A\n"), (OUT, b"A\n"))
     assert _lines(classifier) == [b"step 1", b"step 2", b"A", b"A", b"A"]
     classifier = _run((OUT, b"A\n" * 4), (ERR, b"x\n"), (OUT, b"A\n" * 3), (ERR, METADATA))
@@ -792,7 +792,7 @@ def test_repeats_are_never_fuzzy_and_of_one_stream() -> None:
 
 
 def test_what_the_other_stream_does_not_log_ends_no_run_of_repeats() -> None:
-    """A bar that runs is no line of the log."""
+    """A running bar is no line of the log."""
     classifier = Classifier("enabled")
     for step in range(5):
         classifier.feed(ERR, b"\r%d%%" % step, float(step))
@@ -807,7 +807,7 @@ def test_repeats_across_chunks_and_blanks_at_the_end() -> None:
 
 
 def test_what_a_note_quotes_is_masked_as_of_now() -> None:
-    """The token was no secret when the line was logged."""
+    """The token was not secret yet when the line was logged."""
     classifier = _run((ERR, b"say token-12345\n" * 4), (ERR, STOP))
     assert _lines(classifier, Kind.NOTE) == [b"[repeated 3 times: say ***]"]
 
@@ -834,7 +834,7 @@ _PRINTED = st.lists(
 def test_each_line_is_found_as_often_as_it_was_printed(
     steps: list[tuple[Stream, list[bytes], float]],
 ) -> None:
-    """A note counts as the lines that it stands for; the ledger balances at any time."""
+    """A note counts as the lines that it replaces, and the ledger balances at any time."""
     classifier = Classifier("enabled")
     now = 0.0
     items: list[LoggedLines | LoggedEvent] = []
@@ -863,7 +863,7 @@ def test_each_line_is_found_as_often_as_it_was_printed(
 
 
 def test_blank_lines() -> None:
-    """R31: several become one."""
+    """R31: several blank lines become one."""
     classifier = _run((OUT, b"a\n\n\n"), (OUT, b"\n   \nb\n\nc\n"))
     assert _lines(classifier) == [b"a", b"", b"b", b"", b"c"]
     assert classifier.ledger()["stdout"]["blank"] == 3
@@ -873,8 +873,8 @@ def test_blank_lines() -> None:
 
 
 def test_live_status() -> None:
-    """R29's arrow: what a bar shows now; at most every 10 s, only when it changed, withdrawn at the
-    end."""
+    """R29: the status shows the bar's current text. It appears at most every 10 s and only after a
+    change, and is withdrawn at the end."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"\r 10%|#  |", 100.0)
     classifier.tick(100.5)
@@ -892,8 +892,8 @@ def test_live_status() -> None:
 
 
 def test_a_running_bar_is_live() -> None:
-    """R29's arrow: drawn 100 times a second, it is half a second old at most, and few of its states
-    go to the segments."""
+    """R29: a bar drawn 100 times a second is at most half a second old. Few of its states reach the
+    segments."""
     classifier = Classifier("enabled")
     ages: list[float] = []
     for step in range(3000):
@@ -912,7 +912,7 @@ def test_a_running_bar_is_live() -> None:
 
 
 def test_each_of_several_bars_is_in_the_status() -> None:
-    """Nested ones, of one stream; a snapshot has the lowest one."""
+    """The bars are nested, in one stream. A snapshot shows the lowest one."""
     classifier = Classifier("enabled", snapshot_secs=10.0)
     classifier.feed(OUT, b"\repoch 1/3\n\rbatch 10/40\x1b[A", 100.0)
     classifier.tick(100.6)
@@ -953,7 +953,7 @@ def test_no_bar_of_several_shows_a_token() -> None:
 
 
 def test_a_line_that_is_being_printed_is_not_live() -> None:
-    """A prompt is: no line ends after it."""
+    """A prompt is live, because no line ends after it."""
     classifier = Classifier("enabled")
     for step in range(300):
         now = 100.0 + step / 100
@@ -969,7 +969,7 @@ def test_a_line_that_is_being_printed_is_not_live() -> None:
 
 
 def test_a_bar_below_lines_is_live() -> None:
-    """As tqdm.write prints them."""
+    """tqdm.write prints such lines."""
     classifier = Classifier("enabled")
     for step in range(300):
         now = 100.0 + step / 100
@@ -981,7 +981,8 @@ def test_a_bar_below_lines_is_live() -> None:
 @pytest.mark.parametrize("mode", ["metadata", "disabled"])
 @pytest.mark.parametrize("by", [OUT, ERR])
 def test_nothing_is_live_outside_enabled(mode: str, by: Stream) -> None:
-    """R17's arrow: a switch away withdraws it at once, and none comes before the way back."""
+    """R17: a switch to another mode withdraws it at once, and none appears until the switch
+    back."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"\r 10%|#  |", 100.0)
     classifier.tick(100.5)
@@ -995,7 +996,7 @@ def test_nothing_is_live_outside_enabled(mode: str, by: Stream) -> None:
 
 
 def test_no_status_outside_enabled() -> None:
-    """R17's arrow: a switch away withdraws the last one."""
+    """R17: a switch to another mode withdraws the last status."""
     classifier = Classifier("enabled")
     classifier.feed(OUT, b"\r 10%|#  |", 100.0)
     classifier.tick(100.5)
@@ -1038,7 +1039,7 @@ _pieces = st.lists(
 @given(_pieces, st.sampled_from(["enabled", "metadata", "disabled"]))
 @settings(max_examples=examples(80))
 def test_the_ledger_balances(steps: list[tuple[Stream, bytes]], mode: str) -> None:
-    """Read = stored + collapsed + blank + dropped + commands + pending + lost, at any time."""
+    """At any time: read = stored + collapsed + blank + dropped + commands + pending + lost."""
     classifier = Classifier(mode)
     stored = 0
     for number, (stream, data) in enumerate(steps):
@@ -1065,7 +1066,7 @@ def _check_balance(classifier: Classifier, stored: int) -> None:
 @given(_pieces, st.integers(1, 7))
 @settings(max_examples=examples(100))
 def test_any_split_gives_the_same(steps: list[tuple[Stream, bytes]], size: int) -> None:
-    """R15's arrow."""
+    """R15."""
     whole, split = Classifier("enabled"), Classifier("enabled")
     for stream, data in steps:
         whole.feed(stream, data, 1.0)

@@ -1,4 +1,4 @@
-"""In-band commands (R14, R15 and their arrows)."""
+"""In-band commands (R14, R15)."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,7 @@ def test_valid(line: bytes, command: Command) -> None:
     ],
 )
 def test_refused_and_never_wider(line: bytes, reason: str) -> None:
-    """R15's arrow: anything else is ordinary output; an invalid command never widens."""
+    """R15: other lines are ordinary output; an invalid command never widens the mode."""
     command = parse(line)
     assert isinstance(command, MalformedCommand)
     assert reason in command.reason
@@ -69,7 +69,7 @@ def test_refused_and_never_wider(line: bytes, reason: str) -> None:
     ],
 )
 def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> None:
-    """R15's arrow: a dict's repr must not leak a token."""
+    """R15: a dict's repr must not leak a token."""
     command = parse(line)
     assert isinstance(command, MalformedCommand)
     assert command.narrow == narrow
@@ -118,7 +118,7 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
     ],
 )
 def test_what_may_be_meant(line: bytes, command: MalformedCommand | None) -> None:
-    """R15: what isn't exact may narrow, and its fault is named."""
+    """R15: an inexact command may narrow the mode, and the result names its fault."""
     assert parse(line) == command
 
 

@@ -1,5 +1,5 @@
-"""What real programs print stays readable: masks by shape (R33) leave the logs of tests/harmless
-alone, and hashes, ids, numbers and images that look like secrets at a glance."""
+"""Masks by shape (R33) change neither the output of real programs (tests/harmless), nor hashes,
+ids, numbers and images that resemble secrets."""
 
 import base64
 import hashlib
@@ -41,7 +41,7 @@ def logged(data: bytes, *, mask: bool, stream: Stream = Stream.STDOUT) -> list[b
 
 
 def masked(data: bytes) -> list[bytes]:
-    """The lines that masks change, as they were."""
+    """Return the lines that masks change, in their original form."""
     plain, shown = logged(data, mask=False), logged(data, mask=True)
     assert len(plain) == len(shown)
     return [before for before, after in zip(plain, shown, strict=True) if before != after]
@@ -116,7 +116,8 @@ def test_an_image_in_lines_of_a_notebook_stays_as_it_is() -> None:
 
 
 def sentences() -> Iterator[str]:
-    """Words that stand in names of secrets, and in texts of machine learning."""
+    """Yield lines with words that occur both in names of secrets and in texts of machine
+    learning."""
     yield from (
         "tokens per second: 51200",
         "total_tokens=4096 token_accuracy=0.5 tokenizer=BPE",

@@ -1,4 +1,4 @@
-"""What a capture logs has no secrets, in every kind of entry, and an event counts them (R33)."""
+"""A capture logs no secrets in any kind of entry, and an event counts them (R33)."""
 
 from itertools import pairwise
 
@@ -103,7 +103,7 @@ def test_parts_of_a_line_too_long_to_be_one() -> None:
 def test_modes() -> None:
     record = f'{{"a": "{TOKEN}"}}\n'
     assert logged(f"{TOKEN}\n{record}", "metadata") == [("metadata", '{"a": "***"}\n'), COUNTED]
-    # nothing tells of a secret that mode `disabled` or `metadata` kept out
+    # no event counts a secret that mode `disabled` or `metadata` dropped
     assert logged(f"{TOKEN}\n", "metadata") == []
     assert logged(f"{TOKEN}\n{record}", "disabled") == []
 

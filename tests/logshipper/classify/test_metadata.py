@@ -1,4 +1,4 @@
-"""Which lines are metadata (R18-R21 and their arrow)."""
+"""Recognition of metadata lines (R18-R21)."""
 
 import json
 import math
@@ -65,18 +65,18 @@ def test_metadata(line: bytes, keys: tuple[str, ...]) -> None:
     ],
 )
 def test_other_lines(line: bytes) -> None:
-    """R20; and hostile input never raises."""
+    """R20; hostile input never raises."""
     assert keys_of(line) is None
 
 
 def test_near_misses_get_a_hint() -> None:
-    """R21: a dict's repr is no JSON."""
+    """R21: a dict's repr is not JSON."""
     assert keys_of(b"{'epoch': 1, 'loss': 0.5}") is REPR_HINT
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_json_dumps_writes_of_no_number_is_a_record(value: float) -> None:
-    """R18: whatever Python's json.dumps writes of a dict of floats."""
+    """R18: everything that Python's json.dumps writes for a dict of floats."""
     record = {"step": 1, "loss": value, "all": [value, {"deep": value}], "big": 10**30}
     keys = keys_of(json.dumps(record).encode())
     assert keys == ("step", "loss", "all", "big")
@@ -90,7 +90,8 @@ def test_other_spellings_of_no_number_are_no_json(value: str) -> None:
 
 
 def test_stdlib_would_write_what_is_read() -> None:
-    """The limits of the two parsers differ; whatever json.dumps writes of sane data is metadata."""
+    """The limits of the two parsers differ, but every line that json.dumps writes for sane data is
+    metadata."""
     deep: Any = 1
     for _ in range(MAX_DEPTH - 1):
         deep = [deep]

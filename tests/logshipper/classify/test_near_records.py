@@ -1,5 +1,5 @@
-"""Hints at lines that nearly are records (R20, R21): once for each reason, with the line only where
-that is logged, and nothing of what isn't."""
+"""Hints for lines that are nearly records (R20, R21): once per reason, and with the line only if
+the mode logs it."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ OUT, ERR = Stream.STDOUT, Stream.STDERR
 
 
 def hints(*steps: tuple[Stream, bytes], mode: str = "enabled", **options: Any) -> list[Any]:
-    """The events of a capture that prints this. options: of Classifier, of several types; Any:
-    JSON."""
+    """Return the events of a capture with these steps. options: of Classifier, of several types;
+    Any: JSON."""
     classifier = Classifier(mode, **options)
     for stream, data in steps:
         classifier.feed(stream, data, 1.0)
@@ -95,8 +95,8 @@ def test_a_long_line_is_quoted_in_part() -> None:
 
 
 def test_outside_enabled_nothing_is_quoted() -> None:
-    """In `metadata` a hint says what is wrong with stdout; stderr isn't looked at at all, and in
-    `disabled` nothing is."""
+    """Mode `metadata` gives hints for stdout without the line and ignores stderr. Mode `disabled`
+    gives none."""
     secret = b'hush {"loss": 0.3, "token": "hush"}\n{"loss": 1} hush\n{\'hush\': 1}\n{"n": 1}\n'
     events = hints((OUT, secret), (ERR, secret), mode="metadata")
     assert [event["reason"] for event in events] == ["text_before", "text_after", "repr"]
@@ -113,7 +113,7 @@ def test_tokens_are_masked_in_quotes() -> None:
 
 
 def test_looks_are_bounded() -> None:
-    """Lines of no interest are looked at so often, and then no more."""
+    """The search ends after MAX_LOOKS lines without a hint."""
     words = b'x {"name": "y"}\n'
     assert reasons((OUT, words * (MAX_LOOKS - 1) + b'x {"n": 1}\n')) == ["text_before"]
     assert reasons((OUT, words * MAX_LOOKS + b'x {"n": 1}\n')) == []

@@ -1,5 +1,5 @@
-"""Two streams whose order is known in part only: nothing that was printed while it was to be kept
-out is logged (R16, R17), and what is seen empty in time loses nothing."""
+"""Two streams with a partly known order (R16, R17): the log never has text that the mode at its
+printing excluded, and a stream seen empty in time loses nothing."""
 
 from collections.abc import Iterator
 from itertools import combinations, product
@@ -14,21 +14,21 @@ from logshipper.spool.segment import Stream
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 TEXT = "text"
 MODES = ("enabled", "metadata", "disabled")
-ODD = "odd"  # before a mode: what may be a command, and only narrows
+ODD = "odd"  # prefix of a mode: a possible command, which only narrows
 _ITEMS = (TEXT, *MODES)
 _ODD_ITEMS = (TEXT, "enabled", "disabled", f"{ODD} disabled")
-_FIELDS = ("before", "_unread", "last_mode", "was_empty")  # of a policy, that modes depend on
+_FIELDS = ("before", "_unread", "last_mode", "was_empty")  # of a policy; they determine modes
 
 
 class Item(NamedTuple):
-    """at: its place in the order of all that is printed."""
+    """at: its place in the printing order of both streams."""
 
     at: int
     stream: Stream
-    content: str  # TEXT, or the mode that a command asks for, perhaps behind ODD
+    content: str  # TEXT, or the mode of a command, perhaps after ODD
 
     def applied(self, mode: str) -> str:
-        """What it makes of the mode in force."""
+        """Return the mode after this item, from the mode before it."""
         return narrowest(mode, self.mode) if self.content.startswith(ODD) else self.mode
 
     @property
@@ -37,8 +37,8 @@ class Item(NamedTuple):
 
 
 def _programs(max_items: int, kinds: tuple[str, ...] = _ITEMS) -> Iterator[list[Item]]:
-    """Everything of these kinds that two streams may print, in each order: up to `max_items` in
-    all."""
+    """Yield all programs of these kinds for two streams, in each order, with up to `max_items`
+    items."""
     for size in range(1, max_items + 1):
         for contents in product(kinds, repeat=size):
             if TEXT not in contents:
@@ -52,8 +52,8 @@ def _programs(max_items: int, kinds: tuple[str, ...] = _ITEMS) -> Iterator[list[
 
 
 def _true_mode(program: list[Item], text: Item, read: dict[Stream, int], start: str) -> str:
-    """The mode in force when text was printed, by all commands that are read so far; a later
-    command of the other stream may not be read yet, which nobody can know."""
+    """Return the mode at the printing of `text`, by all commands read so far. A later command of
+    the other stream may be unread, and so unknown."""
     mode = start
     counts = dict.fromkeys((OUT, ERR), 0)
     for item in program[: text.at]:
@@ -64,11 +64,11 @@ def _true_mode(program: list[Item], text: Item, read: dict[Stream, int], start: 
 
 
 def _leaks(program: list[Item], start: str) -> list[str]:
-    """Follows each interleaving of printing, reading and looking whether a stream is empty."""
+    """Return the leaks in all interleavings of printing, reading and checks for an empty stream."""
     of = {stream: [item for item in program if item.stream is stream] for stream in (OUT, ERR)}
     leaks: list[str] = []
     policies = Policies(start)
-    reached = [(0, 0, 0, _state(policies))]  # printed; read of stdout, of stderr; what that led to
+    reached = [(0, 0, 0, _state(policies))]  # printed; read of stdout, of stderr; state
     visited = set(reached)
     while reached:
         printed, *counts, state = reached.pop()
@@ -118,7 +118,7 @@ def _restore(policies: Policies, state: tuple[object, ...]) -> None:
 @pytest.mark.parametrize("start", ["enabled", "disabled"])
 @pytest.mark.parametrize("kinds", [_ITEMS, _ODD_ITEMS])
 def test_nothing_leaks_in_any_order_of_reading(start: str, kinds: tuple[str, ...]) -> None:
-    """All of what two streams can print in four steps: 3,126 programs, each in all
+    """Everything that two streams can print in four steps: 3,126 programs, each in all
     interleavings."""
     leaks = [leak for program in _programs(4, kinds) for leak in _leaks(program, start)]
     assert leaks == []
@@ -126,7 +126,7 @@ def test_nothing_leaks_in_any_order_of_reading(start: str, kinds: tuple[str, ...
 
 @pytest.mark.parametrize("start", MODES)
 def test_what_is_seen_empty_in_time_has_the_mode_that_was_printed(start: str) -> None:
-    """Where each line is read before the next one is printed, nothing is lost either."""
+    """Reading each line before the next one is printed loses nothing either."""
     for program in _programs(4):
         policies = Policies(start)
         mode = start
@@ -140,7 +140,7 @@ def test_what_is_seen_empty_in_time_has_the_mode_that_was_printed(start: str) ->
 
 
 def test_one_stream_alone_is_exact() -> None:
-    """R17: also where nobody ever saw it, or the other one, empty."""
+    """R17: this also holds if neither stream was ever seen empty."""
     for contents in product(_ITEMS, repeat=5):
         policies = Policies("enabled")
         mode = "enabled"
@@ -152,14 +152,14 @@ def test_one_stream_alone_is_exact() -> None:
 
 
 def test_a_stale_command_never_widens() -> None:
-    """stderr's `enabled` was printed before stdout's `disabled`, and is read after it."""
+    """stderr's `enabled` was printed before stdout's `disabled`, and read after it."""
     policies = Policies("enabled")
     policies.set_mode(OUT, "disabled")
     policies.set_mode(ERR, "enabled")
     policies.seen_empty(OUT)
     policies.seen_empty(ERR)
     assert (policies.mode, policies.mode_of(OUT), policies.mode_of(ERR)) == ("disabled",) * 3
-    policies.set_mode(ERR, "enabled")  # this one is newer
+    policies.set_mode(ERR, "enabled")  # this command is newer
     assert policies.mode == "enabled"
 
 
@@ -169,7 +169,7 @@ def test_what_may_be_a_command_narrows_and_supersedes_nothing() -> None:
     policies.seen_empty(ERR)
     policies.narrow(ERR, "metadata")
     assert policies.mode == "disabled"
-    policies.set_mode(OUT, "enabled")  # may be older than what stderr said
+    policies.set_mode(OUT, "enabled")  # may be older than stderr's command
     assert policies.mode == "metadata"
 
 
@@ -177,7 +177,7 @@ def test_a_fence_is_certain_on_its_own_stream_only() -> None:
     policies = Policies("enabled")
     policies.stop(OUT, "t", is_certain=True)
     assert policies.obedience(OUT) is Obedience.NONE
-    # what is read may have been printed before
+    # text read now may be older
     assert policies.obedience(ERR) is Obedience.NARROWING
     policies.seen_empty(ERR)
     assert policies.obedience(ERR) is Obedience.NARROWING  # stdout may have ended it by now
@@ -202,7 +202,7 @@ def test_a_malformed_stop_or_resume_leaves_a_fence_that_what_narrows_passes() ->
 
 
 def test_a_resume_that_may_be_older_ends_no_fence() -> None:
-    """But somebody knows the token, so what narrows is obeyed."""
+    """But its sender knows the token, so narrowing commands work."""
     policies = Policies("enabled")
     policies.stop(OUT, "t", is_certain=True)
     assert policies.resume(ERR, "t", is_certain=True) is False
@@ -216,7 +216,7 @@ def test_a_resume_that_is_read_before_its_stop() -> None:
     assert policies.obedience(OUT) is Obedience.NARROWING
     policies.resume(OUT, "t", is_certain=True)
     policies.seen_empty(OUT)
-    policies.stop(OUT, "t", is_certain=True)  # this one is newer
+    policies.stop(OUT, "t", is_certain=True)  # this stop is newer
     assert policies.obedience(OUT) is Obedience.NONE
 
 
@@ -230,7 +230,7 @@ def test_what_a_fence_ignored_counts_where_the_other_stream_had_ended_it() -> No
 
 
 def test_a_fence_within_an_uncertain_one_ends_there() -> None:
-    """Whoever is kept from widening can't make a fence of his own and end that."""
+    """A program that can't widen must not escape by starting and ending its own fence."""
     policies = Policies("disabled")
     policies.stop(OUT, "", is_certain=False)
     policies.stop(OUT, "x", is_certain=True)
@@ -239,8 +239,7 @@ def test_a_fence_within_an_uncertain_one_ends_there() -> None:
 
 
 def test_a_stale_resume_ends_no_fence() -> None:
-    """stderr fences and resumes with the token that stdout fences by afterwards, and is read
-    last."""
+    """stderr, read last, fences and resumes with a token that stdout fences by afterwards."""
     policies = Policies("enabled")
     policies.stop(OUT, "t", is_certain=True)
     policies.stop(ERR, "t", is_certain=True)

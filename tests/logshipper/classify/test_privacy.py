@@ -1,10 +1,10 @@
-"""Nothing printed before an enabling command, or after a narrowing one, is ever logged (R10, R11,
+"""Text printed before an enabling command, or after a narrowing one, is never logged (R10, R11,
 R16, R17).
 
-A job is a list of writes to two streams; a model of the relay reads them in any order that pipes
-allow, in any split, and tells truthfully what it saw empty. Every write carries a character of its
-own, so that a single one of them in any output, of any kind, proves a leak. What is forbidden is
-computed from the order of the writes alone.
+A job is a list of writes to two streams. A model of the relay reads them in any order that pipes
+allow, in any split, and reports truthfully which streams it saw empty. Every write has a character
+of its own, so a single one of them in any output proves a leak. The order of the writes alone
+determines the forbidden characters.
 """
 
 from dataclasses import dataclass, field
@@ -19,8 +19,7 @@ from logshipper.spool.segment import Stream
 from tests.tools.stress.model_settings import examples
 
 _COMMAND = '/LOGCOMMAND {"mode":"%s"}\n'
-# what a program does with text on a terminal: lines, half lines, bars, repeats, cursor moves,
-# erasing, JSON
+# text of programs on a terminal: lines, half lines, bars, repeats, cursor moves, erasing, JSON
 _SHAPES = (
     "%s\n",
     "%s",
@@ -42,7 +41,7 @@ _SHAPES = (
     "\x1b]0;%s",
     "/LOGCOMMAND %s\n",
     "/LOGCOMMAND {'mode': '%s'}\n",
-    # records that aren't JSON: of these only the first one's key is logged in mode `metadata`
+    # other records than JSON: mode `metadata` logs only the key of the first one
     "{'%s': 5}\n",
     "{'n': 5, 'k': '%s'}\n",
     "Epoch 5/5 - n: 5 %s\n",
@@ -51,7 +50,7 @@ _SHAPES = (
 _KINDS = ("json", "dict", "pairs")
 
 
-# what only narrows, however it is meant
+# commands that can only narrow, in every interpretation
 _ODD_COMMANDS = (
     'Loading.../LOGCOMMAND {"mode":"%s"}\n',
     "Loading.../LOGCOMMAND {'mode': '%s'}\n",
@@ -65,8 +64,8 @@ _ODD_COMMANDS = (
 
 @dataclass
 class _Write:
-    """stream, data: what is written. mark: the character that must not leak. mode: what a command
-    asks for; is_odd: it can only narrow."""
+    """A write of `data` to a stream. mark: the character that must not leak. mode: of a command.
+    is_odd: the command can only narrow."""
 
     stream: Stream
     data: bytes
@@ -85,7 +84,7 @@ class _Job:
 def _jobs(draw: st.DrawFn, shapes: tuple[str, ...] = _SHAPES) -> _Job:
     """Commands and text on both streams, in any order. shapes: of the text."""
     job = _Job(draw(st.sampled_from(["enabled", "metadata", "disabled"])))
-    at_line_start = dict.fromkeys((Stream.STDOUT, Stream.STDERR), True)  # there a command stands
+    at_line_start = dict.fromkeys((Stream.STDOUT, Stream.STDERR), True)  # where a command can be
     for index in range(draw(st.integers(1, 14))):
         stream = draw(st.sampled_from([Stream.STDOUT, Stream.STDERR]))
         if draw(st.integers(0, 2)) < (1 if shapes is _SHAPES else 2):
@@ -107,8 +106,8 @@ def _jobs(draw: st.DrawFn, shapes: tuple[str, ...] = _SHAPES) -> _Job:
 
 
 def _is_allowed(write: _Write, mode: str) -> bool:
-    """By the mode alone; whether an ordinary line was metadata is for other tests: here JSON counts
-    as allowed."""
+    """Return whether the mode allows the write. JSON counts as allowed; other tests check if an
+    ordinary line was metadata."""
     if mode == "enabled":
         return True
     records = (b'{"k"', f"{{'{write.mark}".encode())
@@ -124,7 +123,7 @@ def test_nothing_leaks(job: _Job, data: st.DataObject) -> None:
 @given(_jobs(("%s\n",)), st.data())
 @settings(max_examples=examples(150), deadline=None)
 def test_nothing_leaks_between_the_streams(job: _Job, data: st.DataObject) -> None:
-    """Plain lines only, so that more of what is tried is the order of commands."""
+    """Plain lines leave more of the tries for the order of commands."""
     _read(job, data, small_pieces=data.draw(st.booleans()))
 
 
@@ -168,7 +167,7 @@ def _read(job: _Job, data: st.DataObject, *, small_pieces: bool) -> None:
 
 
 def _texts(classifier: Classifier) -> list[str]:
-    """All that is written, of every kind of record."""
+    """Return the texts of all kinds of entries."""
     return [
         item.text.decode() if isinstance(item, LoggedLines) else str(item.record)
         for item in classifier.take()
@@ -176,8 +175,8 @@ def _texts(classifier: Classifier) -> list[str]:
 
 
 def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged: str) -> None:
-    """A write obeys all commands that were written before it and read before it: on its own stream
-    these are all, on the other one nobody can obey what isn't read yet."""
+    """Assert that each write obeys the earlier commands of its own stream, and those of the other
+    one that had already been read."""
     for index, write in enumerate(job.writes):
         mode = job.start
         for number, command in enumerate(job.writes[:index]):

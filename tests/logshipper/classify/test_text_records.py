@@ -1,5 +1,5 @@
-"""Records of lines that aren't JSON: dicts, pairs, programs' lines, the user's own patterns (R5, R18
-to R21)."""
+"""Records of lines other than JSON: dicts, pairs, lines of known programs, the user's own patterns
+(R5, R18-R21)."""
 
 import json
 import signal
@@ -52,7 +52,7 @@ def _items(
 
 
 def _records(items: Items) -> list[tuple[str, dict[str, Any]]]:
-    """Origins and values."""
+    """Return the origins and values of all records."""
     return [
         ((item.attrs or {}).get("origin", "json"), json.loads(item.text))
         for item in items
@@ -72,7 +72,7 @@ def _events(items: Items) -> list[str]:
     return [item.record["event"] for item in items if isinstance(item, LoggedEvent)]
 
 
-# ---- what programs printed (tests/captures)
+# ---- output of programs (tests/captures)
 
 
 def _of_program(name: str) -> list[tuple[str, dict[str, Any]]]:
@@ -87,7 +87,7 @@ def _of_program(name: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _first_of_each(name: str) -> list[dict[str, Any]]:
-    """By the set of keys."""
+    """Return the first record of each set of keys."""
     records: dict[tuple[str, ...], dict[str, Any]] = {}
     for origin, values in _of_program(name):
         assert origin in (name, "sklearn", "dict", "pairs")
@@ -96,7 +96,7 @@ def _first_of_each(name: str) -> list[dict[str, Any]]:
 
 
 def test_xgboost() -> None:
-    """Of cv() also standard deviations."""
+    """Records of cv() also have standard deviations."""
     assert len(_of_program("xgboost")) == 11
     assert [tuple(values) for values in _first_of_each("xgboost")] == [
         ("iteration", "train-logloss", "train-auc", "valid-logloss", "valid-auc"),
@@ -107,7 +107,7 @@ def test_xgboost() -> None:
 
 
 def test_lightgbm() -> None:
-    """Keys are made as XGBoost's are."""
+    """Keys have the same form as XGBoost's."""
     assert len(_of_program("lightgbm")) == 6
     records = _first_of_each("lightgbm")
     assert tuple(records[0]) == (
@@ -129,8 +129,8 @@ def test_catboost() -> None:
 
 
 def test_keras() -> None:
-    """The epoch is on a line of its own; a bar is a record once it is full; evaluate() is of no
-    epoch."""
+    """The epoch has a line of its own. A bar becomes a record once it is full, and evaluate() has
+    no epoch."""
     records = _of_program("keras")
     assert [values.get("epoch") for _, values in records] == [1, 2, 3, None, 1, 2]
     assert records[0] == (
@@ -166,7 +166,7 @@ def test_transformers() -> None:
     )
 
 
-# Of other programs' output these lines are pairs by their form.
+# These lines in the output of other programs have the form of pairs.
 PAIRS_OF_PROGRAMS = {
     "gdb": [{"n": 0}],
     "pnpm": [{"Packages": 69}],
@@ -324,7 +324,7 @@ def test_ordinary_lines_are_no_records(line: str) -> None:
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_line(line: str, record: str) -> None:
-    """R19: a number keeps its text where JSON can have it so."""
+    """R19: a number keeps its text if JSON allows it."""
     text = f"{line}\n".encode()
     items = _items(text)
     assert [
@@ -382,7 +382,7 @@ def test_the_line_stays_in_the_log_and_repeats_drop_no_record() -> None:
 
 
 def test_in_mode_metadata_the_record_is_all_that_is_logged() -> None:
-    """R9: what else stands on the line may be private."""
+    """R9: the rest of the line may be private."""
     items = _items(b"{'user': 'ann', 'loss': 0.5}\nloss=0.5 where=3GB\nnothing\n", mode="metadata")
     assert [item for item in items if not isinstance(item, LoggedLines)] == []
     assert [(item.text, item.attrs) for item in items if isinstance(item, LoggedLines)] == [
@@ -461,7 +461,7 @@ SLOW = MetadataPattern("slow", r"(?P<a>[0-9]*)[0-9]*[0-9]*[0-9]*[0-9]*x")
 
 
 def test_a_pattern_that_takes_too_long_is_switched_off() -> None:
-    """It would take years; all else goes on, and an event says so once."""
+    """It would take years. Everything else goes on, and one event reports it."""
     kinds = (*KINDS, SLOW, MetadataPattern("good", "good (?P<n>[0-9]+)"))
     line = b"1" * (MAX_LINE_BYTES - 1) + b"\n"
     items = _items(b"12x\n" + line + b"loss: 0.5\ngood 5\n" + line + b"12x\n", metadata=kinds)

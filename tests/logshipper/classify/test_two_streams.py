@@ -1,5 +1,5 @@
-"""Real processes whose two streams switch modes against each other leak nothing, by both relays
-(R11, R16, R17): some runs of `make order-stress`."""
+"""Real processes with two streams that switch modes against each other leak nothing, with both
+relays (R11, R16, R17). The tests are some runs of `make order-stress`."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,8 +37,8 @@ def test_secret_right_after_the_other_streams_command(tmp_path: Path, tty: bool)
 
 
 def test_the_oracle_knows_what_is_kept_out() -> None:
-    """Each secret that it names is dropped where the streams are read one after the other, in
-    either order; of the others some are logged."""
+    """The classifier drops the named secrets after reading the streams one after the other, in
+    either order. It logs some of the other secrets."""
     logged = 0
     for run in telling_runs(RUNS):
         for order in ((1, 2), (2, 1)):

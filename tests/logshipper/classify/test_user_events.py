@@ -1,5 +1,5 @@
-"""What a job tells about itself, `/LOGCOMMAND {"event": ...}` and `logshipper.event`: however many,
-however hostile."""
+"""Events from a job itself, by `/LOGCOMMAND {"event": ...}` and `logshipper.event`, in large
+numbers and with hostile content."""
 
 import json
 import re

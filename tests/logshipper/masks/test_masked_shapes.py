@@ -1,6 +1,8 @@
-"""Secrets of well-known shapes appear in nothing that a capture keeps (R33), wherever and however a
-job prints them. Here is one capture for each secret and place, in this process; stored files are
-looked through in tests/logshipper/process/test_masked_shapes_stored.py."""
+"""A capture keeps no secrets of well-known shapes (R33), for all places and forms of output.
+
+Each test has one capture for each secret and place, in this process.
+tests/logshipper/process/test_masked_shapes_stored.py searches the stored files.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +28,7 @@ from tests.tools.captures.shaped_secrets import (
 )
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
-COLUMNS = 160  # a longer bar is wrapped, and what is drawn over its rows is another text
+COLUMNS = 160  # the terminal wraps a longer bar, and text over its rows is then different
 ONE_LINE = tuple(secret for secret in PRINTED if len(secret.lines) == 1)
 SHORT = tuple(secret for secret in ONE_LINE if len(secret.text) < COLUMNS - 20)
 KEYS = tuple(secret for secret in PRINTED if len(secret.lines) > 1)
@@ -34,7 +36,7 @@ BEFORE, AFTER = b"first line\n", b"\nlast line\n"
 
 
 class Capture:
-    """One that keeps all texts that it gives out, those of a live status too."""
+    """A capture that keeps all its texts, including those of a live status."""
 
     def __init__(self, **options: object) -> None:
         self._classifier = Classifier("enabled", **options)  # type: ignore[arg-type]  # options of several types
@@ -55,7 +57,7 @@ class Capture:
         self._collect()
 
     def end(self) -> list[str]:
-        """All texts."""
+        """End both streams, and return all texts."""
         for stream in (OUT, ERR):
             self._classifier.end(stream, self._now)
         self._collect()
@@ -71,7 +73,7 @@ class Capture:
 
 
 def coloured(text: str) -> bytes:
-    """With another colour after each seventh character, amid a token too."""
+    """Return the text with a new colour every seven characters, even inside a token."""
     parts = [text[at : at + 7] for at in range(0, len(text), 7)]
     return (
         "".join(f"\x1b[{31 + n % 6}m{part}" for n, part in enumerate(parts)).encode() + b"\x1b[0m"
@@ -99,7 +101,7 @@ def by_bytes(data: bytes, secs: float, **options: object) -> list[str]:
 
 
 def bar(secret: Printed, stream: Stream = ERR) -> list[str]:
-    """What a bar shows while it runs, up to its last state, and as notes."""
+    """Return the texts of a running bar, up to its last state, and its notes."""
     capture = Capture(snapshot_secs=10.0)
     for percent in range(0, 100, 20):
         capture.feed(f"\r{percent}%|####    | {secret.text}".encode(), stream)
@@ -131,7 +133,7 @@ def measured(secret: Printed) -> list[str]:
 
 
 def redrawn(secret: Printed) -> list[str]:
-    """Written over by the cursor, half by half."""
+    """Return the texts of a line that the cursor overwrites half by half."""
     half = len(secret.text) // 2
     return printed(f"{'.' * half}{secret.text[half:]}\r{secret.text[:half]}".encode())
 
@@ -146,7 +148,7 @@ def stderr_between(secret: Printed) -> list[str]:
 
 
 def told(secret: Printed) -> bytes:
-    """Events of the job's own."""
+    """Return events from the job itself."""
     events = [{"name": "x", "note": secret.text}, {"name": secret.text[:200]}, secret.text[:200]]
     lines = [f"/LOGCOMMAND {json.dumps({'event': event})}" for event in events]
     return "\n".join(lines).encode()
@@ -224,7 +226,7 @@ def test_no_printed_secret_is_kept(place: str) -> None:
 @pytest.mark.parametrize("secret", KEYS, ids=lambda secret: secret.name)
 @pytest.mark.parametrize("prefix", ["", "  ", "web-1  | ", "2026-01-01 12:00:00,123 INFO x: ", "+"])
 def test_each_line_of_a_private_key_is_masked(secret: Printed, prefix: str) -> None:
-    """Also of one that comes bit by bit, with lines of the other stream between."""
+    """Also for a key that arrives bit by bit, with lines of the other stream between."""
     capture = Capture()
     capture.feed(b"first line\n")
     for line in secret.lines:
@@ -239,7 +241,8 @@ def test_each_line_of_a_private_key_is_masked(secret: Printed, prefix: str) -> N
 
 @pytest.mark.parametrize("line", ["loss: 0.25,", "Traceback (most recent call last):", "done."])
 def test_a_private_key_without_end_hides_no_log(line: str) -> None:
-    """After the next lines, the last words of which may be its end."""
+    """After the key's lines, only the last word of the next line may be masked, as the key's
+    possible end."""
     lines = [*KEYS[0].lines[:3], line, *(f"epoch {n}" for n in range(200)), "last line"]
     texts = "".join(printed("\n".join(lines).encode()))
     assert line in texts
@@ -250,7 +253,7 @@ def test_a_private_key_without_end_hides_no_log(line: str) -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("name", ["GitHub ghp", "JSON web token", "signature of AWS", "OpenAI"])
 def test_a_secret_at_the_end_of_a_part_is_masked(name: str, share: float, kept: bool) -> None:
-    """A line over MAX_LINE_BYTES comes in parts: the cut is amid the secret."""
+    """A line over MAX_LINE_BYTES comes in parts, and the cut is inside the secret."""
     (secret,) = (secret for secret in OF_ISSUE if secret.name == name)
     begin = secret.text.index(secret.secret[:8])
     size = MAX_LINE_BYTES - begin - int(len(secret.secret) * share)

@@ -1,5 +1,5 @@
-"""What is called like a secret is masked, whatever its name is joined to, and whatever the value
-looks like."""
+"""Values with a secret's name are masked, regardless of text around the name and of the value's
+form."""
 
 import time
 
@@ -132,7 +132,7 @@ def test_masking_again_changes_nothing(text: str) -> None:
     "piece", ["token", "a", "-", "--token-", "passwd ", "://", "api ", '"', "token\t"]
 )
 def test_giant_texts_take_time_in_proportion(piece: str) -> None:
-    """Names are capped: what grew with the square took minutes."""
+    """Names are capped; quadratic time once took minutes."""
     began = time.process_time()
     masked_text(piece * (200_000 // len(piece)))
     assert time.process_time() - began < 30

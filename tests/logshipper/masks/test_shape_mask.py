@@ -1,4 +1,5 @@
-"""Secrets are masked by their shape, wherever a text is cut; all other text stays as it is (R33)."""
+"""Secrets are masked by their shape, at every cut of the text; all other text stays unchanged
+(R33)."""
 
 import re
 import time
@@ -17,7 +18,7 @@ from logshipper.masks.shape_mask import (
 )
 from tests.tools.stress.adversaries import slow_text
 
-# secrets are put together here, so that nobody takes this file for a leak
+# assembled here, so that scanners don't report this file as a leak
 LETTERS = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"
 HEX = "0123456789abcdef" * 4
 SECRETS = [
@@ -154,7 +155,7 @@ def test_a_private_key_without_an_end_ends() -> None:
 
 
 def test_lines_of_others_end_a_private_key() -> None:
-    """A few of them may stand amid it."""
+    """A few of them may be inside the key."""
     mask = ShapeMask()
     mask.masked(b"-----BEGIN " + b"PRIVATE KEY-----\n")
     line = f"{LETTERS}\n".encode()
@@ -219,7 +220,7 @@ def test_time_is_linear(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))
 def test_time_is_linear_for_repeated_literals(number: int) -> None:
-    """Each literal is a place where an expression is tried."""
+    """Each literal causes a search by an expression."""
     for literal in SHAPES[number].literals:
         for tail in (b"", b"A", b"a" * 15, b"_-", b" "):
             text = (literal + tail) * (200_000 // len(literal + tail))

@@ -1,5 +1,5 @@
-"""What runs next to a command holds its output in memory and leaves no core file of it; the
-command's own limit is as its caller set it."""
+"""Processes next to a command keep its output in memory and leave no core file with it. The
+command's own limit stays as its caller set it."""
 
 import os
 import resource
@@ -16,7 +16,7 @@ from tests.tools.captures.captured_runs import Home, comm_of, kill, sidecar_of, 
 from tests.tools.core_limits import core_limit, limit_of
 from tests.tools.waiting import scaled
 
-LIMIT = 1 << 20  # of the caller
+LIMIT = 1 << 20  # the caller's limit
 NONE = ("0", "0")
 OWN = (str(LIMIT), str(2 * LIMIT))
 WAITS = "cat /proc/self/limits; echo begun >&2; read line"
@@ -38,7 +38,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def processes(home: Home) -> dict[str, int]:
-    """All that runs for this home, by its short name."""
+    """Return all processes of this home, by their short names."""
     pids = {}
     mark = f"LOGSHIPPER_STORE={home.store}\0".encode()
     for folder in Path("/proc").iterdir():
@@ -46,19 +46,20 @@ def processes(home: Home) -> dict[str, int]:
             if folder.name.isdigit() and mark in (folder / "environ").read_bytes():
                 pids[comm_of(int(folder.name))] = int(folder.name)
         except OSError:
-            pass  # it ended
+            pass  # the process ended
     return pids
 
 
 def agent_of(home: Home) -> int:
-    """The process of the store's agent, once it is at work."""
+    """Return the process of the store's agent, once it works."""
     lock = home.store / "agent.lock"
     wait_until(lambda: lock.exists() and lock.read_text().strip(), "an agent runs")
     return int(lock.read_text())
 
 
 def assert_none_but(home: Home, command_names: set[str], least: set[str]) -> None:
-    """least: that run here, at least; command_names: the command's."""
+    """Only processes in `command_names` may leave a core file. least: names that must be
+    running."""
     wait_until(lambda: least <= processes(home).keys(), f"{least} run")
     pids = processes(home)
     assert {name: limit_of(pid) for name, pid in pids.items()} == {
@@ -108,7 +109,7 @@ def test_on_a_terminal_as_well(home: Home) -> None:
 
 
 def test_what_relays_for_processes_that_were_left_behind_as_well(home: Home) -> None:
-    """Without a sidecar a helper does."""
+    """Without a sidecar, a helper process relays."""
     script = "echo begun >&2; read line; (read line <fifo) & exit 0"
     os.mkfifo(home.folder / "fifo")
     options = {"stdin": subprocess.PIPE, "preexec_fn": allow, "cwd": home.folder}

@@ -1,6 +1,8 @@
-"""Secrets of well-known shapes lie nowhere in a store (R33): `logshipper run` by a user with a store
-of their own, and a search of each file of spool and store. Single places in one process:
-tests/logshipper/masks/test_masked_shapes.py."""
+"""A store contains no secrets of well-known shapes (R33).
+
+The tests use `logshipper run` as a user with a store of their own, and search each file of spool
+and store. Tests of single places in one process: tests/logshipper/masks/test_masked_shapes.py.
+"""
 
 import json
 import os
@@ -38,7 +40,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def left(home: Home, secrets: "tuple[Printed | Words, ...]" = PRINTED) -> list[str]:
-    """Secrets that lie in the store, once it was read by commands, which ingests all of it."""
+    """Return the secrets in the store, after commands have read it and so ingested everything."""
     read = [home.call(*words, "last").stdout.decode() for words in (("logs",), ("metadata",))]
     read.append(json.dumps(home.show()))
     return revealed(secrets, [*read, *stored_texts(home.store)])
@@ -48,7 +50,7 @@ def each(make: Callable[[Printed], bytes]) -> bytes:
     return b"\n".join([*map(make, PRINTED), ANSWER.encode()]) + b"\n"
 
 
-OUTPUTS: dict[str, tuple[bytes, bytes]] = {  # what is printed, and the user's file
+OUTPUTS: dict[str, tuple[bytes, bytes]] = {  # the printed output, and the user's file
     "lines": (each(lambda secret: secret.text.encode()), b""),
     "colours": (each(coloured_lines), b""),
     "kept colours": (each(coloured_lines), b"colors: keep\n"),
@@ -99,11 +101,11 @@ def test_no_secret_is_stored_that_comes_in_single_bytes(home: Home) -> None:
 
 @pytest.mark.parametrize(("fd", "victim"), [(1, "sidecar"), (2, "job")])
 def test_no_secret_of_a_running_bar_is_stored(home: Home, fd: int, victim: str) -> None:
-    """Killed amid its states: the file of the live status stays as it is."""
+    """The process dies between two states of the bar, so the file of the live status remains."""
     home.opt_in(b"snapshots: 10s\n")
     secrets = tuple(secret for secret in ONE_LINE if len(secret.text) < 120)
     source = home.folder / "source"
-    for at in range(0, len(secrets), 12):  # as many as a status has room for
+    for at in range(0, len(secrets), 12):  # as many as fit into a status
         source.write_text("\r\n".join(secret.text for secret in secrets[at : at + 12]))
         command = (sys.executable, "-c", BAR.format(str(source), fd=fd))
         nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -129,7 +131,7 @@ def _live(home: Home) -> list[bytes]:
 
 
 def test_no_secret_of_a_command_line_is_stored(home: Home) -> None:
-    """Stand-ins for the programs: only their names count."""
+    """Copies of `true` replace the programs: only their names matter."""
     programs = home.folder / "bin"
     programs.mkdir()
     home.environment["PATH"] = f"{programs}:{home.environment['PATH']}"
@@ -155,7 +157,7 @@ def test_no_secret_of_a_jobs_name_is_stored(home: Home) -> None:
 
 
 def test_no_secret_of_the_folder_the_branch_or_the_changes_is_stored(home: Home) -> None:
-    """With `context: true` the changes are recorded, too."""
+    """With `context: true`, logshipper also records the changes."""
     home.opt_in(b"context: true\n")
     github, hugging = (
         secret for secret in OF_ISSUE if secret.name in ("GitHub ghp", "Hugging Face")

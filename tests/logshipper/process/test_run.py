@@ -1,4 +1,4 @@
-"""`run`, batch case: what CMD and its caller see is what they'd see without logshipper."""
+"""`run`, batch case: CMD and its caller notice no difference from a run without logshipper."""
 
 import contextlib
 import hashlib
@@ -64,8 +64,7 @@ def test_every_byte_value(driver: Driver, options: tuple[str, ...]) -> None:
 
 
 def test_a_million_lines(driver: Driver, options: tuple[str, ...]) -> None:
-    """Byte-identical on both streams, in the output and in the log; and the counters (contract)
-    agree."""
+    """Both streams are byte-identical in the output and in the log, and the counters agree."""
     code = (
         "import sys; out = [sys.stdout, sys.stderr]\nfor n in range(%d): print(n, file=out[n & 1])"
     )
@@ -104,7 +103,7 @@ def test_a_line_of_100_megabytes(driver: Driver, tmp_path: Path, options: tuple[
 def test_in_order_where_both_streams_are_one_file(
     driver: Driver, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """Within a stream the order is exact, and no line is torn by the other stream's."""
+    """The order within a stream is exact, and neither stream tears the other's lines."""
     code = """
 import os, threading
 def write(fd, letter):
@@ -141,7 +140,7 @@ def test_appending_file_is_appended_to(driver: Driver, tmp_path: Path) -> None:
 
 
 def test_nothing_changes_for_who_shares_the_output(driver: Driver) -> None:
-    """Never set O_NONBLOCK on inherited fds; the pipe's other holders would see EAGAIN."""
+    """Never set O_NONBLOCK on inherited fds: other holders of the pipe would see EAGAIN."""
     read, write = os.pipe()
     driver.run("echo", "job", stdout=write, stderr=subprocess.PIPE)
     assert os.get_blocking(write)
@@ -151,8 +150,7 @@ def test_nothing_changes_for_who_shares_the_output(driver: Driver) -> None:
 
 
 def test_socket_as_output(driver: Driver) -> None:
-    """It can't be opened again, so it is written to with care; 300 kB are more than fit in at
-    once."""
+    """A socket can't be reopened, so the relay must not block on it. 300 kB exceed its buffer."""
     import socket
 
     ours, theirs = socket.socketpair()
@@ -170,7 +168,7 @@ def test_socket_as_output(driver: Driver) -> None:
 
 
 def test_terminals_of_a_batch_job(driver: Driver) -> None:
-    """At least 160 columns, raw from the start: no CR before LF; stdin is the caller's own."""
+    """At least 160 columns, raw from the start: no CR before LF. stdin is the caller's own."""
     code = (
         "import os, sys; print([os.isatty(fd) for fd in range(3)], "
         "*os.get_terminal_size(1), *os.get_terminal_size(2))"
@@ -218,7 +216,7 @@ def test_stdin_file_pipe_and_here_document(driver: Driver, tmp_path: Path) -> No
 
 
 def test_rest_of_stdin_is_left_to_others(driver: Driver, tmp_path: Path) -> None:
-    """`{ logshipper run -- head -c 6; cat; } < file`: stdin isn't read by logshipper."""
+    """`{ logshipper run -- head -c 6; cat; } < file`: logshipper does not read stdin."""
     input_file = tmp_path / "given"
     input_file.write_bytes(b"first\nsecond\n")
     script = '{ "$@"; cat; } < ' + str(input_file)
@@ -240,7 +238,7 @@ def test_who_feeds_stdin_learns_that_it_was_closed(driver: Driver) -> None:
     driver.wait_captured(b"closed")
     for _ in range(
         16
-    ):  # 64 KiB, as much as the pipe holds: with a reader left this would wait, not fail
+    ):  # 64 KiB, as much as the pipe holds: with a reader left the write would block, not fail
         with pytest.raises(BrokenPipeError):
             os.write(write, b"x" * 4096)
     os.close(write)
@@ -250,11 +248,11 @@ def test_who_feeds_stdin_learns_that_it_was_closed(driver: Driver) -> None:
 
 def test_no_fd_leaks_into_cmd(driver: Driver) -> None:
     done = driver.run(*python("import os; print(sorted(os.listdir('/proc/self/fd'), key=int))"))
-    assert done.stdout == b"['0', '1', '2', '3']\n"  # 3 is the listing's own
+    assert done.stdout == b"['0', '1', '2', '3']\n"  # fd 3 belongs to the listing itself
 
 
 def test_fd_of_the_caller_reaches_cmd_and_is_let_go(driver: Driver) -> None:
-    """Who waits for the end of such a pipe waits for CMD's: a job server, a lock, `exec 3>
+    """A reader of such a pipe sees its end as soon as CMD closes it: a job server, a lock, `exec 3>
     >(tee)`."""
     read, write = os.pipe()
     code = f"import os; os.write({write}, b'x'); os.close({write}); os.read(0, 1)"
@@ -269,7 +267,7 @@ def test_fd_of_the_caller_reaches_cmd_and_is_let_go(driver: Driver) -> None:
 
 
 def test_cmd_has_no_children(driver: Driver) -> None:
-    """A job that loops on os.wait() must not find a child it doesn't know."""
+    """A job that loops on os.wait() must not find an unknown child."""
     code = "import os\ntry: os.wait()\nexcept ChildProcessError: print('none')"
     assert driver.run(*python(code)).stdout == b"none\n"
 
@@ -304,8 +302,8 @@ for fd in found[1:] if found[:1] == [0] else found: os.write(fd, b'%d' % fd)
 
 
 def test_signals_are_inherited_as_they_were(driver: Driver) -> None:
-    """Masks and ignored signals as without us (nohup), but Python's own ignoring of SIGPIPE and
-    SIGXFSZ undone."""
+    """CMD gets the caller's mask and ignored signals (nohup), but not Python's ignored SIGPIPE and
+    SIGXFSZ."""
     code = """
 import signal
 print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
@@ -323,7 +321,7 @@ print([n for n in range(1, 32) if ignored >> (n - 1) & 1])  # 32 and 33 are the 
     ignored = sorted(
         {signal.SIGHUP, signal.SIGCHLD, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ}
     )
-    # this CMD is a Python: it ignores PIPE and XFSZ itself
+    # this CMD is a Python program, which ignores PIPE and XFSZ itself
     assert done.stdout.decode().splitlines() == [
         f"[{signal.SIGUSR2!r}]",
         str([int(number) for number in ignored]),
@@ -337,8 +335,7 @@ print([n for n in range(1, 32) if ignored >> (n - 1) & 1])  # 32 and 33 are the 
 
 
 def test_job_is_not_started_later_for_the_sidecars_sake(driver: Driver) -> None:
-    """CMD runs before the sidecar is there: it isn't even a sibling that CMD's start could wait
-    for."""
+    """CMD starts before the sidecar. The sidecar is not even a sibling that delays its start."""
     done = driver.run("sh", "-c", "ps -o comm= --ppid $PPID 2>/dev/null | grep -c logshipper-side; true", serve="hang",
                       options=("--stall-secs", "0.5"))  # fmt: skip
     assert done.returncode == 0
@@ -367,7 +364,7 @@ def test_dies_of_the_signal_that_cmd_died_of(driver: Driver, name: str) -> None:
 
 
 def test_dies_of_an_ignored_signal_as_well(driver: Driver) -> None:
-    """`nohup logshipper run -- CMD`, where CMD set SIGHUP back and died of it."""
+    """`nohup logshipper run -- CMD`, with a CMD that restored SIGHUP and died of it."""
     code = "import os, signal; signal.signal(1, signal.SIG_DFL); os.kill(os.getpid(), 1)"
     argv = driver.argv(*python(code))
     done = subprocess.run(
@@ -377,7 +374,7 @@ def test_dies_of_an_ignored_signal_as_well(driver: Driver) -> None:
 
 
 def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
-    """The relay's core file, full of job bytes, replaced CMD's."""
+    """The relay's core file, full of the job's output, once replaced the core file of CMD."""
 
     def allow() -> None:
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
@@ -389,7 +386,7 @@ def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
         "sh", "-c", "kill -SEGV $$", cwd=tmp_path, preexec_fn=allow, stdout=subprocess.DEVNULL
     )
     _, status = os.waitpid(process.pid, 0)
-    process.returncode = 0  # waited for by hand: subprocess doesn't tell of core files
+    process.returncode = 0  # reaped above: subprocess doesn't report core files
     assert os.WTERMSIG(status) == signal.SIGSEGV
     assert not os.WCOREDUMP(status)
     assert os.WCOREDUMP(driver.events_of("exit")[0]["status"])
@@ -399,7 +396,7 @@ def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
 
 def test_cmd_that_is_not_there(driver: Driver) -> None:
     for name in ("no-such-command", "./no-such-file", "/no/such/path", ""):
-        # all of it readable: a folder that isn't makes it 126
+        # only readable folders: an unreadable one would make it 126
         done = driver.run(name, env={"PATH": os.defpath})
         assert (done.returncode, done.stdout) == (127, b"")
         assert done.stderr == f"logshipper: {name}: No such file or directory\n".encode()
@@ -420,13 +417,13 @@ def test_cmd_that_cannot_be_run(driver: Driver, tmp_path: Path) -> None:
     no_interpreter.chmod(0o755)
     done = driver.run(str(no_interpreter))
     assert (done.returncode, b"what its first line names isn't" in done.stderr) == (127, True)
-    # the folder that it runs in
+    # the hints name a file of the working folder, and quotes around the whole command
     assert b"`./LICENSE`" in driver.run("LICENSE", env={"PATH": os.defpath}).stderr
     assert b"no quotes" in driver.run("python train.py", env={"PATH": os.defpath}).stderr
 
 
 def test_script_without_an_interpreter_line(driver: Driver, tmp_path: Path) -> None:
-    """As `env` and every shell run it."""
+    """logshipper runs it as `env` and every shell do."""
     script = tmp_path / "script"
     script.write_text('echo "$0 $1"\n')
     script.chmod(0o755)
@@ -445,7 +442,7 @@ def test_first_in_path_that_can_be_run(driver: Driver, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fds", [6, 8, 10, 12, 14, 16, 18, 20])
 def test_job_runs_with_few_fds(driver: Driver, fds: int) -> None:
-    """Wherever they run out: CMD runs, once, and a line says where nothing is logged."""
+    """CMD runs once at every limit, and a line on stderr explains missing logs."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (fds, fds))
@@ -458,8 +455,7 @@ def test_job_runs_with_few_fds(driver: Driver, fds: int) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 def test_job_runs_with_few_processes(driver: Driver, processes: int) -> None:
-    """`ulimit -u`, which counts threads: CMD, the sidecar, or the signals' thread isn't
-    available."""
+    """`ulimit -u` also counts threads: CMD, the sidecar or the signals' thread can't start."""
     if os.getuid() == 0:
         pytest.skip("root has as many processes as it likes")
     mine = 0
@@ -475,11 +471,11 @@ def test_job_runs_with_few_processes(driver: Driver, processes: int) -> None:
     assert (done.returncode, done.stdout) == (3, b"works\n")
 
 
-# ---- who else is there
+# ---- other processes
 
 
 def test_command_substitution_ends(driver: Driver) -> None:
-    """Whatever is started next to the job closes all inherited fds, or `x=$(logshipper run ...)`
+    """Every process next to the job closes all inherited fds, or `x=$(logshipper run ...)`
     hangs."""
     script = 'x=$("$@"); echo "<$x>"'
     done = subprocess.run(
@@ -492,7 +488,7 @@ def test_command_substitution_ends(driver: Driver) -> None:
 
 
 def test_head_ends_a_flood(driver: Driver, options: tuple[str, ...]) -> None:
-    """`logshipper run -- yes | head -1` ends at once, with head's output; yes dies of SIGPIPE, not
+    """`logshipper run -- yes | head -1` ends at once, with head's output. yes dies of SIGPIPE, not
     of EIO."""
     process = driver.start(
         "yes", serve="digest", options=options, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -511,7 +507,7 @@ def test_head_ends_a_flood(driver: Driver, options: tuple[str, ...]) -> None:
 
 
 def test_output_gone_while_cmd_ignores_sigpipe(driver: Driver) -> None:
-    """What stays different (docs): EIO instead of EPIPE, once the SIGPIPE was ignored."""
+    """A documented difference: EIO instead of EPIPE, for a CMD that ignores SIGPIPE."""
     read, write = os.pipe()
     code = """
 import os
@@ -527,7 +523,7 @@ except OSError as error: os.write(2, b'%d' % error.errno)
 
 
 def test_cmd_closes_its_stdout(driver: Driver, options: tuple[str, ...]) -> None:
-    """Whoever reads it sees the end, as without us, though CMD runs on."""
+    """The reader of stdout sees its end, as without logshipper, though CMD runs on."""
     process = driver.start(
         "sh", "-c", "echo last; exec >&-; read x; echo on >&2; exit 5",
         options=options, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -540,7 +536,6 @@ def test_cmd_closes_its_stdout(driver: Driver, options: tuple[str, ...]) -> None
 
 
 def test_blocked_stdout_does_not_block_stderr(driver: Driver, options: tuple[str, ...]) -> None:
-    """One blocked stream must not block the other."""
     code = """
 import os, threading
 threading.Thread(target=lambda: [os.write(1, b'x' * 4096) for _ in range(500)], daemon=False).start()
@@ -556,7 +551,7 @@ for n in range(1000): os.write(2, b'%d\\n' % n)
     assert process.stderr is not None
     assert process.stdout is not None
     errors = b""
-    while b"999\n" not in errors:  # while nobody reads stdout
+    while b"999\n" not in errors:  # with nobody reading stdout
         errors += os.read(process.stderr.fileno(), 1 << 16)
     assert process.stdout.read() == b"x" * 4096 * 500  # and nothing was lost
     process.communicate(timeout=WAIT_SECS)
@@ -564,7 +559,7 @@ for n in range(1000): os.write(2, b'%d\\n' % n)
 
 
 def test_slow_reader_gets_all(driver: Driver) -> None:
-    """CMD is long gone; what was in its terminal is delivered to the last byte."""
+    """Long after CMD's end, its terminal still delivers the output to the last byte."""
     process = driver.start("seq", "20000", stdout=subprocess.PIPE)
     assert process.stdout is not None
     lines = "".join(f"{n}\n" for n in range(1, 20001)).encode()
@@ -577,8 +572,8 @@ def test_slow_reader_gets_all(driver: Driver) -> None:
 
 
 def test_full_disk_of_the_users_own(driver: Driver) -> None:
-    """Without us CMD would see the error. With us it can't: one line says so, CMD and its log go
-    on."""
+    """Without logshipper CMD would see the error. With it CMD can't: one line on stderr reports it,
+    and CMD and its log go on."""
     with Path("/dev/full").open("wb") as full:
         done = driver.run(
             "sh",
@@ -600,8 +595,7 @@ def test_full_disk_of_the_users_own(driver: Driver) -> None:
 def test_left_behind_child_keeps_a_working_stdout(
     driver: Driver, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """R28, RELAY: `run` returns with CMD; a child's output goes on to where it belongs, and into
-    the log."""
+    """R28: `run` returns with CMD. A child's output still reaches its destination and the log."""
     go, out = tmp_path / "go", tmp_path / "out"
     os.mkfifo(go)
     script = f"(trap '' HUP; read x < {go}; echo late; echo later >&2) & echo early"
@@ -634,7 +628,7 @@ def test_left_behind_child_that_never_stops_printing(driver: Driver, tmp_path: P
 def test_left_behind_child_without_a_sidecar(
     driver: Driver, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """Then a helper relays until the last holder is gone."""
+    """A helper process relays until the last holder has closed the output."""
     go, out = tmp_path / "go", tmp_path / "out"
     os.mkfifo(go)
     with out.open("wb") as file:
@@ -656,7 +650,7 @@ def test_daemon_in_a_session_of_its_own(driver: Driver, tmp_path: Path) -> None:
     assert driver.run("sh", "-c", script).stdout == b"started\n"
     wait_for(lambda: pids.exists() and pids.read_text(), "the daemon starts")
     pid = int(pids.read_text())
-    os.kill(pid, 0)  # it lives on
+    os.kill(pid, 0)  # the daemon is still alive
     os.kill(pid, signal.SIGKILL)
 
 
@@ -664,7 +658,7 @@ def test_daemon_in_a_session_of_its_own(driver: Driver, tmp_path: Path) -> None:
 
 
 def test_imports_are_light(driver: Driver) -> None:
-    """CONTRIBUTING's rule: what the relay imports is every job's start."""
+    """The relay's imports delay every job's start (see CONTRIBUTING)."""
     code = "import sys; old = set(sys.modules); import logshipper.process.run; print(*sorted(set(sys.modules) - old))"
     done = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"],
                           capture_output=True, text=True, check=True)  # fmt: skip

@@ -1,5 +1,5 @@
-"""Signals in the batch case: each arrives at CMD once, logshipper itself survives, and stops as
-shells expect."""
+"""Signals in the batch case: each reaches CMD once. logshipper survives them, and stops as shells
+expect."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ from tests.tools.captures.relay_tools import (
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
-# tells of each signal; ends by SIGRTMIN, which is delivered after all of these
+# prints the name of each signal; ends at SIGRTMIN, which the kernel delivers after all of these
 TELLING = """
 import os, signal, sys
 def tell(signo, frame): os.write(1, signal.Signals(signo).name.encode() + b'\\n')
@@ -54,8 +54,10 @@ def lines(driver: Driver) -> list[bytes]:
 
 
 def end(driver: Driver, process: "subprocess.Popen[bytes]") -> list[bytes]:
-    """Ends TELLING; what it told. By then a signal sent twice has arrived twice: it is delivered
-    before the last."""
+    """End TELLING, and return its output.
+
+    The kernel delivers the last signal after all others, so a duplicate would have arrived by then.
+    """
     os.kill(driver.plan()["cmd_pid"], signal.SIGRTMIN)
     assert process.wait(30) == 0
     return lines(driver)
@@ -63,7 +65,7 @@ def end(driver: Driver, process: "subprocess.Popen[bytes]") -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT"])
 def test_signal_of_a_process_is_sent_on(driver: Driver, name: str) -> None:
-    """`kill`, a scheduler: logshipper survives, CMD gets it, once."""
+    """`kill` or a scheduler sends a signal: logshipper survives, and CMD gets it once."""
     process = driver.start(*python(TELLING), stdout=subprocess.DEVNULL)
     driver.wait_captured(b"ready")
     os.kill(process.pid, signal.Signals[name])
@@ -79,7 +81,7 @@ def test_death_by_a_signal_that_was_sent_on(driver: Driver) -> None:
 
 
 def terminal_job(driver: Driver, *command: str) -> "pexpect.spawn[str]":
-    """CMD in a batch case on a terminal (stdin is /dev/null), under nobody's job control."""
+    """Start CMD in a batch case on a terminal (stdin is /dev/null), without job control."""
     script = 'exec "$@" < /dev/null'
     argv = ["-c", script, "sh", *driver.argv(*command)]
     return pexpect.spawn(
@@ -94,7 +96,7 @@ def terminal_job(driver: Driver, *command: str) -> "pexpect.spawn[str]":
 
 
 def test_ctrl_c_arrives_once(driver: Driver) -> None:
-    """The kernel sends it to the whole foreground group; sent on, it arrived twice."""
+    """The kernel sends it to the whole foreground group; forwarding would make it arrive twice."""
     job = terminal_job(driver, *python(TELLING))
     job.expect("ready")
     assert driver.plan()["interactive"] is False
@@ -108,7 +110,7 @@ def test_ctrl_c_arrives_once(driver: Driver) -> None:
 
 
 def test_resize_in_a_batch_job(driver: Driver) -> None:
-    """The new size is there when the (last) signal is: RELAY (T), the child saw the previous
+    """The terminal has its new size before the last signal; the child once saw the previous
     size."""
     code = """
 import os, signal, sys
@@ -129,7 +131,7 @@ while True: signal.sigtimedwait([], 0.1)
 
 @pytest.fixture
 def bash(driver: Driver) -> "Iterator[pexpect.spawn[str]]":
-    """An interactive bash with job control on a terminal."""
+    """Yield an interactive bash with job control on a terminal."""
     environment = {**driver.environment(), "PS1": "$ ", "TERM": "dumb"}
     shell = pexpect.spawn("bash", ["--norc", "--noprofile", "-i"], env=environment, timeout=WAIT_SECS, echo=False,
                           dimensions=(30, 100), encoding="utf-8")  # fmt: skip
@@ -141,8 +143,7 @@ def bash(driver: Driver) -> "Iterator[pexpect.spawn[str]]":
 
 
 def test_ctrl_z_and_fg_in_a_batch_job(driver: Driver, bash: "pexpect.spawn[str]") -> None:
-    """CMD and logshipper stop together, as the shell expects, and go on together, CMD with one
-    SIGCONT."""
+    """CMD and logshipper stop and continue together, as the shell expects. CMD gets one SIGCONT."""
     code = """
 import os, signal
 signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'continued\\n'))
@@ -173,7 +174,8 @@ while True: signal.sigtimedwait([], 0.1)
 def test_batch_job_in_the_background_reads_the_terminal(
     driver: Driver, bash: "pexpect.spawn[str]"
 ) -> None:
-    """CMD stops by SIGTTIN as without us, the shell sees the job stopped, and `fg` lets it read."""
+    """SIGTTIN stops CMD as without logshipper. The shell shows the job as stopped, and `fg` lets it
+    read."""
     script = driver.folder / "cmd.py"
     script.write_text("print('got', input())")
     command = shlex.join(driver.argv(sys.executable, str(script)))
@@ -187,7 +189,7 @@ def test_batch_job_in_the_background_reads_the_terminal(
 
 
 def test_background_under_tostop(driver: Driver, bash: "pexpect.spawn[str]") -> None:
-    """A background relay under `tostop` stopped."""
+    """`tostop` once stopped a relay in the background."""
     bash.sendline(
         f"stty tostop; {shlex.join(driver.argv('sh', '-c', 'echo out; echo err >&2'))} & wait %1; echo code=$?"
     )
@@ -196,7 +198,7 @@ def test_background_under_tostop(driver: Driver, bash: "pexpect.spawn[str]") -> 
 
 
 def test_stop_of_cmd_alone_does_not_stop_the_relay(driver: Driver) -> None:
-    """Who stops and continues CMD alone (a checkpoint tool) must not find its output stuck."""
+    """A checkpoint tool that stops and continues CMD alone must not find its output stuck."""
     process = driver.start("yes", serve="digest", stdout=subprocess.DEVNULL)
     cmd = driver.plan()["cmd_pid"]
     for signo in (signal.SIGSTOP, signal.SIGTSTP):
@@ -221,13 +223,13 @@ def test_continue_sent_to_logshipper_alone(driver: Driver) -> None:
 
 
 def test_impatient_caller(driver: Driver) -> None:
-    """CMD is gone, its output's reader asleep: a signal ends the wait, later than CMD's own would
-    arrive."""
+    """CMD has ended, and nobody reads its output. A signal ends the wait, unless it comes within a
+    second and so is meant for CMD."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):
         while True:
-            os.write(write, b"x" * 4096)  # it is full
+            os.write(write, b"x" * 4096)  # until the pipe is full
     os.set_blocking(write, True)
     process = driver.start("echo", "hi", stdout=write)
     os.close(write)
@@ -243,7 +245,7 @@ def test_impatient_caller(driver: Driver) -> None:
 
 
 def test_without_a_thread_signals_are_polled() -> None:
-    """`ulimit -u` reached: the loop asks by itself."""
+    """`ulimit -u` allows no thread, so the loop itself polls for signals."""
     code = """
 import _thread, os, signal, sys
 def refuse(*_): raise RuntimeError("can't start new thread")

@@ -1,4 +1,5 @@
-"""Nobody's death may hurt the job: sidecar, relay or monitor crash, hang or are killed (R28)."""
+"""No death of a helper process hurts the job: sidecar, relay or monitor crash, hang or are killed
+(R28)."""
 
 import contextlib
 import hashlib
@@ -65,8 +66,7 @@ def start(
 
 
 def test_sidecar_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
-    """CMD's output and exit code are its own; one line on stderr says what is missing from the
-    log."""
+    """CMD's output and exit code stay its own. One line on stderr reports the missing output."""
     process = start(driver, options=options)
     driver.wait_captured(b"before")
     pid = driver.plan()["pid"]
@@ -80,7 +80,7 @@ def test_sidecar_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
 
 
 def test_account_goes_on_without_a_sidecar(driver: Driver) -> None:
-    """What a dead sidecar never synced shows up as lost: the counters go on."""
+    """The counters go on, so output that a dead sidecar never synced counts as lost."""
     process = start(driver)
     driver.wait_captured(b"before")
     os.kill(driver.plan()["pid"], signal.SIGKILL)
@@ -105,8 +105,8 @@ def test_sidecar_ends_without_a_word(driver: Driver) -> None:
 
 @pytest.mark.parametrize("kind", ["hang", "stop"])
 def test_hung_sidecar_is_given_up(driver: Driver, kind: str) -> None:
-    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the
-    job runs on."""
+    """A full side pipe slows the job. The relay gives up a sidecar that reads nothing for some
+    seconds, and the job runs on."""
     code = "import sys\nfor n in range(200000): print('x' * 20)"
     done = driver.run(*python(code), serve=kind, options=("--stall-secs", "0.7"))
     assert done.returncode == 0
@@ -118,14 +118,15 @@ def test_hung_sidecar_is_given_up(driver: Driver, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["hang", "stop"])
 def test_hung_sidecar_does_not_hang_the_end(driver: Driver, kind: str) -> None:
-    """`x=$(logshipper run ...)`: the hung process holds the caller's pipe, until it is killed."""
+    """`x=$(logshipper run ...)`: the hung process would hold the caller's pipe, so the relay kills
+    it."""
     done = driver.run("echo", "hi", serve=kind, options=("--stall-secs", "0.5"))
     assert (done.returncode, done.stdout) == (0, b"hi\n")
     assert b"didn't finish within 0.5 s and was given up" in done.stderr
 
 
 def test_slow_sidecar_slows_the_job_and_gets_all(driver: Driver) -> None:
-    """R28: slowed, not truncated; slow isn't hung."""
+    """R28: a slow sidecar slows the job, and truncates nothing. The relay does not give it up."""
     done = driver.run("seq", "400000", serve="slow", options=("--stall-secs", "1"))
     assert done.returncode == 0
     assert done.stderr == b""
@@ -133,7 +134,7 @@ def test_slow_sidecar_slows_the_job_and_gets_all(driver: Driver) -> None:
 
 
 def test_sidecar_tells_of_its_troubles(driver: Driver) -> None:
-    """At once, at a line's end, in the midst of the job's own stderr."""
+    """The message appears at the next end of a line, in the middle of the job's own stderr."""
     process = driver.start(
         *python("import os; os.write(2, b'half'); os.read(0, 1); os.write(2, b' whole\\n'); os.read(0, 1)"),
         serve="degrade", stdin=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -149,7 +150,7 @@ def test_sidecar_tells_of_its_troubles(driver: Driver) -> None:
 
 
 def test_own_line_where_no_line_ends(driver: Driver) -> None:
-    """A running bar never ends its line: after a second ours begins a new one."""
+    """A running bar never ends its line, so after a second the message begins a new one."""
     process = driver.start(
         *python("import os; os.write(2, b'bar'); os.read(0, 1)"),
         serve="degrade", stdin=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -158,12 +159,12 @@ def test_own_line_where_no_line_ends(driver: Driver) -> None:
     assert process.stderr.readline() == b"bar\n"
     assert process.stderr.readline() == b"logshipper: the disk is full\n"
     process.communicate(b"\n", timeout=WAIT_SECS)
-    assert driver.captured(2) == b"bar"  # ours isn't the job's
+    assert driver.captured(2) == b"bar"  # the message isn't part of the job's output
 
 
 def test_sidecar_is_beside_the_job(driver: Driver) -> None:
-    """A session of its own, no fd of the caller's, and no signal that the job's group gets ends
-    it."""
+    """The sidecar has a session of its own and no fd of the caller's. Signals to the job's group do
+    not end it."""
     process = driver.start("sleep", "600", stdout=subprocess.PIPE, start_new_session=True)
     plan = driver.plan()
     pid = plan["pid"]
@@ -214,7 +215,8 @@ def test_relay_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
 
 
 def test_relay_is_killed_in_a_flood(driver: Driver) -> None:
-    """What the relay had read and not passed on may be missing; nothing else, and nothing twice."""
+    """Bytes that the relay had read but not passed on may be missing. Nothing else is missing or
+    duplicated."""
     out = driver.folder / "out"
     with out.open("wb") as file:
         process = driver.start("seq", "300000", serve="digest", stdout=file, stderr=file)
@@ -231,7 +233,7 @@ def test_relay_is_killed_in_a_flood(driver: Driver) -> None:
 
 
 def test_relay_and_reader_are_gone(driver: Driver) -> None:
-    """Taken over, `| head` still ends a flood."""
+    """After the take-over, `| head` still ends a flood."""
     read, write = os.pipe()
     process = driver.start("yes", serve="digest", stdout=write)
     os.close(write)
@@ -245,8 +247,8 @@ def test_relay_and_reader_are_gone(driver: Driver) -> None:
 
 
 def test_suspended_relay_does_not_blame_the_sidecar(driver: Driver) -> None:
-    """Time in which we didn't run doesn't count as the sidecar's stall: a suspended job, a stopped
-    shell."""
+    """A stop of the relay (a suspended job, a stopped shell) doesn't count as a stall of the
+    sidecar."""
     process = driver.start(
         "yes", serve="stop", options=("--stall-secs", "2"), stdout=subprocess.DEVNULL
     )
@@ -254,7 +256,7 @@ def test_suspended_relay_does_not_blame_the_sidecar(driver: Driver) -> None:
     wait_for(lambda: state(pid) == "T", "the sidecar stops")
     os.kill(process.pid, signal.SIGSTOP)
     wait_for(lambda: state(process.pid) == "T", "the relay stops")
-    time.sleep(2.5)  # the pause is what is tested
+    time.sleep(2.5)  # the pause itself is under test
     os.kill(process.pid, signal.SIGCONT)
     wait_for(lambda: state(process.pid) != "T", "the relay goes on")
     assert is_alive(pid)

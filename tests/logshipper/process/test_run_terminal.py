@@ -1,5 +1,5 @@
-"""`run`, interactive case: fds 0, 1 and 2 are one terminal. Programs that want all of it work as
-without us."""
+"""`run`, interactive case: fds 0, 1 and 2 are one terminal. Full-screen programs work as without
+logshipper."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ from tests.tools.captures.relay_tools import (
 )
 from tests.tools.sources import ROOT
 
-# a full-screen program in small: raw mode by a given fd, keys read from fd 0, told one by one
+# a small full-screen program: sets raw mode by a given fd, reads keys from fd 0, reports each one
 RAW = """
 import os, sys, termios, tty
 fd = int(sys.argv[1])
@@ -63,7 +63,7 @@ def on_terminal(driver: Driver) -> Iterator["Starter"]:
 
 
 class Starter:
-    """Starts jobs on terminals, and ends what is left of them."""
+    """Starts jobs on terminals, and ends the remaining ones."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -82,7 +82,7 @@ class Starter:
         return self.spawn(self._driver.argv(*command, serve=serve, options=options))
 
     def bash(self) -> "pexpect.spawn[str]":
-        """An interactive bash with job control; its prompt is PROMPT."""
+        """Return an interactive bash with job control; its prompt is PROMPT."""
         shell = self.spawn(["bash", "--norc", "--noprofile", "-i"], echo=False)
         shell.sendline(
             "bind 'set enable-bracketed-paste off' 2>/dev/null; PS1='PROM''PT '; stty -echo"
@@ -104,7 +104,7 @@ def is_raw(job: "pexpect.spawn[str]") -> bool:
 
 
 def ended(job: "pexpect.spawn[str]") -> int:
-    """Waits for the end; the exit code, or minus the signal."""
+    """Wait for the end, and return the exit code or the negative signal."""
     job.expect(pexpect.EOF)
     job.close()
     status = -job.signalstatus if job.signalstatus else job.exitstatus
@@ -113,8 +113,8 @@ def ended(job: "pexpect.spawn[str]") -> int:
 
 
 def test_cmd_has_the_terminal(driver: Driver, on_terminal: Starter) -> None:
-    """All three are terminals of its size; it leads the foreground group of a session of its own;
-    stderr is apart."""
+    """All three fds are terminals of the right size, and stderr is a separate one. CMD leads the
+    foreground group of its own session."""
     code = """
 import os
 names = [os.ttyname(fd) for fd in range(3)]
@@ -124,7 +124,7 @@ os.write(2, b'err\\n')
 """
     job = on_terminal.job(*python(code))
     assert ended(job) == 0
-    # two terminals: which of two lines written at once comes first is the kernel's choice
+    # two terminals: the kernel decides which of two simultaneous lines comes first
     output = str(job.before)
     assert output.count("err\r\n") == 1
     assert output.replace("err\r\n", "") == "[True, True, True] True 100 30\r\nTrue True True\r\n"
@@ -142,7 +142,7 @@ def test_one_fd_elsewhere_makes_it_batch(driver: Driver, on_terminal: Starter) -
 
 @pytest.mark.parametrize("fd", [0, 1])
 def test_raw_keys(driver: Driver, on_terminal: Starter, fd: int) -> None:
-    """With stdin inherited the real terminal stays cooked, and such programs hang."""
+    """With an inherited stdin, the real terminal would stay cooked and such programs would hang."""
     job = on_terminal.job(*python(RAW), str(fd))
     before = attributes(job)
     job.expect("ready")
@@ -156,8 +156,8 @@ def test_raw_keys(driver: Driver, on_terminal: Starter, fd: int) -> None:
 
 
 def test_keys_for_a_program_that_reads_stderr(on_terminal: Starter) -> None:
-    """`vim -` reads keys from fd 2, whose terminal isn't stdin's: what is typed goes to where raw
-    mode is."""
+    """`vim -` reads keys from fd 2, a different terminal from stdin. Typed keys go to the one in
+    raw mode."""
     code = RAW.replace("os.read(0, 1)", "os.read(2, 1)")
     job = on_terminal.job(*python(code), "2")
     job.expect("ready")
@@ -168,7 +168,7 @@ def test_keys_for_a_program_that_reads_stderr(on_terminal: Starter) -> None:
 
 
 def test_terminal_is_given_back(driver: Driver, on_terminal: Starter) -> None:
-    """Exactly as it was, whether CMD ends well, dies, or can't be run at all."""
+    """The terminal is exactly as before, after CMD ends well, dies, or can't run at all."""
     for command, code in (
         (["true"], 0),
         (["sh", "-c", "kill -9 $$"], 137),
@@ -185,7 +185,7 @@ def test_terminal_is_given_back(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_line_input_and_end_of_file(driver: Driver, on_terminal: Starter) -> None:
-    """A program that reads lines: the pty echoes and edits, Ctrl-D ends."""
+    """For a program that reads lines, the pty echoes and edits, and Ctrl-D ends the input."""
     job = on_terminal.job("cat")
     driver.plan()
     job.send("wrong\x15right\r")
@@ -195,7 +195,7 @@ def test_line_input_and_end_of_file(driver: Driver, on_terminal: Starter) -> Non
 
 
 def test_typed_ahead(driver: Driver, on_terminal: Starter) -> None:
-    """What was typed before CMD was there reaches it."""
+    """Keys typed before CMD's start reach it."""
     job = on_terminal.spawn(
         ["sh", "-c", 'read x; echo asked; "$@"', "sh", *driver.argv("head", "-n1")]
     )
@@ -206,7 +206,7 @@ def test_typed_ahead(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_much_is_pasted(driver: Driver, on_terminal: Starter) -> None:
-    """While CMD takes nothing, what is typed waits; nothing is lost and nothing hangs."""
+    """While CMD doesn't read, typed keys wait. Nothing is lost, and nothing hangs."""
     code = RAW.replace("while (key", "os.read(0, 1); n = 1\nwhile (key").replace(
         "os.write(1, b'key %d\\r\\n' % key[0])", "n += 1"
     )
@@ -252,7 +252,7 @@ def test_signal_of_a_process_is_sent_on(driver: Driver, on_terminal: Starter, na
 
 
 def test_resize(driver: Driver, on_terminal: Starter) -> None:
-    """CMD sees the new size with the (last) signal, on all three fds; the renderer is told."""
+    """CMD sees the new size with the last signal, on all three fds; the renderer learns it too."""
     job = on_terminal.job(*python(SIZES))
     job.expect("columns=100, lines=30")
     job.setwinsize(33, 77)
@@ -265,7 +265,7 @@ def test_resize(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_terminal_is_closed(driver: Driver, on_terminal: Starter) -> None:
-    """The user's window goes: CMD gets SIGHUP, as without us, and the log is kept."""
+    """The user closes the window: CMD gets SIGHUP, as without logshipper, and the log survives."""
     job = on_terminal.job("sh", "-c", "echo ready; exec sleep 600")
     job.expect("ready")
     job.close(force=False)
@@ -277,8 +277,8 @@ def test_terminal_is_closed(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_ctrl_z_and_fg(driver: Driver, on_terminal: Starter) -> None:
-    """Stop and resume are passed up and down; the shell's own terminal mode in between; CMD keeps
-    its own."""
+    """Stop and resume reach both CMD and the shell. The shell gets its terminal mode back in
+    between, and CMD keeps its own."""
     shell = on_terminal.bash()
     script = driver.folder / "cmd.py"
     script.write_text(
@@ -307,12 +307,12 @@ def test_ctrl_z_and_fg(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_ctrl_z_in_a_cooked_program(driver: Driver, on_terminal: Starter) -> None:
-    """All that it printed is logged while it is stopped."""
+    """The log has all its output while the program is stopped."""
     shell = on_terminal.bash()
     shell.sendline(" ".join(driver.argv("cat")))
     driver.plan()
     shell.sendline("one")
-    shell.expect("one\r\n")  # the shell's echo is off, so is the pty's
+    shell.expect("one\r\n")  # the echoes of the shell and of the pty are off
     shell.sendline("at once")
     shell.expect("at once\r\n")
     shell.send("\x1a")
@@ -327,8 +327,8 @@ def test_ctrl_z_in_a_cooked_program(driver: Driver, on_terminal: Starter) -> Non
 
 
 def test_bg_then_fg(driver: Driver, on_terminal: Starter) -> None:
-    """In the background it prints on and leaves the terminal to the shell; brought back, it has it
-    again."""
+    """In the background CMD prints on, and the shell has the terminal. `fg` gives it back to
+    CMD."""
     shell = on_terminal.bash()
     script = driver.folder / "cmd.py"
     go = driver.folder / "go"
@@ -347,21 +347,21 @@ def test_bg_then_fg(driver: Driver, on_terminal: Starter) -> None:
     shell.sendline("echo the shell''s own")
     shell.expect("the shells own.*PROMPT ")
     shell.sendline("fg")
-    shell.expect("relay_driver")  # bash tells what it brings back
+    shell.expect("relay_driver")  # bash names the job that it resumes
     wait_for(lambda: is_raw(shell), "it has the terminal")
     shell.sendline("typed")
     shell.expect("got typed.*PROMPT ")
 
 
 def test_command_that_suspends_itself_without_a_shell(driver: Driver, on_terminal: Starter) -> None:
-    """Nobody could continue us (no job control above): then nobody stops, and CMD goes on at
-    once."""
+    """Without job control above, no shell could continue logshipper. So it doesn't stop, and CMD
+    continues at once."""
     job = on_terminal.job("sh", "-c", "echo ready; kill -TSTP $$; echo on")
     job.expect("ready.*on")
     assert ended(job) == 0
 
 
-# a job that says when it runs, when it is continued, and which group is in the foreground
+# a job that reports its start, its continuation, and whether it is in the foreground
 SLEEP = """
 import os, signal, time
 signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'continued\\n'))
@@ -380,7 +380,7 @@ SHELLS = {
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_a_shell_has_job_control(driver: Driver, on_terminal: Starter, name: str) -> None:
-    """Whoever types into it stops, lists, brings back and interrupts jobs, as without us."""
+    """Its user can stop, list, resume and interrupt jobs, as without logshipper."""
     command = SHELLS[name]
     need(command[0])
     script = driver.folder / "sleep.py"
@@ -410,7 +410,7 @@ def test_a_shell_has_job_control(driver: Driver, on_terminal: Starter, name: str
 def test_a_shell_has_two_terminals_in_metadata(
     driver: Driver, on_terminal: Starter, mode: str, terminals: int
 ) -> None:
-    """R9: nothing of stderr may be taken for a record."""
+    """R9: the capture must never recognise a line of stderr as a record."""
     store = ["--store", str(driver.folder / "store")]
     command = [sys.executable, "-m", "logshipper", "run", *store, "--mode", mode, "--"]
     job = on_terminal.spawn([*command, *SHELLS["bash"]])
@@ -421,7 +421,7 @@ def test_a_shell_has_two_terminals_in_metadata(
 
 
 def test_a_shell_in_a_shell(driver: Driver, on_terminal: Starter) -> None:
-    """Ctrl-Z is the inner shell's; the outer one comes back at its end."""
+    """Ctrl-Z belongs to the inner shell; the outer one comes back when the inner one ends."""
     outer = on_terminal.bash()
     script = driver.folder / "sleep.py"
     script.write_text(SLEEP)
@@ -445,8 +445,8 @@ def test_a_shell_in_a_shell(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_ctrl_z_freezes_no_shell_without_job_control(driver: Driver, on_terminal: Starter) -> None:
-    """One that another program starts has a terminal for its stderr that isn't the session's: what
-    it waits for goes on."""
+    """A shell started by another program has a stderr terminal outside of its session. Its child
+    continues after Ctrl-Z."""
     script = driver.folder / "sleep.py"
     script.write_text(SLEEP)
     job = on_terminal.job(*python(f"import subprocess; subprocess.run({SHELLS['bash']})"))
@@ -464,7 +464,7 @@ def test_ctrl_z_freezes_no_shell_without_job_control(driver: Driver, on_terminal
 
 
 def _reads_terminal(pid: int) -> bool:
-    """Whether a shell has made itself the foreground group and waits for a line."""
+    """Return whether a shell has made itself the foreground group and waits for a line."""
     return _leads(pid) and state(pid) == "S"
 
 
@@ -484,7 +484,7 @@ def test_relay_is_killed(driver: Driver, on_terminal: Starter) -> None:
     cooked = attributes(shell)
     shell.sendline(" ".join(driver.argv("sh", "-c", f"'echo ready; read x < {go}; echo on'")))
     shell.expect("ready")
-    driver.wait_captured(b"ready\r\n")  # the terminal may have it earlier
+    driver.wait_captured(b"ready\r\n")  # the terminal may show it earlier
     assert is_raw(shell)
     plan = driver.plan()
     os.kill(plan["relay_pid"], signal.SIGKILL)
@@ -503,7 +503,7 @@ def test_relay_is_killed(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_relay_is_killed_without_a_shell(driver: Driver, on_terminal: Starter) -> None:
-    """Nobody else puts the terminal right: the sidecar did."""
+    """No shell restores the terminal, so the sidecar does."""
     job = on_terminal.spawn(
         [
             "sh",
@@ -522,8 +522,8 @@ def test_relay_is_killed_without_a_shell(driver: Driver, on_terminal: Starter) -
 
 
 def test_monitor_is_killed(driver: Driver, on_terminal: Starter) -> None:
-    """The kernel hangs up on CMD. We relay what it still prints, give the terminal back, and say
-    what isn't known."""
+    """The kernel hangs up on CMD. The relay passes its last output on, restores the terminal, and
+    reports the unknown exit code."""
     code = """
 import os, signal, time
 def hung_up(*_): os.write(1, b'hung up\\n'); raise SystemExit(3)
@@ -544,7 +544,7 @@ while True: signal.sigtimedwait([], 0.1)
 
 
 def test_sidecar_is_killed(driver: Driver, on_terminal: Starter) -> None:
-    """The line about it comes when the screen is the user's again."""
+    """The message appears after CMD has left the screen."""
     job = on_terminal.job(*python(RAW), "0")
     job.expect("ready")
     os.kill(driver.plan()["pid"], signal.SIGKILL)
@@ -558,7 +558,7 @@ def test_sidecar_is_killed(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_left_behind_child(driver: Driver, on_terminal: Starter) -> None:
-    """It keeps a working terminal, and isn't hung up on when CMD's session ends."""
+    """The child keeps a working terminal, and gets no SIGHUP when CMD's session ends."""
     go = driver.folder / "go"
     os.mkfifo(go)
     shell = on_terminal.bash()
@@ -593,8 +593,8 @@ def test_less(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_ctrl_c_and_ctrl_z_in_less(driver: Driver, on_terminal: Starter) -> None:
-    """It reads keys from the terminal of stderr, which has no foreground group that the kernel
-    could signal."""
+    """`less` reads keys from the terminal of stderr. That terminal has no foreground group for the
+    kernel to signal."""
     need("less")
     text = driver.folder / "text"
     text.write_text("".join(f"line {n}\n" for n in range(200)))
@@ -616,7 +616,7 @@ def test_ctrl_c_and_ctrl_z_in_less(driver: Driver, on_terminal: Starter) -> None
 
 
 def test_less_at_the_end_of_a_pipe(driver: Driver, on_terminal: Starter) -> None:
-    """It reads keys from /dev/tty."""
+    """`less` reads keys from /dev/tty."""
     need("less")
     job = on_terminal.job("sh", "-c", "seq 500 | less")
     job.expect("29\r\n")

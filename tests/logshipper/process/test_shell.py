@@ -1,4 +1,4 @@
-"""Which commands are shells for somebody to type into."""
+"""Recognition of commands that start an interactive shell."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""The relay by itself: channels between pipes and ptys, in one process (RELAY; R16: what is called
-empty, is)."""
+"""The relay by itself: channels between pipes and ptys, in one process, and truthful claims of
+empty streams (R16)."""
 
 import contextlib
 import errno
@@ -57,14 +57,14 @@ from tests.tools.sources import ROOT
 from tests.tools.stress.model_settings import examples
 from tests.tools.waiting import scaled
 
-OUT, ERR = 1, 2  # streams; as flags as well
+OUT, ERR = 1, 2  # streams, also used as flags
 
 
 class RecordingSink(RelaySink):
-    """A sink that writes down what it is told."""
+    """A sink that records its calls."""
 
     def __init__(self) -> None:
-        self.events: list[tuple[Any, ...]] = []  # Any: told apart by the first
+        self.events: list[tuple[Any, ...]] = []  # Any: the first element determines the others
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
         self.events.append(("data", stream, data, flags))
@@ -97,7 +97,7 @@ class Bench:
     def __init__(
         self, *, ptys: bool = False, one_file: bool = False, into: Path | None = None
     ) -> None:
-        """into: a folder, for files in place of pipes."""
+        """into: a folder, for files instead of pipes."""
         pairs = [terminal.open_pty((160, 50), None) if ptys else os.pipe() for _ in range(2)]
         self.writers = {stream: slave for stream, (_, slave) in zip((OUT, ERR), pairs, strict=True)}
         read, write = _file_ends(into / "out") if into else os.pipe()
@@ -132,7 +132,7 @@ class Bench:
         return data
 
     def turns(self, count: int = 1) -> list[tuple[Any, ...]]:
-        """Some turns; what the sink was told in them."""
+        """Run some turns, and return the sink's calls in them."""
         before = len(self.sink.events)
         for _ in range(count):
             self.relay.turn(0)
@@ -161,12 +161,12 @@ def one_file() -> Iterator[Bench]:
         yield bench
 
 
-# ---- what is called empty
+# ---- claims of empty streams
 
 
 def test_empty_once_after_data(bench: Bench) -> None:
     bench.turns(3)
-    assert bench.turns(3) == []  # nothing new, nothing to tell
+    assert bench.turns(3) == []  # nothing new to report
     bench.write(OUT, b"one\n")
     assert bench.turns(5) == [("data", OUT, b"one\n", ERR), ("empty", OUT | ERR)]
 
@@ -176,7 +176,7 @@ def test_other_stream_with_data_is_not_called_empty(bench: Bench) -> None:
     bench.write(OUT, b"one\n")
     bench.write(ERR, b"two\n")
     events = bench.turns(3)
-    # the first one may be newer than what is in the other stream then
+    # the first data may be newer than the other stream's content at that time
     first, second = ("data", OUT, b"one\n", OUT), ("data", ERR, b"two\n", 0)
     assert events == [first, second, ("empty", OUT | ERR)]
 
@@ -230,8 +230,8 @@ def test_what_came_before_the_other_stream_was_read_comes_first(
 
 
 def test_stream_that_is_not_read_is_not_called_empty(bench: Bench) -> None:
-    """Backpressure: the output of one stream is full, so it isn't asked for, and nothing is known
-    of it."""
+    """Backpressure: one stream's output is full, so the relay doesn't poll that stream and knows
+    nothing about it."""
     with contextlib.suppress(BlockingIOError):
         while not bench.channels[0].blocked:
             bench.write(OUT, b"x" * 4096)
@@ -250,8 +250,8 @@ def test_stream_that_is_not_read_is_not_called_empty(bench: Bench) -> None:
 def test_stream_that_is_read_again_is_not_called_empty(
     one_file: Bench, clock: "Clock", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It held so much back that it wasn't asked for; what was held goes out where the other one
-    says nothing, and only then it is listened to."""
+    """The stream holds back so much that the relay stops polling it. The held bytes go out once the
+    other stream is silent, and only then polling resumes."""
     for module in (relay_module, channel_module):
         monkeypatch.setattr(module, "HELD_BYTES", 8)
     one_file.write(ERR, b"half")
@@ -288,7 +288,7 @@ def test_stream_that_is_over_is_empty(bench: Bench) -> None:
 
 
 class _Clocked:
-    """select.poll with the time at which each poll began."""
+    """A select.poll that records the start of each poll."""
 
     def __init__(self, poll: object) -> None:
         self._poll = poll
@@ -303,12 +303,12 @@ class _Clocked:
 
 
 CLAIM_RECORDS = 6000
-RECORDS_PER_CLAIM = 50  # at most: then the writer waits until a stream was seen empty
+RECORDS_PER_CLAIM = 50  # at most: then the writer waits for a claim of an empty stream
 
 
 def _write_records(bench: Bench, write_times: mmap.mmap) -> None:
-    """In a process of its own. write_times: by number, when the record was surely written; behind
-    them the reader's count of claims."""
+    """Write records in a process of its own. write_times: by number, a time after the record's
+    write. The reader's count of claims follows them."""
     chance = random.Random(7)
     claims = 0
     for number in range(CLAIM_RECORDS):
@@ -319,7 +319,7 @@ def _write_records(bench: Bench, write_times: mmap.mmap) -> None:
         bench.write(chance.choice((OUT, ERR)), b"%d\n" % number)
         struct.pack_into("<d", write_times, 8 * number, time.monotonic())
         if number % 3 == 0:
-            time.sleep(chance.random() * 0.001)  # so that streams do run empty
+            time.sleep(chance.random() * 0.001)  # lets streams run empty
 
 
 def _claims_of(write_times: mmap.mmap) -> int:
@@ -328,8 +328,8 @@ def _claims_of(write_times: mmap.mmap) -> int:
 
 @pytest.mark.parametrize("ptys", [False, True])
 def test_claims_never_lie(ptys: bool) -> None:
-    """R16: what comes of a stream after it was called empty was written after the poll that the
-    claim rests on."""
+    """R16: after a claim that a stream is empty, its next data was written after the claim's
+    poll."""
     write_times = mmap.mmap(-1, 8 * (CLAIM_RECORDS + 1))
     with contextlib.closing(Bench(ptys=ptys)) as bench:
         clocked = _Clocked(bench.relay._poll)
@@ -342,7 +342,7 @@ def test_claims_never_lie(ptys: bool) -> None:
                 os._exit(0)
         bench.close_writer(OUT)
         bench.close_writer(ERR)
-        claimed = {OUT: 0.0, ERR: 0.0}  # when the poll began that a stream was called empty by
+        claimed = {OUT: 0.0, ERR: 0.0}  # begin of the poll behind the last claim
         lies = []
         checked = claims = 0
         carry = {OUT: b"", ERR: b""}
@@ -350,12 +350,12 @@ def test_claims_never_lie(ptys: bool) -> None:
             for kind, *details in bench.turns(1):
                 flags = details[-1] if kind != "closed" else 0
                 if kind == "data":
-                    flags &= ~details[0]  # its own bit claims nothing
+                    flags &= ~details[0]  # a stream's own bit claims nothing
                     stream, data = details[0], details[1]
                     *records, carry[stream] = (carry[stream] + data).split(b"\n")
                     for number in map(int, records):
                         (at,) = struct.unpack_from("<d", write_times, 8 * number)
-                        if at and at < claimed[stream]:  # 0: its write returned only just now
+                        if at and at < claimed[stream]:  # 0: its write has only just returned
                             lies.append((stream, number))
                     checked += len(records)
                 for stream in (OUT, ERR):
@@ -386,7 +386,7 @@ def test_open_line_is_finished_first(one_file: Bench) -> None:
 
 
 def test_open_line_is_held_for_a_bounded_time(one_file: Bench) -> None:
-    """Once its writer is idle it isn't waited for: a bar stands open for hours."""
+    """Other output waits only while the line's writer is active: a bar may stand open for hours."""
     one_file.turns(3)
     one_file.write(OUT, b"bar")
     one_file.turns(1)
@@ -399,13 +399,13 @@ def test_open_line_is_held_for_a_bounded_time(one_file: Bench) -> None:
 
     wait_for(arrived, "it isn't held any more")
     assert time.monotonic() - began < scaled(1.0)
-    one_file.write(ERR, b"more\n")  # and now at once: the open line is old
+    one_file.write(ERR, b"more\n")  # goes out at once: the open line is old
     one_file.turns(1)
     assert one_file.read() == b"more\n"
 
 
 class Clock:
-    """Time goes on here alone: by turns POLL_SECS apart in `pass_on`, as where a stream waits for
+    """The only source of time. `pass_on` runs turns POLL_SECS apart, as for a stream that waits for
     the other one."""
 
     def __init__(self, bench: Bench, patch: pytest.MonkeyPatch) -> None:
@@ -414,7 +414,7 @@ class Clock:
         patch.setattr(time, "monotonic", lambda: self._now)
 
     def jump(self, secs: float) -> None:
-        """The relay didn't run."""
+        """Advance the time in one step, as if the relay had not run, and then run one turn."""
         self._now += secs
         self._bench.turns(1)
 
@@ -460,8 +460,8 @@ def test_line_is_waited_for_while_the_relay_did_not_run(one_file: Bench, clock: 
 def test_a_whole_wait_counts_where_it_ends_in_time(
     one_file: Bench, clock: Clock, secs: float, output: bytes
 ) -> None:
-    """So that a bar costs a wake-up or two each time that it is drawn. Where the relay is late, the
-    bar's writer may be, too."""
+    """A bar costs only a wake-up or two per redraw. A late relay suggests that the bar's writer is
+    late too."""
     one_file.write(OUT, b"bar")
     clock.jump(0.0)
     one_file.write(ERR, b"err\n")
@@ -503,7 +503,7 @@ def test_line_without_an_end_does_not_slow_the_other_stream_down(
     assert b"err 2\n" in dots(2 * POLL_SECS)
     one_file.write(OUT, b"\n")
     dots(POLL_SECS)
-    one_file.write(ERR, b"err 3\n")  # this is another line
+    one_file.write(ERR, b"err 3\n")  # this is a new line
     assert b"err" not in dots(MOST_SECS - 2 * POLL_SECS)
 
 
@@ -590,10 +590,10 @@ def test_held_back_is_bounded(one_file: Bench) -> None:
     )
 )
 def test_streams_are_exact_and_lines_whole(steps: list[tuple[int, int, bool, int]]) -> None:
-    """Whatever is written in whatever pieces: each stream's bytes in order, and lines that were
-    written whole stay so.
+    """For any writes in any pieces, each stream's bytes stay in order and lines written at once
+    stay whole.
 
-    stdout writes upper case letters, stderr lower case ones. As time stands still, no line is held
+    stdout writes upper case letters, stderr lower case ones. As time stands still, no line waits
     too long.
     """
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(Bench(one_file=True)) as bench:
@@ -632,7 +632,7 @@ def test_streams_are_exact_and_lines_whole(steps: list[tuple[int, int, bool, int
 
 
 def test_blocked_output_bounds_what_is_held(bench: Bench) -> None:
-    """CMD waits as it would without us; the other stream goes on."""
+    """CMD waits as it would without logshipper, and the other stream goes on."""
     total = 0
     with contextlib.suppress(BlockingIOError):
         os.set_blocking(bench.writers[OUT], False)
@@ -652,8 +652,8 @@ def test_blocked_output_bounds_what_is_held(bench: Bench) -> None:
 
 
 def test_reader_is_gone(bench: Bench) -> None:
-    """EPIPE: the owner is told (SIGPIPE) while the pty is still open, then the stream is closed;
-    bytes are logged."""
+    """On EPIPE the owner gets a call (for SIGPIPE) while the pty is still open. Then the stream
+    closes; its bytes are logged."""
     os.close(bench.readers.pop(OUT))
     bench.write(OUT, b"lost\n")
     bench.turns(2)
@@ -679,7 +679,7 @@ def test_reader_goes_while_output_is_blocked(bench: Bench) -> None:
 
 
 def test_terminal_is_gone() -> None:
-    """EIO, which isn't EPIPE: no SIGPIPE follows from it."""
+    """EIO, unlike EPIPE, causes no SIGPIPE."""
     master, slave = terminal.open_pty((80, 24), None)
     out = JobOutput(terminal.own_description(slave))
     os.close(slave)
@@ -717,7 +717,7 @@ def test_own_description_leaves_the_inherited_one_alone() -> None:
 
 
 def test_socket_is_written_with_care() -> None:
-    """Never blocks, though the description must stay a blocking one."""
+    """Writes never block, although the description must stay a blocking one."""
     ours, theirs = socket.socketpair()
     description = terminal.own_description(theirs.fileno())
     out = JobOutput(description)
@@ -730,7 +730,7 @@ def test_socket_is_written_with_care() -> None:
 
 
 def test_lines_stay_whole_in_a_pipe_that_others_write_to() -> None:
-    """PIPE_BUF: a write of up to 4 KiB is one piece; so pieces end with lines."""
+    """PIPE_BUF: a write of up to 4 KiB is atomic, so pieces end with lines."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     out = JobOutput(write)
@@ -750,8 +750,8 @@ def test_own_line_is_not_the_jobs(bench: Bench) -> None:
 
 
 def test_counters_go_on_from_where_they_are() -> None:
-    """Bytes and line feeds as read, at the places that the contract gives them; whoever takes over
-    adds to them."""
+    """Bytes and line feeds read, at their documented offsets. A process that takes over adds to
+    them."""
     counters = mmap.mmap(-1, 64)
     struct.pack_into("<QQ", counters, 32, 100, 10)
     read, write = os.pipe()
@@ -771,7 +771,7 @@ def test_counters_go_on_from_where_they_are() -> None:
 def test_a_terminals_last_bytes_after_its_first_eio(
     monkeypatch: pytest.MonkeyPatch, early: int
 ) -> None:
-    """Linux says EIO too early now and then, where they are still on their way between both
+    """Linux sometimes reports EIO too early, while bytes are still on their way between both
     ends."""
     master, slave = os.openpty()
     tty.setraw(slave)
@@ -799,7 +799,7 @@ def test_a_terminals_last_bytes_after_its_first_eio(
 
 
 def test_drain_is_bounded(bench: Bench) -> None:
-    """A child that was left behind and never stops printing: some 256 KiB, then it is left to
+    """A remaining child never stops printing: the drain reads some 256 KiB and leaves the rest to
     others."""
     bench.relay.begin_drain()
     read = 0
@@ -832,7 +832,7 @@ def test_nothing_is_called_empty_once_nothing_is_read(bench: Bench) -> None:
 def test_drain_goes_on_at_once_when_a_full_output_takes_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also without a sidecar, which would want to be told."""
+    """This also holds without a sidecar, whose next report would shorten the wait."""
     with contextlib.suppress(BlockingIOError):
         while not bench.channels[0].blocked:
             bench.write(OUT, b"x" * 4096)
@@ -908,7 +908,7 @@ def test_small_reads_gather_in_one_frame(pipe: Pipe) -> None:
 
 
 def test_gathered_frame_says_no_more_than_its_first_piece_knew(pipe: Pipe) -> None:
-    """Flags are of the poll before all of a frame's bytes: a later piece may know less, never
+    """Flags belong to the poll before all bytes of a frame. A later piece may know less, never
     more."""
     pipe.link.data(OUT, b"a", 0)
     pipe.link.data(OUT, b"b", ERR)
@@ -919,7 +919,7 @@ def test_gathered_frame_says_no_more_than_its_first_piece_knew(pipe: Pipe) -> No
 
 @pytest.fixture
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Its only element is the time."""
+    """Return a list with the time as its only element."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
@@ -948,7 +948,7 @@ def test_what_gathers_and_what_does_not(
 
 
 def test_so_much_at_once_does_not_wait(pipe: Pipe, still_clock: list[float]) -> None:
-    """A command may be in it: it isn't looked for."""
+    """The data may contain a command, and the link doesn't search for one."""
     for name in (b"a", b"b"):
         pipe.link.data(OUT, name * MUCH_BYTES, 0)
         pipe.link.idle()
@@ -972,7 +972,7 @@ def test_command_that_begins_at_the_end_of_much_does_not_wait(
 
 @pytest.fixture
 def linked(bench: Bench, pipe: Pipe, still_clock: list[float]) -> Bench:
-    """What it reads goes to a sidecar, at a time that stands still."""
+    """Return a bench whose data goes to a sidecar, at a time that stands still."""
     bench.turns(3)
     bench.relay._sink = pipe.link
     bench.write(OUT, b"first\n")
@@ -982,7 +982,7 @@ def linked(bench: Bench, pipe: Pipe, still_clock: list[float]) -> Bench:
 
 
 def record_waits(bench: Bench, patch: pytest.MonkeyPatch) -> list[int]:
-    """From now on: how long each poll may wait, in ms. It doesn't."""
+    """Return a list of the later polls' allowed waits in ms. The polls themselves don't wait."""
     waits = []
     real = bench.relay._poll
 
@@ -1005,8 +1005,8 @@ def test_small_writes_cost_one_poll_each(
     monkeypatch: pytest.MonkeyPatch,
     was_stopped: bool,
 ) -> None:
-    """Which streams are empty is asked when the sidecar is told, at the beat; also once CMD goes on
-    that was stopped."""
+    """The relay checks for empty streams only at the beat, when it sends frames. The same holds
+    once a stopped CMD continues."""
     if was_stopped:
         linked.relay.begin_drain()
         linked.relay.turn(3600)
@@ -1025,7 +1025,7 @@ def test_small_writes_cost_one_poll_each(
         (SideType.DATA, OUT, ERR, b"0\n1\n2\n3\n"),
         (SideType.EMPTY, 0, OUT | ERR, b""),
     ]
-    # a beat begins with `first`: all four wait for its end
+    # a beat begins with `first`, and all four wait for its end
     beat = round(GATHER_SECS * 1000)
     assert waits == [3600_000, beat - 10, beat - 20, beat - 30, 0]
     linked.relay.turn(3600)
@@ -1036,8 +1036,8 @@ def test_small_writes_cost_one_poll_each(
 
 
 class _Steady:
-    """A program that writes a little to stdout each 10 ms, at a time that goes on here alone.
-    waits: how long each poll may wait, in ms."""
+    """A program that writes a little to stdout every 10 ms, as the only source of time. waits: how
+    long each poll may wait, in ms."""
 
     def __init__(self, bench: Bench, now: list[float], patch: pytest.MonkeyPatch) -> None:
         self.bench = bench
@@ -1046,7 +1046,7 @@ class _Steady:
         self.waits = record_waits(bench, patch)
 
     def write(self, *texts: bytes, turns: bool = True) -> list[int]:
-        """How long the polls of all turns may have waited."""
+        """Write the texts, and return the allowed waits of all polls in ms."""
         self.waits.clear()
         for text in texts:
             self._now[0] += 0.01
@@ -1087,12 +1087,12 @@ GATHER_MS = round(channel_module.SMALL_GATHER_SECS * 1000)
 
 
 def test_small_writes_into_a_file_gather(steady: _Steady) -> None:
-    """Once there were enough of them."""
+    """Gathering starts after enough small writes."""
     steady.write(b"begin\n")
     assert steady.write(*LINES) == [3600_000] * SMALL_READS
     steady.write(*[b"more\n"] * 3, turns=False)
     steady.bench.relay.turn(3600)
-    assert steady.waits == [GATHER_MS - 30, 3600_000]  # 30 ms are over already
+    assert steady.waits == [GATHER_MS - 30, 3600_000]  # 30 ms have already passed
     assert steady.bench.sink.events[-1] == ("data", OUT, b"more\n" * 3, ERR)
     steady.pass_on(2 * CLOSE_SECS)
     steady.write(b"after a pause\n")
@@ -1150,7 +1150,7 @@ COMMAND = b'/LOGCOMMAND {"mode":"disabled"}\n'
 def test_what_may_be_newer_than_the_other_streams_command_comes_after_it(
     linked: Bench, pipe: Pipe
 ) -> None:
-    """Both were there when it was asked, and the command was read last."""
+    """Both were there at the poll, and the relay read the command last."""
     linked.write(OUT, b"earlier\n")
     linked.relay.turn(3600)
     linked.write(OUT, b"before or after\n")
@@ -1166,7 +1166,7 @@ def test_what_may_be_newer_than_the_other_streams_command_comes_after_it(
 
 
 class WritingPoll:
-    """A poll before which, each time but the first, a program writes."""
+    """A poll with a write of the program before each call except the first."""
 
     def __init__(self, bench: Bench, writes: list[tuple[int, bytes]]) -> None:
         self._poll, self._bench, self._writes = bench.relay._poll, bench, writes
@@ -1202,7 +1202,7 @@ def test_what_follows_soon_in_a_flood_is_passed_on_with_it(
 def test_small_writes_with_silence_between_are_no_flood(
     bench: Bench, still_clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silence is looked for seldom: before that much is called a flood it is looked for."""
+    """The relay rarely checks for silence, but does so before it calls much data a flood."""
     bench.turns(3)
     waits = record_waits(bench, monkeypatch)
     size = 4000
@@ -1276,7 +1276,7 @@ def test_no_progress_is_given_up(pipe: Pipe) -> None:
     assert pipe.troubles == [
         "output is missing from the log, as the logging process took nothing for 0.2 s and was given up"
     ]
-    pipe.link.data(OUT, b"x", 0)  # and from now on it is nothing to us
+    pipe.link.data(OUT, b"x", 0)  # the link ignores later data
     assert pipe.link.is_flushed
 
 
@@ -1303,8 +1303,8 @@ def test_last_words_are_the_reason(pipe: Pipe) -> None:
 
 
 def test_take_over_by_itself() -> None:
-    """The whole of a take-over in one process: CMD's death is seen by its pidfd, streams by their
-    end."""
+    """A whole take-over in one process: the pidfd reports CMD's death, and end of file reports the
+    streams' ends."""
     code = """
 import os, subprocess, sys
 from logshipper.relay.handover import SidecarPlan

@@ -1,4 +1,4 @@
-"""docs/side-pipe.md and the code tell the same: a relay in C is written by that page."""
+"""docs/side-pipe.md and the code agree, because a relay in C follows that page."""
 
 import re
 import struct
@@ -41,7 +41,7 @@ def test_limits_are_as_documented() -> None:
     assert f"once in {handover.GATHER_SECS * 1000:g} ms at most" in PAGE
     assert f"{handover.MUCH_BYTES >> 10} KiB and more read at once" in PAGE
     assert f"takes nothing for {handover.STALL_SECS:g} s" in PAGE
-    # a frame is one turn's reading at most
+    # a frame has at most the data of one turn
     assert (
         max(handover.FRAME_BYTES, relay.TURN_BYTES + (64 << 10), channel.HELD_BYTES)
         <= side_pipe.MAX_PAYLOAD_BYTES

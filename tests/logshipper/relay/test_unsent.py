@@ -1,5 +1,4 @@
-"""What the relay has read and the sidecar may not have: found in memory that outlives the relay,
-byte for byte."""
+"""Data that the relay has read but the sidecar may not have survives in memory, byte for byte."""
 
 import os
 import random
@@ -9,7 +8,7 @@ from logshipper.relay.unsent import BUFFER_BYTES, RING_BYTES, Unsent
 
 
 def read(unsent: Unsent, stream: int, count: int, data: bytes) -> None:
-    """As the relay does, up to its count."""
+    """Read data in the relay's way, up to its count."""
     unsent.begin(stream, count)
     unsent.buffer[: len(data)] = data
     unsent.keep(stream, count, data)

@@ -1,4 +1,5 @@
-"""What real programs printed (tests/captures): as tmux shows it, so the renderer logs it (R29)."""
+"""Recorded output of real programs (tests/captures): the renderer logs the text that tmux shows
+(R29)."""
 
 from collections.abc import Callable
 
@@ -15,7 +16,7 @@ from tests.tools.sources import ROOT
 
 __all__ = ["tmux"]  # a fixture
 
-# Captures that aren't rendered exactly, and why.
+# captures without an exact rendering, and the reasons
 DIFFERENT: dict[str, str] = {}
 
 NAMES = capture.names()
@@ -64,7 +65,7 @@ def test_captures_are_logged_as_tmux_shows_them(
     ],
 )
 def test_records_amid_what_libraries_print(name: str, records: int) -> None:
-    """R20: each JSON line that tmux shows is a record, whatever is printed around it."""
+    """R20: each JSON line on tmux's screen is a record, regardless of the output around it."""
     recording = capture.read(name)
     classifier = Classifier("enabled", columns=recording.columns, rows=recording.rows)
     for data, now in recording.timed_reads():

@@ -1,5 +1,5 @@
-"""`colors: keep` from the job's bytes to the reader's terminal: all is as with `strip`, but for the
-colours."""
+"""`colors: keep` from the job's bytes to the reader's terminal: only colours differ from
+`strip`."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_blanks_at_the_end_go_whatever_their_colour() -> None:
 
 
 def test_coloured_json_is_metadata_and_plain() -> None:
-    """R18-R20: as with `strip`."""
+    """R18-R20: the same as with `strip`."""
     assert _logged(f'{RED}{{"epoch": {GREEN}1}}{OFF}\n') == [(Kind.METADATA, '{"epoch": 1}')]
     assert _logged(f'{RED}{{"epoch": 1}}{OFF}\n{RED}x{OFF}\n', mode="metadata") == [
         (Kind.METADATA, '{"epoch": 1}')
@@ -90,7 +90,7 @@ def test_a_coloured_command_is_obeyed(piece_size: int) -> None:
 
 
 def test_repeats_differ_in_text_not_in_colour() -> None:
-    """R30: the first one is logged with its colours."""
+    """R30: the log keeps the colours of the first line."""
     assert _logged(f"{RED}same{OFF}\nsame\n{GREEN}same{OFF}\nother\n") == [
         (Kind.LOG, f"{RED}same{OFF}"),
         (Kind.NOTE, "[repeated 2 times: same]"),
@@ -123,7 +123,8 @@ _WORDS = (
 @given(st.lists(st.sampled_from(_WORDS), max_size=30), st.integers(1, 20))
 @settings(max_examples=examples(100), deadline=None)
 def test_all_else_is_as_with_strip(words: list[str], piece_size: int) -> None:
-    """Kinds, order, attributes, events and the account; and the texts, without their colours."""
+    """Kinds, order, attributes, events and the account are the same. So are the texts without their
+    colours."""
     data = "".join(words).encode()
     accounts, entries, events = [], [], []
     for keep in (False, True):
@@ -226,7 +227,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_but_colours_reaches_the_terminal(text: str) -> None:
-    """Whoever writes segments may write anything; and no colour outlives its line."""
+    """Segments may contain anything, and no colour continues after its line."""
     for style in ("", "31"):
         output = safe_coloured(f"a{text}b", style)
         assert not re.search("[\x00-\x1f\x7f-\x9f]", re.sub("\x1b\\[[0-9;]{0,64}m", "", output))

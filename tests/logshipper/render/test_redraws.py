@@ -1,5 +1,5 @@
-"""Rows that are drawn over and over: frames that the next ones cover aren't drawn, and nothing of
-what comes out differs."""
+"""Rows drawn over and over: the renderer skips frames that later ones cover, and its output stays
+the same."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from logshipper.render.row import Row
 from tests.tools.stress.fuzz_streams import Case, check
 
 COUNT = 60
-# how programs draw: what comes before the first frame, and a frame
+# drawing of programs: the text before the first frame, and a frame
 FRAMES = {
     "rich": ("\x1b[?25lone\ntwo", "\r\x1b[2K\x1b[1A\x1b[2Kone ━━╸━ %02d/60\ntwo ━━━━ %02d/60"),
     "tqdm, nested": ("\r 0/60", "\n\r %02d/60| █▌ |\x1b[A\r %02d/60"),
@@ -43,7 +43,7 @@ def test_frames_that_others_cover_are_not_drawn(name: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("colour", ["", "\x1b[32m"])
 def test_bars_that_others_cover_are_not_drawn(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By CR, with lines between, as of `tqdm.write`."""
+    """CR redraws the bar, with lines between, as tqdm.write prints them."""
     drawn: list[str] = []
     put = Row.put
 
@@ -71,7 +71,7 @@ def test_colours_stay(name: str) -> None:
     assert (b"\x1b[32m" in lines) == ("\x1b[32m" in frame)
 
 
-ODD = {  # most are as long as the row is else
+ODD = {  # most have the length of the row's other texts
     "a command": "/LOGCOMMAND x",
     "a command in small letters": "/logcommand y",
     "a command of two texts": "/\x1b[KLOGCOMMAND x",
@@ -138,7 +138,7 @@ def test_rows_that_scroll_are_drawn() -> None:
     ("text", "reduced"),
     [
         ("\x1b[1ma\x1b[0;32mb\x1b[K\x1b[mc", "ab\x1b[Kc"),
-        ("a\x1b[m", "a\x18"),  # REP may come next
+        ("a\x1b[m", "a\x18"),  # REP may follow
         ("a\x1b[m\x1b[3", "a\x18\x1b[3"),
         ("a\x1b[m\x1b[3b", "a\x18\x1b[3b"),
         ("\x1b[3\x1b[31m1m", "\x1b[3\x181m"),

@@ -1,4 +1,4 @@
-"""Which lines come out of the renderer, when, and with what text (R11, R15, R17, R20, R29)."""
+"""Lines from the renderer: their order, time and text (R11, R15, R17, R20, R29)."""
 
 import tracemalloc
 
@@ -23,7 +23,7 @@ class ScreenOnly(Renderer):
 
 @pytest.fixture(params=[Renderer, ScreenOnly], ids=["tiers", "screen"])
 def make(request: pytest.FixtureRequest) -> type[Renderer]:
-    """Each tier by itself has to keep what is promised."""
+    """Return a renderer's class; each tier by itself must satisfy the tests."""
     tier: type[Renderer] = request.param
     return tier
 
@@ -113,7 +113,7 @@ FRAMES = {  # text before the frames, a frame, its way back to the first row, an
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_a_program_that_moves_up_and_erases_redraws(name: str, make: type[Renderer]) -> None:
-    """Also in the first row, where programs that go home clear the screen."""
+    """Also in the first row, where programs that move home clear the screen."""
     begin, frame, way_back, output = FRAMES[name]
     data = begin + way_back.join(frame.format(number) for number in "123")
     for pieces in ([data], list(data)):
@@ -149,7 +149,7 @@ def test_outer_bar_is_not_logged_before_the_cursor_comes_back(make: type[Rendere
     assert _feed(renderer, "\router 0%\n") == ""
     assert renderer.status() == b"outer 0%"
     assert _feed(renderer, "\rinner 0%\x1b[A") == ""
-    for step in range(1, 9):  # the inner bar takes its time
+    for step in range(1, 9):  # the inner bar runs for a while
         assert _feed(renderer, f"\n\rinner {step}\x1b[A", step * 5.0) == ""
     assert (renderer.status(), renderer.status_drawn_at()) == (b"outer 0%\ninner 8%", 40.0)
     assert renderer.tick(100.0) == []
@@ -183,7 +183,7 @@ def test_hidden_cursor_holds_lines(make: type[Renderer]) -> None:
 def test_rows_out_of_reach_are_final_while_bars_run(make: type[Renderer]) -> None:
     renderer = make()
     _feed(renderer, "\ra\n\rb\x1b[A")
-    for step in range(20):  # tqdm.write above two bars: each second a line
+    for step in range(20):  # tqdm.write above two bars: a line each second
         _feed(renderer, f"\r\x1b[Kline {step}\n\ra{step}\n\rb{step}\x1b[A", 1.0 + step)
     assert renderer.pending() <= 5
     assert renderer.status() == b"a19\nb19", "and not what was printed above them"
@@ -204,7 +204,7 @@ def test_nothing_is_live_any_more_after_screenfuls_of_lines(make: type[Renderer]
 
 
 def test_a_blank_line_ends_no_bar(make: type[Renderer]) -> None:
-    """It may be the place of a bar that isn't drawn yet, as of tqdm's threads."""
+    """It may hold the place of a bar that isn't drawn yet, as with tqdm's threads."""
     renderer = make()
     assert _feed(renderer, "\rbar 0\n\n\rbar 2\x1b[A\x1b[A") == ""
     assert _feed(renderer, "\rbar 0!\n\rbar 1\x1b[A") == ""
@@ -212,7 +212,7 @@ def test_a_blank_line_ends_no_bar(make: type[Renderer]) -> None:
 
 
 def test_a_bar_holds_no_line_that_is_ended_below_it(make: type[Renderer]) -> None:
-    """It never moved up, so nothing says that it will."""
+    """The cursor never moved up, so nothing suggests that it will."""
     renderer = make()
     assert _feed(renderer, "\r 50%\r100%\n", 1.0) == ""
     assert _feed(renderer, "half", 1.1) == ""
@@ -221,7 +221,7 @@ def test_a_bar_holds_no_line_that_is_ended_below_it(make: type[Renderer]) -> Non
 
 
 def test_lines_of_a_stream_that_moved_up_are_held_for_a_moment(make: type[Renderer]) -> None:
-    """It may do so again, without another hint: each line comes once, in its last form."""
+    """The cursor may move up again without another sign. Each line comes once, in its last form."""
     renderer = make(160, 5)
     _feed(renderer, "\ra\n\rb\x1b[A\n\n" + "x\n" * 5 * CALM_SCREENS)
     renderer.tick(HOLD_SECS)
@@ -352,7 +352,7 @@ def test_alternate_screen_is_left_out_with_one_note_per_stay(make: type[Renderer
 
 
 def test_a_plain_stream_is_fast_again_after_a_bar() -> None:
-    """What follows a bar goes by the chunk: otherwise these lines would take minutes, not a
+    """Lines after a bar are handled by the chunk. Otherwise they would take minutes instead of a
     second."""
     renderer = Renderer()
     renderer.feed(b"\r 10%\r100%\n\x1b[?25h", 0.0)
@@ -428,7 +428,8 @@ def test_command_byte_by_byte_and_with_blanks(make: type[Renderer]) -> None:
 @pytest.mark.parametrize("before", ["x", " ", "\x1b[5C", "\t", "50%|███   |"])
 @pytest.mark.parametrize("command", [COMMAND, COMMAND.lower()])
 def test_anywhere_on_a_line(before: str, command: str, make: type[Renderer]) -> None:
-    """The whole line is reported, and isn't final before the caller says what it is."""
+    """The renderer reports the whole line, and waits for the caller's decision before it makes the
+    line final."""
     renderer = make()
     fed = renderer.feed(f"a\n{before}{command}\nb\n".encode(), 0.0)
     line = before.replace("\x1b[5C", " " * 5).expandtabs(8) + command
@@ -442,7 +443,7 @@ def test_drawn_over_it_is_no_command(make: type[Renderer]) -> None:
 
 
 def test_command_is_what_the_line_reads(make: type[Renderer]) -> None:
-    """R15: the rendered line counts: drawn over a bar, wrapped, or edited."""
+    """R15: the rendered line counts, whether drawn over a bar, wrapped, or edited."""
     assert _feed_to_command(make(), f"\r 10%\r    \r{COMMAND}\n")[2] == COMMAND
     assert _feed_to_command(make(), f"\r{'#' * 50}\r{COMMAND}\n")[2] == COMMAND + "#" * (
         50 - len(COMMAND)
@@ -561,7 +562,7 @@ def test_drop_half_line_keeps_what_is_ended(make: type[Renderer]) -> None:
         assert _text(renderer.flush()) == output
 
 
-# ---- what is shown
+# ---- status and counts
 
 
 def test_status_and_pending(make: type[Renderer]) -> None:
@@ -692,8 +693,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_floods_cost_little_memory(name: str, make: type[Renderer]) -> None:
-    """A megabyte of one kind; what comes out is thrown away, as the sidecar does when it is
-    written."""
+    """A megabyte of one kind. The output is discarded, as the sidecar does after its writes."""
     start, piece = FLOODS[name]
     renderer = make()
     renderer.feed(start, 0.0)
@@ -710,7 +710,7 @@ def test_floods_cost_little_memory(name: str, make: type[Renderer]) -> None:
 @pytest.mark.parametrize("start", [b"", b"\x1b[?25l"])
 @pytest.mark.parametrize("piece", [b"x" * 65536, "é".encode() * 32768])
 def test_a_line_without_end_costs_one_part_of_memory(start: bytes, piece: bytes) -> None:
-    """Parts of 4 MiB; each is in memory a few times while it is handed out."""
+    """Parts have 4 MiB, and a few copies of each exist during its output."""
     renderer = Renderer()
     renderer.feed(start, 0.0)
     parts = []
@@ -732,8 +732,8 @@ def test_huge_numbers_do_not_stall(make: type[Renderer]) -> None:
 
 
 def test_scrollback_that_is_kept_is_capped() -> None:
-    """For a cursor that may rise: as many lines as the screen has rows, of 64 KiB at most for each
-    chunk."""
+    """Kept for a cursor that may rise: as many lines as the screen has rows, with at most 64 KiB
+    per chunk."""
     renderer = Renderer(40, 5)
     tracemalloc.start()
     try:
@@ -758,7 +758,7 @@ def test_the_alignment_pattern_is_no_text(make: type[Renderer]) -> None:
 
 
 def test_a_stray_string_does_not_swallow_the_log(make: type[Renderer]) -> None:
-    """An OSC that nothing ends is over at an LF after 4 KiB."""
+    """An unterminated OSC ends at an LF after 4 KiB."""
     renderer = make()
     text = _feed(renderer, "\x1b]0;" + "x" * 3000 + "\n" + "y" * 3000 + "\nseen\n")
     assert text + _text(renderer.flush()) == "seen\n"

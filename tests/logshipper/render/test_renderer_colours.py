@@ -1,4 +1,4 @@
-"""`colors: keep`: the lines hold colours in one normal form, and are else those of `strip`
+"""`colors: keep`: lines hold colours in one normal form, and otherwise equal those of `strip`
 (docs/rendering.md)."""
 
 import re
@@ -133,7 +133,7 @@ _streams = st.lists(st.tuples(_data, st.sampled_from([0.0, 0.1, 2.0])), min_size
 def _outcome(
     renderer: Renderer, stream: Timed, piece_size: int = 1 << 20
 ) -> tuple[list[bytes], list[tuple[object, ...]]]:
-    """The lines, and the account of them; every second command is taken."""
+    """Return the lines and their account, with every second command taken."""
     out: list[Block] = []
     account: list[tuple[object, ...]] = []
     now = 0.0
@@ -185,7 +185,8 @@ def test_tiers_and_cuts_agree_and_strip_is_the_same_without_colours(
 @given(st.lists(_easy_words, max_size=20).map(_bytes), _sizes)
 @settings(max_examples=examples(50), deadline=None)
 def test_coloured_stretches_alternate_with_bars(piece: bytes, size: tuple[int, int]) -> None:
-    """Where tiers change: the screen learns what went by it, colours and all."""
+    """At changes of the tier, the screen learns the lines that bypassed it, including their
+    colours."""
     stretch = b"".join(b"\x1b[3%dmstretch\x1b[0m %d\n" % (n % 8, n) for n in range(100))
     data = (piece + stretch + b"\rbar\n\x1b[A!\n\x1b[2Aagain") * 2
     whole = _outcome(ColouredRenderer(*size), [(data, 0.0)])

@@ -1,4 +1,4 @@
-"""The first streams of `make fuzz`, and those by which it found a fault."""
+"""The first streams of `make fuzz`, and those that revealed a fault."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""Real programs run in a pty; what the renderer logs of their bytes is what tmux shows of them
-(R29)."""
+"""Real programs run in a pty: the renderer logs the text that tmux shows (R29)."""
 
 import shutil
 import sys
@@ -12,8 +11,8 @@ from tests.tools.captures.terminal_oracle import Tmux, log_lines, run_in_pty, ru
 
 __all__ = ["tmux"]  # a fixture
 
-# no joined emoji in lines that are wider than the terminal: what tmux shows of them depends on how
-# its reads are cut
+# no joined emoji in lines wider than the terminal: tmux shows them differently depending on its
+# reads
 PROGRAMS = {
     "tqdm": r"""
 from tqdm import tqdm

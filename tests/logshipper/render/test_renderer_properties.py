@@ -1,4 +1,4 @@
-"""Random streams: what comes out depends on bytes and clock alone, and nothing raises."""
+"""Random streams: the output depends on bytes and clock alone, and nothing raises."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -113,9 +113,9 @@ def _bytes(words: Sequence[str]) -> bytes:
     return "".join(words).encode(errors="surrogateescape")
 
 
-# of conjoining Hangul
+# vowels of conjoining Hangul
 _VOWELS = "".join(map(chr, [*range(0x1160, 0x1200), *range(0xD7B0, 0xD800)]))
-# join nothing
+# characters that join no others
 _OF_THEIR_OWN = st.characters(exclude_categories=["C", "M", "Zl", "Zp"], exclude_characters=_VOWELS)
 _words = st.one_of(st.sampled_from(_PLAIN), st.sampled_from(_PLAIN + _CONTROLS))
 _plain = st.lists(st.sampled_from(_PLAIN), max_size=40).map(_bytes)
@@ -126,7 +126,7 @@ _first_secs = st.sampled_from([0.0, FIRST_SECS])
 
 @st.composite
 def _streams(draw: st.DrawFn) -> Timed:
-    """Bytes, and when they were fed; now and then long enough apart to make rows final."""
+    """Draw bytes with the times of their feeding, sometimes far enough apart to make rows final."""
     pieces = draw(
         st.lists(st.tuples(_any, st.sampled_from([0.0, 0.1, 2.0])), min_size=1, max_size=5)
     )
@@ -139,7 +139,7 @@ def _streams(draw: st.DrawFn) -> Timed:
 
 
 def _split(stream: Timed, sizes: Sequence[int]) -> Timed:
-    """The same bytes at the same times, cut into pieces of these sizes in turn."""
+    """Return the same bytes at the same times, cut into pieces of these sizes in turn."""
     pieces = []
     turn = 0
     for data, now in stream:
@@ -153,7 +153,7 @@ def _split(stream: Timed, sizes: Sequence[int]) -> Timed:
 
 
 def _outcome(renderer: Renderer, stream: Timed) -> list[tuple[str, bool, bytes]]:
-    """All that came out and the account of it, each second command taken; text that follows text is
+    """Return the output and its account, with every second command taken. Adjacent texts become
     one."""
     commands = 0
     out: list[tuple[str, bool, bytes]] = []
@@ -221,7 +221,7 @@ def test_commands_are_met_in_every_tier_and_split(words: list[str], cuts: list[i
 def test_plain_streams_alternate_with_bars(
     pieces: list[bytes], size: tuple[int, int], first_secs: float
 ) -> None:
-    """Plain stretches longer than the screen between bars: where tiers change."""
+    """Plain stretches longer than the screen between bars, at changes of the tier."""
     stretch = b"".join(b"stretch %d\n" % n for n in range(60))
     data = b"".join(piece + stretch + b"\rbar\n\x1b[A!\n" for piece in pieces)
     whole = _outcome(Renderer(*size, first_secs), [(data, 0.0)])
@@ -253,7 +253,7 @@ def test_plain_lines_come_out_once_and_in_order(lines: list[str], piece_size: in
 def test_discard_and_flush_forget_everything(
     before: Timed, after: Timed, size: tuple[int, int], first_secs: float
 ) -> None:
-    """R11: what comes after is what a renderer makes of it that has seen nothing else."""
+    """R11: later output equals that of a renderer without earlier input."""
     for forget in ("discard", "flush"):
         renderer, fresh = Renderer(*size, first_secs), Renderer(*size, first_secs)
         for data, now in before:

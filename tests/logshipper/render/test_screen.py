@@ -1,4 +1,5 @@
-"""What control functions do to the screen (R29): a table of them, and xterm's conformance cases."""
+"""Effects of control functions on the screen (R29): a table of them, and xterm's conformance
+cases."""
 
 import re
 import unicodedata
@@ -14,8 +15,8 @@ from logshipper.render.renderer import Renderer
 from tests.tools.sources import ROOT
 
 XTERM = ROOT.parent / "shared" / "conformance" / "xterm"
-# Cases that xterm.js itself leaves out since terminals differ (t0504-vim, the fifth, passes), and
-# why they fail here.
+# Cases that xterm.js itself leaves out because terminals differ, with the reasons of their failure
+# here (t0504-vim, the fifth, passes).
 DIFFERENT = {
     "t0055-EL": "erasing to the right of a line that fills its row erases nothing, as in tmux: compilers do it",
     "t0084-CBT": "a back tab from behind the last column goes from the last column",
@@ -225,12 +226,13 @@ def _expected_rows(name: str) -> list[str]:
 @pytest.mark.parametrize("has_plain_tier", [True, False])
 @pytest.mark.parametrize("name", _xterm_cases())
 def test_xterm_cases_through_each_tier(name: str, has_plain_tier: bool, whole: bool) -> None:
-    """The plain tier takes what it can, as in a stream, and the screen learns what went by it."""
+    """The plain tier handles its share, as in a stream, and the screen learns the lines that
+    bypassed it."""
     data = (XTERM / f"{name}.in").read_bytes().replace(b"\n", b"\r\n")
     renderer = Renderer(80, 25) if has_plain_tier else _ScreenOnly(80, 25)
     for piece in [data] if whole else [data[at : at + 1] for at in range(len(data))]:
         assert renderer.feed(piece, 0.0).consumed == len(piece)
-    renderer.feed(b"\0", 0.0)  # nothing, but it's the screen that takes it
+    renderer.feed(b"\0", 0.0)  # has no effect, but the screen handles it
     assert _rows_of(renderer._screen) == _expected_rows(name)
 
 

@@ -1,4 +1,4 @@
-"""`snapshots`: what a running bar shows, as lines of the log; and its live status, up to a reader's
+"""`snapshots`: states of a running bar as lines of the log, and its live status, up to a reader's
 terminal."""
 
 import json
@@ -66,7 +66,7 @@ def test_snapshots_are_off_by_default() -> None:
 
 
 def test_a_snapshot_is_no_repeat_and_ends_one() -> None:
-    """R30: a note of repeats stands behind the line that it speaks of."""
+    """R30: a note of repeats stands after its line."""
     classifier = Classifier("enabled", snapshot_secs=30.0)
     classifier.feed(OUT, b"same\nsame\nsame\n10%", 100.0)
     classifier.tick(101.0)
@@ -78,7 +78,7 @@ def test_a_snapshot_is_no_repeat_and_ends_one() -> None:
 
 
 def test_no_snapshot_of_what_is_not_logged() -> None:
-    """R11: nor of what was shown before."""
+    """R11: this includes text shown before the switch."""
     classifier = Classifier("disabled", snapshot_secs=10.0)
     classifier.feed(OUT, b"secret 10%", 100.0)
     classifier.tick(101.0)
@@ -236,12 +236,12 @@ class Bar:
         return str(status["stdout"]["text"]) if status else ""
 
     def follow(self) -> None:
-        """On a terminal."""
+        """Follow the job on a terminal."""
         self.reader = start(self.home.store, "logs", "bar", "--follow", columns=60, rows=30)
         self._terminal_output = self.reader.logfile_read = StringIO()
 
     def screen_lines(self) -> list[str]:
-        """What the terminal shows, with what has scrolled off; but for what is said of
+        """Return the terminal's lines, including those scrolled off, without messages about
         following."""
         terminal = pyte.HistoryScreen(60, 30, history=1000)
         text = re.sub(r"logshipper: following [^\r\n]*\r?\n", "", self._terminal_output.getvalue())
@@ -254,7 +254,7 @@ class Bar:
 
 
 def test_real_bars_live(tmp_path: Path) -> None:
-    """Side by side, as a status comes at most once in 10 s."""
+    """Both bars run at once, because a status comes at most once in 10 s."""
     with ExitStack() as stack:
         bars = [Bar(tmp_path / name, name, stack) for name in BARS]
         for bar in bars:
@@ -267,7 +267,7 @@ def test_real_bars_live(tmp_path: Path) -> None:
             bar.let_go("line")
             bar.reader.expect_exact("a line above")
             bar.reader.expect_exact("50%")
-            # it may have been shown as the bar's state first; then the bar is drawn again below it
+            # the line may first appear as the bar's state; then the bar appears again below it
             while bar.screen_lines()[:2] != ["begin", "a line above"]:
                 bar.reader.expect_exact("50%")
             assert len(bar.screen_lines()) == 3
@@ -285,6 +285,6 @@ def test_real_bars_live(tmp_path: Path) -> None:
                 "no running bar is left in what has scrolled by"
             )
             lines = bar.home.logs("bar")
-            # one, but where the program paused for long between two drawings of it
+            # one, or more if the program paused for long between two drawings of it
             assert sum("100%" in row for row in rows) == sum("100%" in line for line in lines) > 0
             assert lines[:2] == ["begin", "a line above"]

@@ -1,5 +1,5 @@
-"""How a run by hand was started: recorded by default, in mode `enabled`, unless the user's file or
-`--no-context` says otherwise; nobody waits for it."""
+"""Context of a run by hand: recorded by default in mode `enabled`, unless the user's file or
+`--no-context` disables it. Nothing waits for it."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with one commit, on the branch `lr/warm`, and a change that isn't in it."""
+    """Return a repository with one commit on the branch `lr/warm`, and an uncommitted change."""
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "train.py").write_text("lr = 0.1\n")
@@ -49,7 +49,7 @@ def contexts(home: Home) -> list[dict[str, Any]]:  # Any: JSON
 
 
 def test_command_folder_commit_and_python_are_recorded(home: Home, repository: Path) -> None:
-    # it reads a line: so git has answered before it ends
+    # the program reads a line, so git has answered before its end
     script = "import sys; input(); print('done')"
     command = [sys.executable, "-c", script, "--lr", "0.1", "--api-key", "hunter2"]
     read, write = os.pipe()
@@ -82,7 +82,7 @@ def home_shows_context(home: Home) -> None:
 def test_nobody_waits_for_git(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What files tell is there before git has answered."""
+    """Facts from files are available before git has answered."""
     commit = git(repository, "rev-parse", "HEAD").strip()
     hold = tmp_path / "hold"
     hold.touch()

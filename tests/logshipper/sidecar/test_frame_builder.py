@@ -1,4 +1,4 @@
-"""Frames from what the classifier gives out: order, kinds, unique rising times."""
+"""Frames from the classifier's output: order, kinds, unique rising times."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,7 @@ def test_a_long_line_counts_once() -> None:
 
 
 def test_frames_stay_small() -> None:
-    """A reader need not hold more than one."""
+    """A reader needs memory for only one frame."""
     size = frame_builder.MAX_FRAME_BYTES // 4
     frames = FrameBuilder().build([LoggedLines(OUT, Kind.LOG, b"x" * size + b"\n", 1)] * 20, 1)
     assert len(frames) > 3
@@ -60,7 +60,7 @@ def test_frames_stay_small() -> None:
 
 
 def test_a_great_many_lines_at_once_are_several_frames_as_well() -> None:
-    """What a full disk loses at once is little. A long line stays whole."""
+    """A full disk loses only little at once. A long line stays whole."""
     text = b"".join(b"%d\n" % n for n in range(200_000)) + b"x" * 300_000 + b"\nend\n"
     frames = FrameBuilder().build([LoggedLines(OUT, Kind.LOG, text, 200_002)], 1)
     assert b"".join(_decode(frame.data).text for frame in frames) == text
@@ -71,7 +71,8 @@ def test_a_great_many_lines_at_once_are_several_frames_as_well() -> None:
 
 
 def test_a_great_many_short_lines_are_several_frames() -> None:
-    """What a reader makes of a frame is many times its size: each line becomes an entry."""
+    """A frame takes many times its size in a reader's memory, because each line becomes an
+    entry."""
     built = FrameBuilder().build([LoggedLines(OUT, Kind.LOG, b"x\n" * 500_000, 500_000)], 1)
     frames = [_decode(frame.data) for frame in built]
     assert sum(frame.stored for frame in built) == 500_000
@@ -97,8 +98,8 @@ _item = st.one_of(
 def test_times_rise_within_a_stream_and_are_unique(
     batches: list[tuple[int, list[LoggedLines | LoggedEvent]]],
 ) -> None:
-    """Also when the clock stands still or goes back; what was made now, and records, are behind all
-    else."""
+    """This also holds for a clock that stands still or goes back. New lines and records come after
+    everything else."""
     builder = FrameBuilder()
     last = dict.fromkeys(Stream, -1)
     times: set[int] = set()

@@ -1,5 +1,5 @@
-"""`context: true` in ~/.logoptin: how a job was started is recorded then, and only then, and shown
-by `diff`."""
+"""`context: true` in ~/.logoptin: logshipper records the start of a job only then, and `diff` shows
+it."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with one commit, and a change that isn't in it."""
+    """Return a repository with one commit and an uncommitted change."""
     folder = tmp_path / "work"
     folder.mkdir()
     commit = ("-c", "user.name=n", "-c", "user.email=n@example.org", "commit", "-qm", "first")
@@ -65,7 +65,8 @@ def test_command_environment_and_git_are_recorded(home: Home, repository: Path) 
 
 
 def test_what_is_called_like_a_secret_is_recorded_nowhere(home: Home, repository: Path) -> None:
-    """In the command line, the environment, the folder's name, git's diff and branch."""
+    """The secrets are in the command line, the environment, the folder's name, git's diff and
+    branch."""
     home.opt_in(b"context: true\n")
     folder = repository / "api_key=hunter2"
     folder.mkdir()
@@ -101,7 +102,7 @@ def test_a_command_that_is_an_assignment_names_no_job(home: Home) -> None:
 
 
 def test_half_a_line_of_a_diff_is_left_out(repository: Path) -> None:
-    """Half an address has no end of its password yet."""
+    """Half of an address has no end of its password yet."""
     text = f"{'x' * (context.MAX_DIFF_BYTES - 1500)}\nu = 'https://ann:{'hunter2' * 400}@example.org'\n"
     (repository / "train.py").write_text(text)
     diff = context.git_state(str(repository))["diff"]
@@ -177,7 +178,7 @@ def test_giant_command_and_diff_are_cut(repository: Path) -> None:
 
 
 def test_another_process_is_asked_where_nobody_else_knows(repository: Path) -> None:
-    """As under Slurm, where the sidecar isn't the job's child."""
+    """Under Slurm, for example, the sidecar isn't the job's child."""
     environment = {**os.environ, "SLURM_NTASKS": "3"}
     with subprocess.Popen(["sleep", "60"], cwd=repository, env=environment) as process:
         event = context.gather(context.JobStart(None, None, process.pid), {})
@@ -188,7 +189,7 @@ def test_another_process_is_asked_where_nobody_else_knows(repository: Path) -> N
 
 
 def test_what_cannot_be_gathered_is_said() -> None:
-    gathering = context.Gathering(context.JobStart(None, None, 2**22 + 1))  # nobody's pid
+    gathering = context.Gathering(context.JobStart(None, None, 2**22 + 1))  # no process has this id
     try:
         assert gathering.wait() == context.MISSING
     finally:

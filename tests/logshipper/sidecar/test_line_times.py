@@ -19,7 +19,7 @@ NAMES = capture.names("two-streams/")
 
 
 class Job:
-    """What a sidecar makes of a job's bytes."""
+    """Frames of a sidecar from a job's bytes."""
 
     def __init__(self, columns: int = 160, rows: int = 50) -> None:
         self._classifier = Classifier("enabled", columns=columns, rows=rows, collapse=False)
@@ -27,7 +27,7 @@ class Job:
         self.frames: list[Frame] = []
 
     def feed(self, stream: Stream, data: bytes, now: float) -> None:
-        """After what time has brought until then."""
+        """Let time pass until `now`, then feed the data."""
         self.wait(now)
         self._classifier.feed(stream, data, now)
         self._write(now)
@@ -51,7 +51,7 @@ class Job:
             self.frames.append(decoded[0])
 
     def lines(self) -> list[str]:
-        """Of both streams in order of time, as readers have them."""
+        """Return the lines of both streams in order of time, as readers see them."""
         lines = [
             (time_ns, text.decode().rstrip(" "))
             for frame in self.frames
@@ -97,7 +97,7 @@ def test_a_bar_that_is_never_ended_stands_where_it_was_drawn_last() -> None:
 
 
 def test_a_status_holds_no_line_back() -> None:
-    """It has the time at which it was drawn, as the line that it becomes."""
+    """A status has the time of its drawing, like the line that it becomes."""
     job = Job()
     job.feed(OUT, b"one\n", 1.0)
     job.feed(ERR, b"\r 50%", 2.0)

@@ -1,4 +1,4 @@
-"""The kernel's counters of processes that it killed for want of memory."""
+"""The kernel's counters of processes killed for lack of memory."""
 
 from pathlib import Path
 

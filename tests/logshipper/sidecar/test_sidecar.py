@@ -1,4 +1,4 @@
-"""The sidecar's own process, here in the test's: what it does besides reading."""
+"""The sidecar's own process, here in the test's: its tasks besides reading."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ CLOSED = side_pipe.encode(SideType.CLOSED, 1) + side_pipe.encode(SideType.CLOSED
 
 
 class InConstantFlow(sidecar.Sidecar):
-    """Whenever it has read something, the next is there already; then the command ends."""
+    """A sidecar that always has new data after a read. Then the command ends."""
 
     def __init__(self, plan: SidecarPlan, settings: Settings, send: int) -> None:
         super().__init__(plan, settings)
@@ -54,7 +54,7 @@ def capture(tmp_path: Path) -> captures.CaptureDirectory:
 
 @pytest.fixture
 def pipes() -> Iterator[tuple[SidecarPlan, int]]:
-    """What a sidecar reads from, and the end that its relay would have."""
+    """Yield the sidecar's plan, and the relay's end of its side pipe."""
     read, send = os.pipe()
     report_end, report = os.pipe()
     yield (
@@ -73,8 +73,8 @@ def test_what_time_brings_comes_in_constant_flow_too(
     pipes: tuple[SidecarPlan, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A job that never pauses, and whose sidecar is never done reading: heartbeats and the agent's
-    start."""
+    """The job never pauses, so reading never finishes. Heartbeats and the agent's start still
+    happen."""
     monkeypatch.setattr(sidecar, "AGENT_AFTER_SECS", 0.0)
     plan, send = pipes
     in_flow: list[bool] = []
@@ -92,7 +92,7 @@ def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
     pipes: tuple[SidecarPlan, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sidecar, "LEDGER_SECS", 3600.0)  # nothing more is due soon
+    monkeypatch.setattr(sidecar, "LEDGER_SECS", 3600.0)  # nothing else is due soon
     plan, send = pipes
     served = sidecar.Sidecar(plan, Settings(Config(), (), capture, lambda: None))
     served.start()
@@ -110,7 +110,7 @@ def test_records_beside_their_lines_that_are_refused_are_counted(
     pipes: tuple[SidecarPlan, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Their lines may well be written: no line is lost then."""
+    """Their lines may still be written, so no line is lost."""
     plan, send = pipes
     config = Config(metadata=("json", "pairs"))
     served = sidecar.Sidecar(plan, Settings(config, (), capture, lambda: None))
@@ -122,7 +122,7 @@ def test_records_beside_their_lines_that_are_refused_are_counted(
         write(writer, data, now_ns)
 
     monkeypatch.setattr(segment_writer.SegmentWriter, "write", refuse_records)
-    monkeypatch.setattr(frame_builder, "MAX_FRAME_BYTES", 1)  # each of them has a frame
+    monkeypatch.setattr(frame_builder, "MAX_FRAME_BYTES", 1)  # one frame for each record
     served.start()
     os.write(send, side_pipe.encode(SideType.DATA, 1, 0, b"loss: 0.5\nloss: 0.5\n"))
     os.write(send, side_pipe.encode_exit(0) + CLOSED)
@@ -139,7 +139,7 @@ def test_a_bar_that_is_drawn_again_and_again_fills_no_spool(
     pipes: tuple[SidecarPlan, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its bytes alone are no ledger's news; what it shows is in one small file."""
+    """A ledger isn't due for its bytes alone, and a small file has its current text."""
     monkeypatch.setattr(sidecar, "LEDGER_SECS", 0.0)
     monkeypatch.setattr(stream_status, "LIVE_SECS", 0.0)
     plan, _ = pipes

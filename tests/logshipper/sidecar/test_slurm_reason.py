@@ -1,4 +1,4 @@
-"""Why Slurm ended a command that `logshipper run` captures."""
+"""Slurm's reasons for the end of a command that `logshipper run` captures."""
 
 import signal
 import time
@@ -10,7 +10,7 @@ from logshipper.sidecar.slurm_reason import slurm_reason
 from tests.tools.captures.captured_runs import Home
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
-IN_TIME, LATE = "in time", "late"  # the job's end by Slurm's word, as against now
+IN_TIME, LATE = "in time", "late"  # the end of the job according to Slurm, relative to now
 
 
 def moment(end: str) -> str:

@@ -1,4 +1,4 @@
-"""The live status' file: written over, small, and read as hostile input."""
+"""The file of the live status: overwritten in place, small, and treated as hostile input."""
 
 import errno
 import os
@@ -92,7 +92,7 @@ _frame = encode_lines(OUT, 7, b"50%\n", [(Kind.STATUS, 1)])
 @given(st.binary(max_size=200), st.integers(0, len(_frame)))
 @settings(max_examples=examples(100))
 def test_whatever_stands_there_is_read(noise: bytes, cut: int) -> None:
-    """Any bytes, and a file that is just being written over."""
+    """This includes random bytes, and a file in the middle of an overwrite."""
     for data in (noise, _frame + noise, _frame[:cut] + noise, b"\0" + noise):
         for text in (text for _, text in decode_live(data).values()):
             assert len(text) <= MAX_STATUS_BYTES

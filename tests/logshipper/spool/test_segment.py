@@ -20,7 +20,8 @@ _runs = st.lists(
 
 
 def test_plain_lines_as_documented() -> None:
-    """The example in docs/segment-format.md, byte for byte: other programs read this."""
+    """The example in docs/segment-format.md, byte for byte, because other programs read this
+    format."""
     frame = segment.encode_lines(
         Stream.STDOUT, 1_700_000_000_000_000_000, b"hello\nworld\n", [(Kind.LOG, 2)]
     )
@@ -68,7 +69,7 @@ def test_records_and_end() -> None:
 
 
 def test_a_record_that_is_too_long_keeps_its_beginning() -> None:
-    """As of a ~/.logoptin with thousands of problems."""
+    """For example, the refusal of a ~/.logoptin with thousands of problems."""
     record = {
         "type": "event",
         "event": "config_refused",
@@ -88,7 +89,7 @@ def test_a_record_that_is_too_long_keeps_its_beginning() -> None:
 
 
 def lines_frame(attrs: bytes, count: int) -> bytes:
-    """A frame of blank lines with these attributes."""
+    """Return a frame of blank lines with these attributes."""
     text = b"\n" * count
     head = struct.pack(
         "<4sBBHIIQI", segment.FRAME_MAGIC, 1, 1, 0, len(attrs) + count, count, 5, len(attrs)
@@ -108,7 +109,7 @@ def lines_frame(attrs: bytes, count: int) -> bytes:
             b'{"lines":{' + b" " * 320 + b"}}",
             1,
             "impossible frame header",
-        ),  # more than a line can have
+        ),  # more than one line can have
         (
             b'{"lines":{' + b" " * segment.MAX_ATTRS_BYTES + b"}}",
             100_000,
@@ -149,7 +150,7 @@ def test_any_flipped_bit_is_noticed(data: st.DataObject) -> None:
         decoded = segment.decode_frame(bytes(bad), 0)
     except SegmentCorrupt:
         return
-    assert decoded is None  # a longer length: it waits for what never comes
+    assert decoded is None  # a longer length: the reader waits for more
 
 
 @given(st.binary(max_size=200))
@@ -194,7 +195,7 @@ def test_a_number_of_lines_that_lies(text: bytes, count: int) -> None:
 
 
 def test_attributes_that_lie() -> None:
-    """A job could write its own segments: runs that don't sum up, kinds that don't exist, lists for
+    """Jobs could write their own segments: runs with a wrong sum, unknown kinds, lists for
     objects."""
     for extra in (
         b'{"runs":[[1,5]]}',

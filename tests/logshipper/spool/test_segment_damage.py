@@ -1,5 +1,5 @@
-"""A small capture, torn, flipped, zeroed and shifted at every byte: the reader gives all that isn't
-hit, in order, and nothing else; what is hit counts as lost, in bytes and in lines."""
+"""A small capture, torn, flipped, zeroed and shifted at every byte: the reader returns exactly the
+undamaged frames, in order. Damaged ones count as lost, in bytes and in lines."""
 
 import os
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ from tests.tools.captures.segment_factory import CaptureWriter, make_ledger, mem
 MANY = 1 << 40
 LINES = 7
 FIRST, SECOND = "0000000001.seg", "0000000002.seg"
-VERSION_BYTES = (8, 9)  # of a file header: a newer version's segment is left for a newer program
+VERSION_BYTES = (8, 9)  # in the file header; the reader leaves newer versions for a newer program
 MASKS = (0x01, 0x80, 0xFF)
 
 
 class Placed(NamedTuple):
-    """A frame's place. lines: those that a ledger counts."""
+    """A frame's place. lines: their number in the ledger."""
 
     segment: str
     begin: int
@@ -42,7 +42,7 @@ class Placed(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """files: the capture's segments, undamaged; feeds: what its relay counted."""
+    """files: the capture's undamaged segments, by name."""
 
     folder: Path
     files: dict[str, bytes]
@@ -92,7 +92,7 @@ def placed(name: str, data: bytes) -> Iterator[Placed]:
 
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """An empty one, in memory where possible, open."""
+    """Yield an open empty folder, in memory if possible."""
     path = (
         Path(memory_folder() or tmp_path_factory.mktemp("x"))
         / f"logshipper-test-damage-{os.getpid()}"
@@ -121,7 +121,7 @@ def read(folder: int, *, alive: bool = False) -> FrameBatch:
 
 
 def account_of(batch: FrameBatch) -> CaptureAccount:
-    """What the agent tells of the capture at last."""
+    """Return the agent's final account of the capture."""
     account = CaptureAccount()
     rows = Rows()
     for frame in batch.frames:
@@ -134,7 +134,7 @@ def account_of(batch: FrameBatch) -> CaptureAccount:
 
 
 def check(batch: FrameBatch, whole: Whole, hit: list[Placed], *, count_bytes: bool = True) -> None:
-    """hit: the frames that are lost; count_bytes: as bytes that were left out, not only as lines."""
+    """Assert the loss of the frames in `hit`. count_bytes: also count them as skipped bytes."""
     texts = [frame.text for frame in whole.frames if frame not in hit and not frame.is_end]
     assert [frame.text for frame in batch.frames] == texts
     account = account_of(batch)
@@ -183,7 +183,7 @@ def test_a_segment_torn_anywhere_gives_all_before_and_the_next_segment(
     for size in range(len(whole.files[name])):
         data = whole.files[name][:size]
         hit = hit_at(whole, name, size, len(whole.files[name]))
-        torn = data + bytes(len(whole.files[name]) - size)  # as some file systems do after a crash
+        torn = data + bytes(len(whole.files[name]) - size)  # as after a crash on some file systems
         for content, is_counted in ((data, False), (torn, True)):
             write(folder, name, content)
             check(read(folder), whole, hit, count_bytes=is_counted and size >= FILE_HEADER_BYTES)

@@ -44,7 +44,7 @@ def test_write_and_close(tmp_path: Path) -> None:
 
 
 def test_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each segment but the last ends by an END frame that says that another follows."""
+    """Each segment except the last ends with an END frame that announces the next one."""
     monkeypatch.setattr(segment_writer, "MAX_SEGMENT_BYTES", 2000)
     writer = SegmentWriter(str(tmp_path), 1)
     for number in range(50):
@@ -59,7 +59,7 @@ def test_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_written_is_synced_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Group commit: nobody has to ask for it."""
+    """Group commit: no explicit call is necessary."""
     synced = threading.Event()
     real = os.fdatasync
 
@@ -96,7 +96,7 @@ def test_an_end_that_comes_right_before_a_sync_is_noticed(
     writer = SegmentWriter(str(tmp_path), 0)
 
     class LateClosing(threading.Event):
-        """Set just after the wait for it was over."""
+        """An event set just after the wait for it has timed out."""
 
         def wait(self, timeout: float | None = None) -> bool:
             if not super().wait(timeout):
@@ -136,8 +136,8 @@ def test_names_of_later_segments_are_synced_before_the_last_one_says_that_they_f
 def test_a_full_disk_leaves_no_torn_frame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_truncate: bool
 ) -> None:
-    """Short writes and ENOSPC: the frame is cut off again, or written over where a failing disk
-    refuses that, and writing goes on when there is room."""
+    """Short writes and ENOSPC: the writer truncates the frame, or overwrites it if a failing disk
+    refuses. Writing goes on with new room."""
     writer = SegmentWriter(str(tmp_path), 1)
     writer.write(_line(b"before"), 1)
     real = os.pwrite
@@ -187,8 +187,8 @@ def test_a_full_disk_at_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_failed_sync_at_rotation_loses_nothing_that_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last segment says already that another one follows: what stood behind that would never be
-    read."""
+    """The last segment already announces the next one, so a reader would never read later frames
+    there."""
     monkeypatch.setattr(segment_writer, "MAX_SEGMENT_BYTES", 400)
     writer = SegmentWriter(str(tmp_path), 1)
     writer.write(_line(b"first"), 1)
@@ -196,7 +196,7 @@ def test_a_failed_sync_at_rotation_loses_nothing_that_is_written_later(
     real = os.fdatasync
 
     def failing(fd: int) -> None:
-        if os.fstat(fd).st_size > 100:  # the last segment, not the one that is made
+        if os.fstat(fd).st_size > 100:  # the last segment, not the new one
             raise OSError(errno.EIO, "Input/output error")
         real(fd)
 
@@ -230,7 +230,7 @@ def test_a_failed_sync_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(SpoolError, match="input/output error"):
             writer.sync()
     deadline = threading.Event()
-    for _ in range(1000):  # the error reaches the next write, which the syncing thread hands over
+    for _ in range(1000):  # the syncing thread passes the error to the next write
         try:
             writer.write(_line(b"b"), 2)
         except SpoolError as error:

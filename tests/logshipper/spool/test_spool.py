@@ -1,4 +1,4 @@
-"""Where captures are spooled: ids, attempts, folders."""
+"""Spools of captures: ids, attempts, folders."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_network_file_systems(tmp_path: Path) -> None:
 
 
 def test_store_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """--store, then LOGSHIPPER_STORE, then the data folder; host-local on a network, or without a
+    """--store, then LOGSHIPPER_STORE, then the data folder. Host-local on a network, or without a
     home."""
     monkeypatch.setenv("LOGSHIPPER_STORE", "/a/store")
     assert captures.store_root("/b") == "/b"
@@ -59,7 +59,7 @@ def test_store_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_spool_of_a_store_on_a_network_is_host_local() -> None:
-    """Never on what may be NFS."""
+    """The spool never lies on NFS."""
     assert captures.spool_root("/home/me/store", None) == "/home/me/store/spool"
     first, second = captures.spool_root("/n/a", "nfs4"), captures.spool_root("/n/b", "nfs4")
     assert first != second
@@ -110,7 +110,7 @@ def test_folders_of_others_are_refused(tmp_path: Path) -> None:
         captures.create_capture(str(tmp_path / "link"), "x")
 
 
-@needs_root  # alone can give a folder to somebody else
+@needs_root  # only root can give a folder to another user
 def test_a_folder_of_another_user(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(SpoolError, match="belongs to another user"):
@@ -147,7 +147,7 @@ def test_default_names_tell_nothing_of_the_arguments(
 
 
 def test_the_relays_word_on_the_end(tmp_path: Path) -> None:
-    """For the case that the sidecar is dead: CMD's end is known all the same."""
+    """The relay records CMD's end, in case the sidecar has died."""
     capture = captures.create_capture(str(tmp_path), "x")
     counters = Path(capture.path) / "segments" / "counters"
     captures.note_end(capture.counters, 3 << 8, 99)
@@ -165,7 +165,7 @@ def test_a_command_that_could_not_be_run_leaves_nothing_of_its_own(tmp_path: Pat
     captures.give_up(capture, 127)
     assert not Path(capture.path).exists()
     capture = captures.create_capture(str(tmp_path), "x", "a1")
-    # as in a node's spool, which only its agent clears
+    # a node's spool, which only the node's agent clears
     capture = capture._replace(in_user_spool=False)
     captures.give_up(capture, 126)
     read = captures.read_counters((Path(capture.path) / "segments" / "counters").read_bytes())

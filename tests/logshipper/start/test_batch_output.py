@@ -1,5 +1,5 @@
-"""The fallback for bash without Slurm: what a batch script's shell does by BASH_ENV as task-prolog
-sets it."""
+"""The fallback for bash without Slurm: a batch script's shell reads BASH_ENV, as task-prolog sets
+it."""
 
 import os
 import secrets
@@ -25,7 +25,7 @@ LINES = "".join(f"{n}\n" for n in range(1, 20_001)).encode()
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeAgent]:
-    """Loki is away: what is captured stays in the spool."""
+    """Yield an agent without Loki, so captured output stays in the spool."""
     with NodeAgent(
         tmp_path_factory.mktemp("agent"), "http://127.0.0.1:1", cluster="batch"
     ) as running:
@@ -33,7 +33,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeAgent]:
 
 
 class Batch:
-    """Runs batch scripts in a home of its own; the hook reads `python` and the agent's socket."""
+    """Runs batch scripts in a home of its own. The hook reads `python` and the agent's socket."""
 
     def __init__(self, folder: Path, agent: NodeAgent) -> None:
         self.home = folder
@@ -52,7 +52,7 @@ class Batch:
     def start(
         self, script: str, *, bash: str = "bash", **variables: str
     ) -> "subprocess.Popen[bytes]":
-        """With stdout and stderr in files `out` and `err`."""
+        """Start a script with stdout and stderr in the files `out` and `err`."""
         file = self.home / "script"
         file.write_text(script)
         setting = f"$$|{self.python}|{self.agent.socket}|{variables.pop('BASH_ENV', '')}"
@@ -73,14 +73,14 @@ class Batch:
             )
 
     def run(self, script: str, **more: str) -> tuple[int, bytes, bytes]:
-        """Exit code and output, once all of it is delivered."""
+        """Return exit code and output, after delivery of all output."""
         with self.start(script, **more) as process:
             code = process.wait(TIMEOUT_SECS)
         wait_until(lambda: not self.note.exists(), "all is delivered")
         return code, (self.home / "out").read_bytes(), (self.home / "err").read_bytes()
 
     def captures(self) -> list[Logged]:
-        """In the agent's spool."""
+        """Return the job's captures in the agent's spool."""
         name = f"{self.job_id}.u{os.getuid()}"
         return [
             Logged(self.agent.spool, path.name)
@@ -88,7 +88,7 @@ class Batch:
         ]
 
     def helper(self, name: str) -> int:
-        """A process of this capture's, by what `ps` calls it."""
+        """Return a process of this capture by its name in `ps`."""
         pids: list[int] = []
 
         def is_there() -> bool:

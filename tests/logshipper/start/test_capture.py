@@ -1,5 +1,4 @@
-"""`logshipper run` from end to end: what is logged, what goes on unchanged, and what goes wrong
-(R1-R31)."""
+"""`logshipper run` from end to end: the log, unchanged output, and faults (R1-R31)."""
 
 import json
 import os
@@ -29,7 +28,8 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_a_run_and_its_reading(home: Home) -> None:
-    """R8, R10: logged, and every byte goes on; reading is complete right after `run` returned."""
+    """R8, R10: every byte reaches the output and the log. All output is readable right after `run`
+    has returned."""
     done = home.run(
         "sh",
         "-c",
@@ -73,7 +73,7 @@ def test_the_token_of_the_environment_tells_the_job(home: Home) -> None:
 
 @pytest.mark.parametrize("mode", ["metadata", "disabled"])
 def test_mode_option(home: Home, mode: str) -> None:
-    """R9, R10: and nothing else lies in spool or store."""
+    """R9, R10: spool and store contain nothing else."""
     done = home.run(
         "sh",
         "-c",
@@ -128,14 +128,14 @@ def _check_fails_closed(home: Home) -> None:
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_fails_closed(home: Home, name: str) -> None:
-    """R13's arrow: the job runs untouched, capture starts as disabled, one event says why."""
+    """R13: the job runs untouched, capture starts as disabled, and one event gives the reason."""
     home.opt_in(MALFORMED[name])
     _check_fails_closed(home)
 
 
 @pytest.mark.parametrize("kind", ["folder", "FIFO", "dangling link", "looping link", "unreadable"])
 def test_what_is_no_file_fails_closed(home: Home, kind: str) -> None:
-    """R13's arrow."""
+    """R13."""
     path = home.folder / ".logoptin"
     if kind == "folder":
         path.mkdir()
@@ -151,14 +151,14 @@ def test_what_is_no_file_fails_closed(home: Home, kind: str) -> None:
 
 
 def test_enabling_after_a_refused_file(home: Home) -> None:
-    """R13's arrow: disabled is a mode that listens."""
+    """R13: mode disabled still listens for commands."""
     home.opt_in(b"mode: off\n")
     home.run("sh", "-c", 'echo hush; echo \'/LOGCOMMAND {"mode":"enabled"}\'; echo public')
     assert home.logs() == ['/LOGCOMMAND {"mode":"enabled"}', "public"]
 
 
 def test_the_file_is_the_configuration(home: Home) -> None:
-    """R6; and the command line wins."""
+    """R6. The command line takes precedence."""
     home.opt_in(b"mode: metadata\ntty: off\n")
     script = "import sys; print(sys.stdout.isatty()); print('{\"a\": 1}')"
     assert home.run(sys.executable, "-c", script).stdout.startswith(b"False")
@@ -168,7 +168,7 @@ def test_the_file_is_the_configuration(home: Home) -> None:
 
 
 def test_if_opted_in_without_the_file_is_no_capture(home: Home) -> None:
-    """R1, R2: CMD is exec'ed in logshipper's place, and nothing is written anywhere."""
+    """R1, R2: CMD replaces logshipper by exec, and logshipper writes nothing anywhere."""
     process = home.start("run", "--if-opted-in", "--", "sh", "-c", "echo $$; exit 5")
     out, err = process.communicate(timeout=scaled(60))
     assert (process.returncode, int(out), err) == (5, process.pid, b"")
@@ -185,7 +185,7 @@ def test_if_opted_in_with_the_file(home: Home) -> None:
 
 
 def test_check(home: Home) -> None:
-    """R4: every page that teaches opting in warns."""
+    """R4: every instruction for opting in warns."""
     for content in (None, b"", b"mode: metadata\n"):
         if content is not None:
             home.opt_in(content)
@@ -197,7 +197,7 @@ def test_check(home: Home) -> None:
     assert b'"mode": "metadata"' in document
 
 
-# ---- CMD that is odd
+# ---- CMD that can't run or prints oddly
 
 
 @pytest.mark.parametrize(
@@ -205,14 +205,14 @@ def test_check(home: Home) -> None:
     [(["no-such-command"], 127), (["/etc/passwd"], 126), (["/etc"], 126), (["/no/such/file"], 127)],
 )
 def test_no_command(home: Home, command: list[str], code: int) -> None:
-    """As `env` does; nothing is left in the store."""
+    """Exit codes are those of `env`, and nothing remains in the store."""
     done = home.run(*command)
     assert done.returncode == code
     assert done.stderr.startswith(f"logshipper: {command[0]}: ".encode())
     assert home.call("ls", "--json").stdout.count(b"job_id") == 0
     assert not [
         name for name in os.listdir(home.store / "spool") if not name.startswith(".")
-    ]  # nor later
+    ]  # and none appears later
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_no_command(home: Home, command: list[str], code: int) -> None:
      ["logshipper_grafana", "apply", "--help"]],
 )  # fmt: skip
 def test_help_that_nobody_reads_ends_without_a_word(words: list[str]) -> None:
-    """`logshipper --help | head -1`, and head is gone already."""
+    """`logshipper --help | head -1`, after head has ended."""
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -264,7 +264,7 @@ def test_closes_its_output(home: Home) -> None:
 
 
 def test_a_line_of_many_parts(home: Home) -> None:
-    """R29's arrow: split, marked part=i/n; nothing is lost."""
+    """R29: the line is split into parts marked part=i/n, and nothing is lost."""
     size = 30_000_000
     with (home.folder / "out").open("wb") as out:
         script = f"head -c {size} /dev/zero | tr '\\0' x; echo; echo after"
@@ -279,7 +279,7 @@ def test_a_line_of_many_parts(home: Home) -> None:
 
 
 def test_ten_million_lines(home: Home) -> None:
-    """R28: slowed, not truncated."""
+    """R28: the job is slowed, not truncated."""
     with (home.folder / "out").open("wb") as out:
         assert home.run("seq", "10000000", stdout=out).returncode == 0
     job = home.show()
@@ -288,7 +288,7 @@ def test_ten_million_lines(home: Home) -> None:
 
 
 def test_binary_noise(home: Home) -> None:
-    """R29's arrow: invalid bytes are replaced, never fatal; what goes on is unchanged."""
+    """R29: the log replaces invalid bytes and never fails; the job's output stays unchanged."""
     noise = home.folder / "noise"
     noise.write_bytes(bytes(range(256)) * 200 + os.urandom(200_000))
     done = home.run("cat", str(noise))
@@ -302,12 +302,12 @@ def test_metadata_of_one_megabyte(home: Home) -> None:
     assert home.show()["records"] == 1
 
 
-# ---- who dies
+# ---- deaths
 
 
 def test_the_sidecar_is_killed(home: Home) -> None:
-    """CMD runs on, its exit code is its own, one line says what is missing; what was never synced
-    counts as lost."""
+    """CMD runs on with its own exit code, and one line on stderr reports the missing output. Lines
+    never synced count as lost."""
     go = home.folder / "go"
     process = home.start(
         "run",
@@ -332,7 +332,7 @@ def test_the_sidecar_is_killed(home: Home) -> None:
 
 
 def test_the_relay_is_killed(home: Home) -> None:
-    """Nobody's death may hurt the job; the log goes on as well."""
+    """The death doesn't hurt the job, and the log goes on."""
     go, end = home.folder / "go", home.folder / "end"
     script = f"seq 1000; while [ ! -e {go} ]; do sleep 0.02; done; seq 1001 2000 && touch {end}"
     with (home.folder / "out").open("wb") as out:
@@ -351,7 +351,7 @@ def test_the_relay_is_killed(home: Home) -> None:
 
 
 def test_a_child_left_behind_is_logged_on(home: Home) -> None:
-    """`run` returns with CMD; the child keeps a working stdout, and its lines are logged."""
+    """`run` returns with CMD. The child keeps a working stdout, and its lines are logged."""
     go = home.folder / "go"
     script = f"(while [ ! -e {go} ]; do sleep 0.02; done; echo late) & echo early"
     with (home.folder / "out").open("wb") as out:
@@ -388,7 +388,7 @@ def test_a_shell_whose_program_was_killed(home: Home) -> None:
 
 
 def test_sigkill_after_sigterm_is_a_cancellation(home: Home) -> None:
-    """As schedulers and people end what doesn't end by itself."""
+    """Schedulers and people end unresponsive jobs this way."""
     script = "trap 'kill -9 $$' TERM; echo ready; while :; do sleep 0.05; done"
     with home.start("run", "--", "sh", "-c", script) as process:
         assert process.stdout is not None
@@ -399,7 +399,7 @@ def test_sigkill_after_sigterm_is_a_cancellation(home: Home) -> None:
     assert (job["state"], job["signal"], job["reason"]) == ("CANCELLED", 9, "")
 
 
-# ---- a store that is odd
+# ---- broken stores
 
 
 def _check_runs_without_a_log(home: Home, message: bytes) -> None:
@@ -433,8 +433,8 @@ def small_tmpfs(root_user: None, home: Home) -> Path:
 
 
 def test_a_full_disk(home: Home, small_tmpfs: Path) -> None:
-    """CMD runs on; one line says so; the log says how many lines are missing, and the end is there
-    all the same."""
+    """CMD runs on, and one line on stderr reports it. The log has the number of missing lines and
+    the end."""
     try:
         done = home.run("seq", "200000")
         assert done.returncode == 0
@@ -473,7 +473,8 @@ def test_a_disk_that_is_full_from_the_start(home: Home, small_tmpfs: Path) -> No
 
 
 class NodeAgent:
-    """A node's agent's socket, and a home whose runs find it (and no store that was asked for)."""
+    """The socket of a node's agent, and a home without an explicit store whose runs find the
+    socket."""
 
     def __init__(self, folder: Path) -> None:
         self.agent = AgentSection(spool_dir=str(folder / "node"), socket=str(folder / "agent.sock"))
@@ -488,7 +489,7 @@ class NodeAgent:
         }
 
     def segments(self) -> bytes:
-        """Of the one capture in the node's spool."""
+        """Return the segments of the one capture in the node's spool."""
         (path,) = Path(self.agent.spool_dir).glob("[!.]*")
         return b"".join(file.read_bytes() for file in sorted((path / "segments").glob("*.seg")))
 
@@ -501,9 +502,9 @@ def node(tmp_path: Path) -> Iterator[NodeAgent]:
 
 
 def test_the_nodes_spool(node: NodeAgent) -> None:
-    """The run is as ever, what is logged is the node agent's to ship; no agent of the user's
+    """The run is the same as without it. The node's agent ships the log, and no agent of the user
     starts."""
-    script = "printf 'a\\n\\033[31mred\\033[0m\\n%s\\n' $LOGSHIPPER_JOB_ID; exit 3"  # in one write, so in one frame
+    script = "printf 'a\\n\\033[31mred\\033[0m\\n%s\\n' $LOGSHIPPER_JOB_ID; exit 3"  # one write, so one frame
     done = node.home.run("sh", "-c", script, options=["--job-id", "night"])
     job_id = b"night.u%d" % os.getuid()
     assert (done.returncode, done.stdout, done.stderr) == (
@@ -538,7 +539,7 @@ def test_who_names_a_store_has_it_there(node: NodeAgent) -> None:
 
 
 def _check_falls_back(node: NodeAgent, message: bytes) -> None:
-    """One line, the user's own store, and CMD runs."""
+    """Assert one line on stderr, the user's own store, and a running CMD."""
     node.home.environment["LOGSHIPPER_AGENT"] = "off"
     done = node.home.run("sh", "-c", "echo a; exit 9")
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (
@@ -552,7 +553,7 @@ def _check_falls_back(node: NodeAgent, message: bytes) -> None:
 
 
 def test_no_agent_on_the_node(node: NodeAgent) -> None:
-    """Nothing is said: that is how it is on most machines."""
+    """No message appears, because most machines have no agent."""
     node.home.environment["LOGSHIPPER_AGENT_SOCKET"] = ""
     _check_falls_back(node, b"")
     node.home.environment["LOGSHIPPER_AGENT_SOCKET"] = str(node.home.folder / "none")
@@ -577,7 +578,7 @@ def test_an_agent_that_is_silent(node: NodeAgent) -> None:
         silent.listen()
         begin = time.monotonic()
         _check_falls_back(node, b"didn't answer within 2 s; this run is kept in ")
-        assert time.monotonic() - begin >= 2  # it was asked, and given its time
+        assert time.monotonic() - begin >= 2  # the agent had its full time to answer
 
 
 def test_an_agent_that_refuses(node: NodeAgent) -> None:
@@ -589,7 +590,8 @@ def test_an_agent_that_refuses(node: NodeAgent) -> None:
 
 
 def test_the_agent_takes_in(tmp_path: Path) -> None:
-    """It runs by itself, and holds nothing of the job: `x=$(logshipper run ...)` doesn't hang."""
+    """The agent runs by itself and holds nothing of the job, so `x=$(logshipper run ...)` doesn't
+    hang."""
     home = Home(tmp_path, agent=True)
     assert home.run("sh", "-c", "echo a").stdout == b"a\n"
     wait_until(lambda: not home.captures(), "the agent has ingested and removed the capture")
@@ -603,7 +605,7 @@ PRINTS_PAIRS = "print('loss: 0.5'); print({'a': 1, 'who': 'ann'}); print('loss: 
 
 
 def test_metadata_that_is_no_json(home: Home) -> None:
-    """R18, R21: only where the file asks for it; the log has the lines as they were printed."""
+    """R18, R21: only on request of the file. The log has the lines in their printed form."""
     home.run(sys.executable, "-c", PRINTS_PAIRS)
     assert home.call("metadata", "last", "--json").stdout == b""
     home.opt_in(b"metadata: [json, dict, pairs]\n")
@@ -622,7 +624,7 @@ def test_metadata_that_is_no_json(home: Home) -> None:
 
 
 def test_metadata_that_is_no_json_in_mode_metadata(home: Home) -> None:
-    """R9: keys and numbers are all that is kept."""
+    """R9: only keys and numbers remain."""
     home.opt_in(b"mode: metadata\nmetadata: [json, dict, pairs]\n")
     home.run(sys.executable, "-c", PRINTS_PAIRS)
     assert home.logs() == ['{"loss": 0.5}', '{"a": 1}', '{"loss": 0.5}']
@@ -632,7 +634,7 @@ def test_metadata_that_is_no_json_in_mode_metadata(home: Home) -> None:
 
 
 def test_a_pattern_that_stalls_is_switched_off(home: Home) -> None:
-    """The job and all else of its log go on."""
+    """The job and the rest of its log go on."""
     home.opt_in(
         b"metadata: [json, {pattern: '(?P<a>[0-9]*)[0-9]*[0-9]*[0-9]*[0-9]*x', name: slow}]\n"
     )
@@ -655,6 +657,6 @@ def test_a_refused_pattern_fails_closed(home: Home) -> None:
 
 
 def _records(home: Home) -> list[tuple[str, object]]:
-    """Origins and values."""
+    """Return the origins and values of all records."""
     lines = home.call("metadata", "last", "--json").stdout.splitlines()
     return [(record["origin"], record["record"]) for record in map(json.loads, lines)]

@@ -1,5 +1,5 @@
-"""What `run` says of itself: one line at the end where stderr is a terminal, and of a named run
-that isn't a job of its own. The job's output stays what it is."""
+"""Messages of `run` about itself: one line at the end on a terminal, and one for a named run that
+is no job of its own. The job's output stays unchanged."""
 
 import os
 import pty
@@ -17,7 +17,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def on_terminal(home: Home, *words: str, out: Path) -> str:
-    """What `run` leaves on a terminal that is its stderr; its stdout goes into a file."""
+    """Return the text of `run` on a terminal as its stderr. Its stdout goes into a file."""
     master, slave = pty.openpty()
     with out.open("wb") as file:
         home.call("run", *words, stdout=file, stderr=slave)
@@ -26,7 +26,7 @@ def on_terminal(home: Home, *words: str, out: Path) -> str:
     while True:
         try:
             text += os.read(master, 4096)
-        except OSError:  # EIO: all is read
+        except OSError:  # EIO: everything has been read
             break
     os.close(master)
     return text.decode().replace("\r\n", "\n")
@@ -93,7 +93,7 @@ def test_a_named_run_inside_of_a_run(home: Home) -> None:
 
 
 def test_a_run_of_its_own_inside_of_a_run_adds_nothing_to_its_log(home: Home) -> None:
-    """Whose terminal is that run's."""
+    """The inner run's terminal belongs to the outer run."""
     inner = f"exec {sys.executable} -m logshipper run --job-id inner"
     done = home.run("sh", "-c", f"{inner} -- echo x", options=("--job-id", "outer"))
     assert (done.stdout, done.stderr) == (b"x\n", b"")

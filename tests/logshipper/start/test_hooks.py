@@ -1,5 +1,5 @@
-"""Hooks and entrypoints change nothing of the job but its output: its environment is what its
-launcher gave it, and whatever is wrong with them, it runs."""
+"""Hooks and entrypoints change only the job's output. The environment is the launcher's, and the
+job runs despite any fault of theirs."""
 
 import os
 import shutil
@@ -14,8 +14,8 @@ from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 
 HOOKS = ROOT / "deploy" / "launchers"
-# names that scripts like to use, names that no shell can have, an exported function of bash, quotes
-# and line feeds
+# names that scripts like to use, names that a shell can't have, an exported function of bash,
+# quotes and line feeds
 GIVEN = {
     **dict.fromkeys(
         ("capture", "command", "direct", "here", "home", "logshipper", "mode", "name"),
@@ -81,7 +81,7 @@ def test_the_jobs_environment_is_what_its_launcher_gave_it(
     done = call(home, str(HOOKS / hook), *options, *PRINT, **variables)
     assert (done.returncode, done.stderr) == (0, b"")
     environment = {**home.environment, **GIVEN, **variables}
-    # Grid Engine's are taken out as it does itself; a shell can't but set the last three
+    # Grid Engine removes its own variables too; a shell always sets the last three
     removals = {"LOGSHIPPER", "SGE_STARTER_SHELL_PATH", "SGE_STARTER_SHELL_START_MODE"}
     loose = {*removals, "PWD", "SHLVL", "_"}
     job_environment = environment_of(done.stdout)
@@ -100,7 +100,7 @@ def test_the_jobs_environment_is_what_its_launcher_gave_it(
 
 
 def test_a_command_whose_name_looks_like_a_variable(home: Home) -> None:
-    """`env`, which gives back what sh has taken out, would take it for one."""
+    """`env` restores variables that sh has removed, and could mistake the command for one."""
     program = home.folder / "lr=0.1"
     program.write_text("#!/bin/sh\necho ran $1; exit 6\n")
     program.chmod(0o755)
@@ -126,7 +126,7 @@ def test_a_hook_whose_other_part_is_missing(hook: str, fault: str, home: Home) -
     "option", [["--mode", "bogus"], ["--name"], ["--nothing"], ["--job-id", "a/b"]]
 )
 def test_a_mistake_in_a_hook_costs_no_job(option: list[str], home: Home) -> None:
-    """It is said, and the command runs; by hand it is an error."""
+    """A message reports it and the command runs; by hand it is an error."""
     home.opt_in()
     done = home.run("sh", "-c", "exit 6", options=["--if-opted-in", *option])
     assert done.returncode == 6
@@ -161,8 +161,8 @@ def test_a_fault_of_ours_costs_no_job_by_hand_either(home: Home) -> None:
 def test_words_that_nobody_gets_cost_no_job(
     stderr: str, options: list[str], opted_in: bytes, store: str, home: Home
 ) -> None:
-    """A full disk has the job's stderr, and no room for the store; a stderr that is closed, or that
-    nobody reads."""
+    """The job's stderr is on a full disk, closed, or without a reader. The store may have no
+    room."""
     home.opt_in(opted_in)
     del home.environment["BASH_ENV"]
     run = [
@@ -201,7 +201,7 @@ def test_words_that_nobody_gets_cost_no_job(
 def test_a_locale_of_pythons_own_stays_python_s(
     options: list[str], locale: dict[str, str], home: Home
 ) -> None:
-    """In the C locale Python sets LC_CTYPE; CMD's is the caller's."""
+    """Python sets LC_CTYPE in the C locale; CMD gets the caller's value."""
     for name in [name for name in home.environment if name.startswith(("LC_", "LANG"))]:
         del home.environment[name]
     clean = {

@@ -1,5 +1,5 @@
-"""Which job, attempt, step and rank a run is, by what launchers say; and real ones: GNU parallel,
-make, xargs, tmux."""
+"""Job, attempt, step and rank of a run, from the environments of launchers and with real ones: GNU
+parallel, make, xargs, tmux."""
 
 import json
 import os
@@ -69,11 +69,11 @@ def test_place(environment: dict[str, str], place: PlaceFields) -> None:
     "environment",
     [
         {},
-        {"JOB_ID": "4711"},  # anybody's variable
+        {"JOB_ID": "4711"},  # common variable name
         {"RANK": "1"},
         {"SLURM_JOB_ID": ""},
         {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
-        {"PARALLEL_SEQ": "1", "PARALLEL_PID": "999999999"},  # of another host
+        {"PARALLEL_SEQ": "1", "PARALLEL_PID": "999999999"},  # from another host
         {"PARALLEL_SEQ": "1", "PARALLEL_PID": "x"},
         {"_CONDOR_JOB_AD": "/nonexistent"},
     ],
@@ -104,13 +104,13 @@ YEAR_SECS = 365 * 86400
         ({**SLURM, **TIMES}, 7200),
         ({**SLURM, **TIMES, "SLURM_STEP_ID": "2", "OMPI_COMM_WORLD_RANK": "1"}, 7200),
         ({"PBS_JOBID": "4711.head", "PBS_WALLTIME": "90"}, 90),
-        # of the allocation around it, which has none of its own
+        # variables of the surrounding allocation; the inner job has no limit of its own
         ({**SLURM, **TIMES, "QCG_PM_STEP_ID": "5d"}, 0),
         ({**SLURM, **TIMES, "FLUX_JOB_ID": "f2o"}, 0),
-        (TIMES, 0),  # left over in somebody's shell
+        (TIMES, 0),  # leftovers in a shell
         ({"LSB_JOBID": "4711", "PBS_WALLTIME": "90"}, 0),
         ({**SLURM, "PBS_WALLTIME": "90"}, 0),
-        # Slurm's word for a job without a limit: a year
+        # Slurm reports a year for a job without a limit
         ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": str(1700000000 + YEAR_SECS)}, 0),
         ({**SLURM, **TIMES, "SLURM_JOB_END_TIME": str(1700000000 + YEAR_SECS - 1)}, YEAR_SECS - 1),
         ({**SLURM, "SLURM_JOB_END_TIME": "1700007200"}, 0),
@@ -131,7 +131,8 @@ def test_time_limit(environment: dict[str, str], limit: int) -> None:
 
 
 def test_ranks_of_one_process_are_one_job() -> None:
-    """Where no run has a name (torchrun without --rdzv-id): what this process' parent started."""
+    """Without a name for the run (torchrun without --rdzv-id), children of one parent process form
+    a job."""
     environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
     first, second = launchers.find(environment), launchers.find({**environment, "RANK": "1"})
     assert first is not None
@@ -145,18 +146,18 @@ def test_ranks_of_one_process_are_one_job() -> None:
 
 
 def test_condor(tmp_path: Path) -> None:
-    """The job's ClassAd tells: `.job.ad` as condor_starter writes it."""
+    """The job's ClassAd has its id: `.job.ad`, in the form that condor_starter writes."""
     ad = tmp_path / ".job.ad"
     ad.write_text('Args = "a = b"\nClusterId = 12\nProcId = 3\nNumJobStarts = 1\n')
     assert place_of({"_CONDOR_JOB_AD": str(ad)}) == ("12.3", 2, "", None, False)
     ad.write_bytes(b"\xff" * 1000)
     assert place_of({"_CONDOR_JOB_AD": str(ad)}) is None
     ad.unlink()
-    os.mkfifo(ad)  # never waited for
+    os.mkfifo(ad)  # must not block
     assert place_of({"_CONDOR_JOB_AD": str(ad)}) is None
 
 
-# ---- captured
+# ---- captured runs
 
 
 @pytest.fixture
@@ -182,7 +183,8 @@ def sh(home: Home, script: str, **environment: str) -> "subprocess.CompletedProc
 
 
 def test_ranks(home: Home) -> None:
-    """One stream for each, in one job and attempt; what fails there is the job's end."""
+    """Each rank has a stream in one job and attempt. A failed rank determines the end of the
+    job."""
     rank = "RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 TORCHELASTIC_RUN_ID=night"
     sh(
         home,
@@ -203,7 +205,7 @@ def test_ranks(home: Home) -> None:
 
 @pytest.mark.parametrize("user", ["x" * 100_000, b"\xff/../\n"])
 def test_a_name_of_any_bytes_is_read(home: Home, user: str | bytes) -> None:
-    """Of a program, and of who runs it: in an old home there are names that aren't UTF-8."""
+    """Names of the program and of the user: old homes contain names that aren't UTF-8."""
     program = os.fsencode(home.folder) + b"/caf\xe9"
     with open(program, "wb") as file:
         file.write(b"#!/bin/sh\necho ran\n")
@@ -220,7 +222,8 @@ def test_a_name_of_any_bytes_is_read(home: Home, user: str | bytes) -> None:
 
 
 def test_an_id_of_the_users_own_for_ranks(home: Home) -> None:
-    """It is one job, one attempt; without ranks, an id that is used again is the next attempt."""
+    """The ranks form one job with one attempt. Without ranks, reuse of an id starts the next
+    attempt."""
     run = RUN.replace("run --", "run --job-id mine --")
     sh(home, f"for r in 0 1; do env OMPI_COMM_WORLD_RANK=$r {run} echo rank $r; done")
     assert places(home) == [("mine", 1, "", 0), ("mine", 1, "", 1)]
@@ -237,8 +240,8 @@ def test_several_runs_in_one_job(home: Home) -> None:
 
 
 def test_what_comes_after_a_job_was_removed_is_kept(home: Home) -> None:
-    """A scheduler's job goes on under its id when what was logged of it so far is removed: that is
-    its next attempt."""
+    """A scheduler's job keeps its id after its logs are removed: later output is the next
+    attempt."""
     sh(home, f"{RUN} echo one; {RUN} echo two", **SGE)
     assert home.call("rm", "4711", "--yes").returncode == 0
     sh(home, f"{RUN} echo three", **SGE)
@@ -253,7 +256,7 @@ needs_parallel = pytest.mark.skipif(
 
 @needs_parallel
 def test_parallel(home: Home) -> None:
-    """Each task is a job of its own; one that is tried again, the same job's next attempt."""
+    """Each task is a job of its own, and a retry is the same job's next attempt."""
     count = home.folder / "tries"
     task = home.folder / "task"
     task.write_text(f"echo x >> {count}; echo $1; test $1 != b || test $(wc -l < {count}) -gt 2")
@@ -278,7 +281,7 @@ def test_parallel_in_a_run_is_logged_once(home: Home, grouping: str) -> None:
 
 
 def test_make(home: Home) -> None:
-    """`make -j`: a job for each recipe that is wrapped; in a run they are the run's, also with
+    """`make -j`: one job for each wrapped recipe. Inside a run they belong to it, also with
     --output-sync."""
     rules = "".join(f"{name}:\n\t@{RUN} sh -c 'echo {name}; exit 0'\n" for name in "abc")
     (home.folder / "Makefile").write_text(f"all: a b c\n{rules}")
@@ -296,8 +299,7 @@ def test_make(home: Home) -> None:
 
 
 def test_run_inside_run(home: Home) -> None:
-    """Logged once, with the exit code; what goes into a file, or somewhere by a pipe, is the inner
-    run's own."""
+    """The log has the output once, with the exit code."""
     script = f"{RUN} sh -c 'echo out; echo err >&2; exit 3'; echo code $?"
     assert sh(home, f"{RUN} sh -c '{script.replace(chr(39), chr(34))}'").stdout == b"out\ncode 3\n"
     assert len(home.captures()) == 1
@@ -306,8 +308,8 @@ def test_run_inside_run(home: Home) -> None:
 
 @pytest.mark.parametrize("outer", ["run --", "run --no-tty --"])
 def test_what_the_outer_run_does_not_see(home: Home, outer: str) -> None:
-    """Standard output goes into a file: it is the inner run's; standard error is the outer's, and
-    once."""
+    """Standard output into a file or pipe belongs to the inner run. Standard error belongs to the
+    outer run, and appears once."""
     inner = f'{RUN} sh -c "echo out; echo err >&2" > file'
     sh(home, f"{RUN.replace('run --', outer)} sh -c '{inner}; {RUN} echo piped | cat > other'")
     assert (home.folder / "file").read_text() == "out\n"
@@ -317,7 +319,7 @@ def test_what_the_outer_run_does_not_see(home: Home, outer: str) -> None:
 
 
 def test_ranks_in_a_run_write_into_pipes_of_their_launcher(home: Home) -> None:
-    """As with srun or mpirun, which print what ranks write: it is the outer run's."""
+    """srun and mpirun print the output of ranks, so it belongs to the outer run."""
     rank = f"OMPI_COMM_WORLD_RANK=1 {RUN} echo of rank 1 2>&1 | cat"
     sh(home, f"{RUN} bash -c '{rank}'")
     assert len(home.captures()) == 1
@@ -336,8 +338,8 @@ def test_who_names_a_job_wants_it(home: Home) -> None:
 
 
 def test_what_outlives_a_run_is_in_it_no_more(home: Home) -> None:
-    """A tmux server hands on the environment of a run that is over, whose terminals' numbers others
-    have by now."""
+    """A tmux server passes on the environment of a run that has ended. By then other terminals may
+    have its terminals' numbers."""
     relay = captures.process_started(os.getpid())
     master, slave = os.openpty()
     try:
@@ -372,7 +374,7 @@ def test_what_outlives_a_run_is_in_it_no_more(home: Home) -> None:
 
 
 def test_a_fault_of_ours_in_a_hook_runs_the_command(home: Home) -> None:
-    """`--if-opted-in` is for wrappers: whatever is wrong with logshipper, the job runs."""
+    """`--if-opted-in` is for wrappers: the job runs despite any fault of logshipper."""
     home.opt_in()
     broken = home.folder / "broken"
     broken.mkdir()
@@ -391,8 +393,8 @@ def test_a_fault_of_ours_in_a_hook_runs_the_command(home: Home) -> None:
 
 
 def test_tmux(home: Home) -> None:
-    """A detached session: the window's run goes on, and is captured, after who started it has
-    gone."""
+    """In a detached session, the window's run goes on and is captured after its starter has
+    ended."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux isn't installed")
     server = ["tmux", "-L", "logshipper", "-f", "/dev/null"]
@@ -421,7 +423,7 @@ def test_tmux(home: Home) -> None:
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """`ssh ... HOST` to a real sshd on loopback, with keys of its own, as this user."""
+    """Yield `ssh ... HOST` for a real sshd on loopback, with its own keys, as this user."""
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if sshd is None or shutil.which("ssh") is None:
         pytest.skip("openssh-server or openssh-client isn't installed")
@@ -481,7 +483,7 @@ def over_ssh(home: Home, words: str) -> str:
 
 
 def test_ssh(home: Home, ssh: list[str]) -> None:
-    """As without it: both streams, stdin, exit code."""
+    """The same as without ssh: both streams, stdin, exit code."""
     command = over_ssh(home, f"{RUN} sh -c 'cat; echo err >&2; exit 9'")
     done = subprocess.run([*ssh, command], input=b"in\n", capture_output=True, timeout=scaled(60))
     assert (done.returncode, done.stdout, done.stderr) == (9, b"in\n", b"err\n")
@@ -491,8 +493,8 @@ def test_ssh(home: Home, ssh: list[str]) -> None:
 
 @pytest.mark.parametrize("option", ["-T", "-tt"])
 def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
-    """What was printed is in the log, and how the job ended: with a terminal of ssh's by its
-    SIGHUP; without one only when it prints again."""
+    """The log has the printed output and the end of the job. On ssh's terminal the job ends by
+    SIGHUP, without one at its next output."""
     script = "echo begun; while sleep 0.2; do echo more; done"
     command = over_ssh(home, f"{RUN} sh -c '{script}'")
     client = [*ssh[:1], option, *ssh[1:]]
@@ -513,8 +515,8 @@ def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
 
 
 def test_grid_engines_signals_arrive_once(home: Home) -> None:
-    """Its shepherd signals the whole process group, so CMD has got it by itself, and nothing is
-    sent on."""
+    """The shepherd signals the whole process group, so CMD already has the signal, and logshipper
+    forwards nothing."""
     script = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('told', flush=True))\n"
     script += (
         "signal.signal(signal.SIGUSR2, lambda *_: exit(5))\nprint('ready', "
@@ -527,7 +529,7 @@ def test_grid_engines_signals_arrive_once(home: Home) -> None:
         subprocess.run(
             [sys.executable, "-c", shepherd, str(process.pid)], check=True, timeout=scaled(60)
         )
-        # to the relay alone, so that it comes behind all that is sent on
+        # only to the relay, so it arrives after all forwarded signals
         process.send_signal(signal.SIGUSR2)
         assert process.stdout.read() == b""
         assert process.wait(60) == 5
@@ -538,8 +540,8 @@ HOOKS = ROOT / "deploy" / "launchers"
 
 @pytest.mark.parametrize("opted_in", [False, True])
 def test_condor_job_wrapper(opted_in: bool, home: Home) -> None:
-    """Called as condor_starter calls it, with the job's ClassAd next to the job. Debian has no
-    HTCondor to try."""
+    """The call has the form of condor_starter's, with the job's ClassAd next to the job. Debian has
+    no HTCondor for a real test."""
     if opted_in:
         home.opt_in()
     (home.folder / ".job.ad").write_text("ClusterId = 12\nProcId = 3\n")
@@ -566,12 +568,12 @@ def test_condor_job_wrapper(opted_in: bool, home: Home) -> None:
     )
     assert (done.returncode, done.stdout, done.stderr) == (4, b"a  b\nnone\n", b"")
     assert places(home) == ([("12.3", 1, "", 0)] if opted_in else [])
-    assert (home.folder / "began").exists() == opted_in  # no Python for who didn't
+    assert (home.folder / "began").exists() == opted_in  # no Python starts without opt-in
 
 
 @pytest.mark.parametrize("program", ["/no/such/program", "/bin/false"])
 def test_capture_job_without_logshipper(program: str, home: Home) -> None:
-    """The command runs, with its own words, also where one of them is `--`."""
+    """The command runs with its own words, even if one of them is `--`."""
     home.opt_in()
     for options in ([], ["--if-opted-in"], ["--name", "x"]):
         done = subprocess.run(

@@ -1,5 +1,5 @@
-"""Ranks of a real mpirun: one stream for each, nothing twice, its exit code; by hand and in a
-run."""
+"""Ranks of a real mpirun: one stream each, nothing twice, and mpirun's exit code, both by hand and
+inside a run."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ from tests.tools.waiting import scaled
 
 RUN = [sys.executable, "-m", "logshipper", "run", "--"]
 RANKS = 3
-# mpirun kills the others when a rank fails: it learns that when all are done
+# mpirun kills the other ranks when one fails, so all wait until every rank is done
 TOGETHER = (
     '"$@"; code=$?; touch "$HOME/done.$OMPI_COMM_WORLD_RANK"; '
     f'until [ "$(ls "$HOME" | grep -c ^done)" = {RANKS} ]; do sleep 0.05; done; exit $code'
@@ -39,7 +39,7 @@ def mpirun() -> list[str]:
 
 
 def call(home: Home, command: list[str]) -> "subprocess.CompletedProcess[bytes]":
-    # of the sandbox that tests may run in: no network, and a short folder for sockets
+    # for the sandbox of the tests: no network, and a short folder for sockets
     environment = {
         **home.environment,
         "OMPI_MCA_btl": "self,vader",
@@ -67,8 +67,8 @@ def test_a_stream_for_each_rank(home: Home, mpirun: list[str]) -> None:
 
 
 def test_in_a_run_it_is_logged_once(home: Home, mpirun: list[str]) -> None:
-    """mpirun gives each rank a terminal for stdout, a pipe for stderr, and prints what comes: the
-    outer run has it."""
+    """mpirun gives each rank a terminal for stdout and a pipe for stderr. It prints their output,
+    which the outer run captures."""
     done = call(home, [*RUN, *mpirun, *RUN, "sh", "-c", SCRIPT])
     assert done.returncode == 0
     assert sorted((done.stdout + done.stderr).splitlines()) == printed()

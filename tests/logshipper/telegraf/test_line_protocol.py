@@ -1,5 +1,5 @@
-"""Influx line protocol: what is a measurement, what is none and why; any bytes at all never
-raise."""
+"""Influx line protocol: which lines are measurements, the reasons for refusals, and no exception
+for any bytes."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def test_a_measurement_becomes_a_record(line: str, record: object) -> None:
     (measurement,) = parse(line.encode())
     assert (
         metadata.keys_of(measurement.record) == measurement.keys
-    )  # it is metadata as any that is printed
+    )  # metadata like any printed record
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_any_bytes_at_all_never_raise_and_all_records_are_metadata(data: bytes) 
 
 @given(st.text(alphabet="mt,= \r\t#1.-eiunaT", max_size=40))
 def test_lines_without_quotes_are_read_as_those_with_them(line: str) -> None:
-    """By the short way, and by the long one, which what has a quote anywhere goes."""
+    """A quote anywhere in the data selects the slow parser. Both parsers must agree."""
     assert list(parse(line.encode())) == list(parse(f'{line}\nx value="'.encode()))[:-1]
 
 

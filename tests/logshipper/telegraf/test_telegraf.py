@@ -1,5 +1,5 @@
-"""Measurements that a job sends to its own port, by the real pytelegraf: metadata of that job, as
-if printed."""
+"""Measurements that a job sends to its own port with the real pytelegraf become its metadata, like
+printed records."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def records(home: Home, job: str = "last") -> list[dict[str, Any]]:
-    """The oldest first."""
+    """Return the job's records, the oldest first."""
     process = home.call("metadata", job, "--format", "jsonl")
     assert process.returncode == 0, process.stderr
     return [json.loads(line) for line in process.stdout.splitlines()]
@@ -53,7 +53,7 @@ def left_out(home: Home) -> dict[str, int]:
 
 
 def collector_of(home: Home) -> int:
-    """The process that takes measurements of this home's only capture."""
+    """Return the process that collects measurements of this home's only capture."""
 
     def is_ours(pid: int) -> bool:
         try:
@@ -61,7 +61,7 @@ def collector_of(home: Home) -> int:
                 comm_of(pid) == COMM
                 and os.fsencode(home.store) in Path(f"/proc/{pid}/environ").read_bytes()
             )
-        except OSError:  # another one, and it is gone
+        except OSError:  # another process, which has ended
             return False
 
     [pid] = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_ours(int(name))]
@@ -69,7 +69,7 @@ def collector_of(home: Home) -> int:
 
 
 def test_the_sources_snippets_run_as_they_stand(home: Home) -> None:
-    """What MLO's users were told, but for the port, of which this machine has one only."""
+    """The instructions for MLO's users, except for the port, which this machine has only once."""
     port = str(free_port())
     script = SNIPPETS.replace("8092", port) + SETTLED
     done = home.run(sys.executable, "-c", script, options=("--telegraf-port", port))
@@ -187,8 +187,8 @@ client.metric('own', 1){SETTLED}"""
 
 
 def _send_and_stay(port: int) -> None:
-    """By UDP and by as many connections as there may be, until the other side has looked who it
-    is."""
+    """Send by UDP and by the maximum of connections, then stay until the listener has found the
+    sender."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.sendto(b"forged,job_id=last value=1", (LOOPBACK, port))
         for _ in range(MAX_CONNECTIONS):
@@ -201,7 +201,7 @@ def _send_and_stay(port: int) -> None:
         time.sleep(scaled(1.0))
 
 
-# ---- whose a socket is
+# ---- owners of sockets
 
 
 def test_the_kernel_says_whose_a_socket_is_while_it_lives() -> None:
@@ -220,14 +220,14 @@ def test_the_kernel_says_whose_a_socket_is_while_it_lives() -> None:
             assert (owner.uid, owner.inode) == (os.getuid(), os.fstat(sender.fileno()).st_ino)
             assert owners.udp(("127.0.0.2", address[1]), target) is None or not bound
             sender.close()
-            assert owners.udp(address, target) is None  # nor is our own socket taken for it
+            assert owners.udp(address, target) is None  # not the receiving one
         peer = socket.create_connection(target)
         accepted, address = sockets.tcp.accept()
         owner = owners.tcp(address, target)
         assert owner is not None
         assert (owner.uid, owner.inode) == (os.getuid(), os.fstat(peer.fileno()).st_ino)
         peer.close()
-        assert owners.tcp(address, target) is None  # the kernel would say root
+        assert owners.tcp(address, target) is None  # the kernel would report root
         accepted.close()
     finally:
         owners.close()

@@ -1,6 +1,9 @@
-"""The node agent's Telegraf-compatible listener, fed by the real pytelegraf: what a job sends is
-that job's, whatever it says of itself; what can't be identified is counted; a flood costs nobody
-else anything."""
+"""The node agent's Telegraf-compatible listener, fed by the real pytelegraf.
+
+- Measurements belong to the sending job, regardless of their tags.
+- The agent counts measurements of unidentified senders.
+- A flood affects no other sender.
+"""
 
 import json
 import os
@@ -33,7 +36,7 @@ FLOOD_SECS = 4.0
 
 
 class Site:
-    """An agent that takes measurements. reached: a folder that others may pass."""
+    """An agent that takes measurements. reached: a folder accessible to other users."""
 
     def __init__(self, folder: Path, reached: Path, loki: LokiServer, cluster: str) -> None:
         self.address = f"{LOOPBACK}:{free_port()}"
@@ -72,12 +75,12 @@ class Site:
         assert process.returncode == 0
 
     def counts(self) -> dict[str, int]:
-        """By outcome, those that aren't 0."""
+        """Return the counts other than 0, by outcome."""
         status = self.agent.status()["telegraf"]
         return {name: count for name, count in (status["lines"] if status else {}).items() if count}
 
     def records(self, client: LokiClient) -> dict[str, list[dict[str, Any]]]:
-        """By job, as it was asked for."""
+        """Return all records by the requested job id."""
         by_job: dict[str, list[dict[str, Any]]] = {}
         for entry in entries_of(client, self.agent.cluster, "metadata"):
             by_job.setdefault(entry.metadata["job_id"].partition(".u")[0], []).append(
@@ -96,8 +99,8 @@ def site(loki: LokiServer, cluster: str, tmp_path: Path, open_folder: Path) -> I
 def test_what_a_job_sends_is_that_jobs_whatever_it_says_of_itself(
     site: Site, client: LokiClient
 ) -> None:
-    """Two jobs of one user, at once, at one address: by UDP, by TCP, by the Unix socket, and by
-    each one's own port."""
+    """Two jobs of one user send to one address at once: by UDP, TCP and the Unix socket. Each also
+    sends to its own port."""
     script = """
 import socket, time
 for i in range(50):
@@ -181,7 +184,7 @@ def test_a_sender_that_is_gone_is_counted_and_its_text_is_not_kept(
 
 @needs_root
 def test_another_user_gets_into_no_job_and_leaves_nothing(site: Site, client: LokiClient) -> None:
-    """Whatever its environment and its tags say: it has no captured job."""
+    """The user has no captured job, so its environment and its tags have no effect."""
     ended = site.agent.folder / "ended"
     waits = "import time\nclient.metric('own', 1)\nprint('ready', flush=True)\n"
     waits += f"while not os.path.exists({str(ended)!r}): time.sleep(0.05)"
@@ -197,7 +200,7 @@ def test_another_user_gets_into_no_job_and_leaves_nothing(site: Site, client: Lo
 
 
 def _forge(site: Site) -> None:
-    """In a process that says it is the victim's."""
+    """Send from a process whose environment names the victim's job."""
     forged = f"""
 import socket, time
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -214,8 +217,8 @@ time.sleep(1)
 
 @needs_root
 def test_a_flood_costs_nobody_else_anything(site: Site, client: LokiClient) -> None:
-    """Garbage, giant packets, thousands of connections and lines without end, by another user, as
-    fast as it can; a job's own lines and measurements arrive meanwhile, and /metrics answers."""
+    """Another user sends garbage, giant packets, thousands of connections and endless lines at full
+    speed. Meanwhile a job's own lines and measurements arrive, and /metrics answers."""
     lines = 500
     address = site.address
     floods = [
@@ -290,7 +293,7 @@ def _flood(address: str, kind: str) -> int:
 def test_an_address_that_somebody_has_costs_measurements_only(
     loki: LokiServer, cluster: str, client: LokiClient, tmp_path: Path, open_folder: Path
 ) -> None:
-    """Anybody may have it while no agent runs."""
+    """Any user can bind the address while no agent runs."""
     site = Site(tmp_path, open_folder, loki, cluster)
     squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     squatter.bind((LOOPBACK, int(site.address.partition(":")[2])))

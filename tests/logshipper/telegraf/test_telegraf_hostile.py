@@ -1,5 +1,5 @@
-"""The listener for measurements, and who looks whose they are, against what another user's process
-may do: what it passes on, holds open, or sends without end."""
+"""The listener for measurements and the search for their senders resist processes of other users:
+passed descriptors, open connections and endless data."""
 
 import array
 import os
@@ -26,8 +26,8 @@ PER_SEC = 20_000
 
 
 class ListenerThread:
-    """A listener, served by a thread from `start` on. packets: by the last byte of each
-    sender's address."""
+    """A listener that a thread serves from `start` on. packets: data with its sender, in order of
+    arrival."""
 
     def __init__(self, folder: Path, *, per_sec: int = PER_SEC) -> None:
         sockets = open_sockets(LOOPBACK, 0)
@@ -37,7 +37,7 @@ class ListenerThread:
         self.address = (LOOPBACK, sockets.port)
         self.packets: list[tuple[Sender, bytes]] = []
         self.turns = 0
-        self.turns_wanted = 0  # 0: for ever
+        self.turns_wanted = 0  # 0: without limit
         self._stop, self._stopping = os.pipe()
         self.listener = Listener(
             sockets._replace(unix=unix),
@@ -94,7 +94,7 @@ def _open_fds() -> int:
 
 
 def test_descriptors_that_are_passed_on_stay_outside(make: Callable[..., ListenerThread]) -> None:
-    """Also with what is too long to be taken."""
+    """This also holds for data that is too long."""
     listening = make()
     listening.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -149,7 +149,7 @@ def test_without_room_for_connections_datagrams_go_on_and_nothing_spins(
         late.sendall(b"late value=1i\n")
         free = os.dup(udp.fileno())
         os.close(free)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))  # all below are taken
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))  # all lower fds are in use
         begin = time.monotonic()
         try:
             listening.start()
@@ -182,12 +182,12 @@ def test_connections_together_keep_to_the_rate_and_none_waits_for_busy_ones(
     secs = time.monotonic() - begin
     assert size / 128 <= per_sec * (BURST_SECS + secs) + 3 * BATCH
     (at,) = (at for at, (_, data) in enumerate(listening.packets) if data == b"quiet value=1i\n")
-    assert at <= busy  # each of the others was read once before, at most
+    assert at <= busy  # at most one read of each other connection came first
     for connection in connections:
         connection.close()
 
 
-# ---- whose it is
+# ---- senders
 
 
 def test_a_search_for_a_process_has_an_end() -> None:

@@ -1,6 +1,5 @@
-"""Measurements and modes: a measurement counts under the narrowest mode from its arrival until it
-is recorded, wherever it waits meanwhile, and of senders that can't be identified nothing is kept
-but a count."""
+"""Measurements and modes: the narrowest mode between a measurement's arrival and its recording
+applies, wherever it waits. For unidentified senders only a count remains."""
 
 import json
 import os
@@ -48,7 +47,7 @@ for line in sys.stdin:
 
 
 class Job:
-    """A captured job that runs the code it is sent, line by line."""
+    """A captured job that runs code sent to it, line by line."""
 
     def __init__(self, home: Home, process: "subprocess.Popen[bytes]") -> None:
         self.home = home
@@ -70,7 +69,7 @@ class Job:
         raise AssertionError(f"it ended before {word!r}")
 
     def set_mode(self, mode: str, changes: int) -> None:
-        """Returns when the sidecar has obeyed. changes: how many there are then."""
+        """Set the mode and wait until the sidecar has obeyed. changes: their number by then."""
         self.do(f"say({mode!r})")
         wait_until(
             lambda: self.home.events().count("mode_changed") == changes, f"the mode is {mode}"
@@ -82,7 +81,8 @@ class Job:
         return [json.loads(line) for line in process.stdout.splitlines()]
 
     def send_until_recorded(self, send: str, name: str) -> None:
-        """Some of these measurements may still be under the mode before."""
+        """Send measurements until one is recorded. The previous mode may still apply to the first
+        ones."""
         numbers = iter(range(1000))
 
         def is_recorded() -> bool:
@@ -111,7 +111,7 @@ class Job:
     def _is_collector(self, pid: int) -> bool:
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:  # another one, and it is gone
+        except OSError:  # another process, which has ended
             return False
         return comm_of(pid) == measurements.COMM and os.fsencode(self.home.store) in environment
 
@@ -146,7 +146,7 @@ def left_out(home: Home) -> dict[str, int]:
     return dict(reasons[-1]["details"]["reasons"]) if reasons else {}
 
 
-# ---- wherever it waits
+# ---- at every place of waiting
 
 
 def test_a_mode_holds_for_what_is_sent_as_for_what_is_printed(home: Home) -> None:
@@ -174,8 +174,8 @@ def test_what_waited_in_the_kernel_while_disabled_is_never_recorded(home: Home, 
 
 
 def test_who_sends_all_the_time_is_recorded_again(home: Home) -> None:
-    """By TCP, whose bytes have no times: a connection that is never quiet for long is looked at all
-    the same."""
+    """Bytes of TCP have no times. The collector also reads a connection that is never quiet for
+    long."""
     code = "say('disabled'); by_tcp('secret'); time.sleep(0.5); say('enabled')"
     sending = "[(by_tcp(f'after{n}'), time.sleep(0.02)) for n in range(150)]"
     with running(home) as job:
@@ -188,7 +188,7 @@ def test_who_sends_all_the_time_is_recorded_again(home: Home) -> None:
 
 
 def test_what_is_sent_right_after_a_command_is_under_that_command(home: Home) -> None:
-    """By no means is the measurement the slower one."""
+    """A measurement may arrive before the command, which takes longer."""
     turn = "say('disabled'); by_udp('secret'); by_tcp('secret'); time.sleep(0.06); say('enabled'); time.sleep(0.1)"
     with running(home) as job:
         for _ in range(10):
@@ -210,7 +210,7 @@ def test_text_of_a_sender_that_is_gone_is_counted_and_not_kept(home: Home) -> No
 
 
 class Feed:
-    """Measurements whose collector is the test."""
+    """Measurements for the sidecar, with the test as their collector."""
 
     def __init__(self) -> None:
         read, self.write = os.pipe()
@@ -267,7 +267,7 @@ MODES = ["enabled", "metadata", "disabled"]
 @pytest.mark.parametrize("between", MODES)
 @pytest.mark.parametrize("first", MODES)
 def test_the_narrowest_mode_since_the_arrival_counts(first: str, between: str, last: str) -> None:
-    """Also where both commands are read at once."""
+    """This also holds when the sidecar reads both commands at once."""
     classifier = Classifier(first)
     lines = b"".join(b'/LOGCOMMAND {"mode":"%s"}\r\n' % mode.encode() for mode in (between, last))
     classifier.feed(1, lines, 10.0)  # type: ignore[arg-type]  # as the sidecar gives it
@@ -304,7 +304,7 @@ def route(tmp_path: Path) -> Iterator[Callable[..., "RouterBench"]]:
 
 
 class RouterBench:
-    """An agent's router, and the port of a job of this process' user."""
+    """An agent's router, and the port of a job of this process's user."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         agent = {
@@ -327,7 +327,7 @@ class RouterBench:
         self.router.start()
 
     def begin(self, *jobs: str) -> None:
-        """Captures of these jobs are known."""
+        """Tell the router about captures of these jobs."""
         captures: list[Any] = [
             SimpleNamespace(
                 life=Life.LIVE,
@@ -339,7 +339,7 @@ class RouterBench:
         self.router.update(captures)
 
     def send_as(self, job: str, text: str) -> "subprocess.Popen[bytes]":
-        """From a process that lives until its input ends."""
+        """Send from a process that lives until its input ends."""
         script = (
             "import socket, sys; udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
             f"udp.sendto({text.encode()!r}, {self.address!r}); sys.stdin.read()"
@@ -387,8 +387,8 @@ def test_what_waited_elsewhere_is_as_much_older() -> None:
 def test_by_default_the_agent_keeps_counts_and_no_text(
     route: Callable[..., RouterBench], tmp_path: Path
 ) -> None:
-    """Of senders that can't be identified, of users without a job, and of those of whom a job may
-    be disabled."""
+    """Applies to unidentified senders, to users without a job, and to users with a job that may be
+    disabled."""
     folder = tmp_path / "state" / "telegraf"
     folder.mkdir(parents=True)
     for name in ("unidentified.jsonl", "unidentified.jsonl.1"):
