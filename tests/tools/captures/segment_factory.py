@@ -297,8 +297,7 @@ def make_capture(
 
 
 def age(path: Path, secs: float) -> None:
-    """Make a capture's directory older, so that agents do not expect its creation to be in
-    progress."""
+    """Make a capture's directory older, so that it no longer counts as one under creation."""
     date(path, time.time_ns() - int(secs * 10**9))
 
 

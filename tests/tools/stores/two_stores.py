@@ -73,8 +73,8 @@ def two_stores(
 ) -> Iterator[TwoStores]:
     """Yield both stores with the jobs that `write` puts into a store's folder.
 
-    Prometheus has scraped all of the agent's series before that. The agent's host differs from the
-    captures' host (tests/tools/captures/segment_factory.py).
+    Prometheus has scraped the agent before that. The agent's host differs from the captures' host
+    (tests/tools/captures/segment_factory.py).
     """
     (folder / "store").mkdir(mode=0o700)
     write(folder / "store")

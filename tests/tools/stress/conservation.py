@@ -53,7 +53,8 @@ def spool(
     frames: int = 6,
     forged: int = 0,
 ) -> "dict[Place, int]":
-    """Write a complete capture of such a job to a node's spool; return its lines by stream.
+    """Write a complete capture of such a job to a node's spool; return the number of its lines by
+    stream.
 
     It has half as many segments as frames. forged: the first lines of stdout, so many, have times
     long before the capture, which makes the agent quarantine them.
