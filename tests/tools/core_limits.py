@@ -1,10 +1,10 @@
-"""Limits of core files, as /proc/PID/limits has them."""
+"""Limits of core files, from /proc/PID/limits."""
 
 from pathlib import Path
 
 
 def core_limit(limits: str) -> tuple[str, str]:
-    """Soft and hard limit, in bytes, by the text of /proc/PID/limits."""
+    """Return soft and hard limit in bytes. limits: text of /proc/PID/limits."""
     (line,) = [line for line in limits.splitlines() if line.startswith("Max core file size")]
     soft, hard = line.split()[4:6]
     return soft, hard

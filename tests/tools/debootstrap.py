@@ -1,5 +1,7 @@
-"""Roots of Debian and Ubuntu, made by debootstrap on either of them: from which mirror, by which
-keys of the archive, and how commands run in one."""
+"""Roots of Debian and Ubuntu, made by debootstrap on either of them.
+
+The module chooses the mirror and the archive's keys, and runs commands in the roots.
+"""
 
 import hashlib
 import io
@@ -24,21 +26,24 @@ KEYRINGS = {
     "Debian": "usr/share/keyrings/debian-archive-keyring.gpg",
     "Ubuntu": "usr/share/keyrings/ubuntu-archive-keyring.gpg",
 }
-# Debian 12 has no package of Ubuntu's keys; this one is theirs
+# Debian 12 has no package of Ubuntu's keys; this is Ubuntu's own package
 UBUNTU_PACKAGE = "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1build1_all.deb"
 UBUNTU_SHA256 = "c377ccf26964f4c206c05c0bc7adb708e031beb919bb9a0ff63af983d064cd66"
 COMPONENTS = {"Debian": "main", "Ubuntu": "main universe"}
-SCRIPTS = {"Debian": "sid", "Ubuntu": "jammy"}  # right for releases that debootstrap is too old for
+SCRIPTS = {"Debian": "sid", "Ubuntu": "jammy"}  # they fit releases that are newer than debootstrap
 FETCH_SECS = 60.0
-VERSION = 1  # of what is made here
+VERSION = 1  # of the roots; a change makes them anew
 SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 MAX_BYTES = 1 << 20
 
 
 def mirror(distribution: str, mirror: str = "") -> str:
-    """The address of an archive of `Debian` or `Ubuntu`: the given one; else what this machine's
-    apt uses for its own distribution, whose other releases are there, too; else the usual one."""
+    """Return the address of an archive of `Debian` or `Ubuntu`.
+
+    It is the given one, if any. For this machine's own distribution, apt's mirror follows, because
+    it has the other releases too. The last choice is the usual archive.
+    """
     return mirror or (
         _apt_mirror() if _os_release().get("ID") == distribution.lower() else ARCHIVES[distribution]
     )
@@ -50,8 +55,10 @@ def _os_release() -> dict[str, str]:
 
 
 def own_release() -> tuple[str, str]:
-    """The distribution of this machine and its release's name, such as Debian, bookworm. Raises
-    ServerMissing where it is neither Debian nor Ubuntu."""
+    """Return this machine's distribution and the name of its release, such as Debian, bookworm.
+
+    Raises ServerMissing on other distributions than Debian and Ubuntu.
+    """
     about = _os_release()
     distribution = about.get("ID", "").capitalize()
     if distribution not in ARCHIVES or not about.get("VERSION_CODENAME"):
@@ -73,8 +80,10 @@ def _apt_mirror() -> str:
 
 
 def keyring(distribution: str) -> list[str]:
-    """Options of debootstrap that name the keys of the archive of `Debian` or `Ubuntu`. Raises
-    ServerMissing."""
+    """Return debootstrap's options for the keys of the archive of `Debian` or `Ubuntu`.
+
+    Raises ServerMissing.
+    """
     place = Path("/", KEYRINGS[distribution])
     if not place.exists() and distribution == "Ubuntu":
         place = _ubuntu_keys()
@@ -86,7 +95,7 @@ def keyring(distribution: str) -> list[str]:
 
 
 def _ubuntu_keys() -> Path:
-    """Of Ubuntu's own package, kept in the cache. Raises ServerMissing."""
+    """Return the keys from Ubuntu's own package, which the cache keeps. Raises ServerMissing."""
     place = CACHE.parent / "keyrings" / UBUNTU_SHA256[:12]
     with locked("ubuntu-keyring"):
         place.parent.mkdir(exist_ok=True)
@@ -126,9 +135,11 @@ def root(
     *commands: str,
     site: str = "",
 ) -> Path:
-    """Folder of a root with these packages, never to be written to: made once by debootstrap, and
-    kept in the cache. commands: of the shell, run in it at the end, with a network. Raises
-    ServerMissing."""
+    """Return the folder of a root with these packages, which callers must not change.
+
+    debootstrap makes it once, and the cache keeps it. commands: of the shell, run in the root at
+    the end, with a network. Raises ServerMissing.
+    """
     content = repr((VERSION, distribution, suite, sorted(packages), commands))
     place = CACHE.parent / "roots" / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
     with locked(f"root-{name}"):
@@ -136,7 +147,7 @@ def root(
         if not place.exists():
             title = f"Making {distribution} {suite} ({name}) by debootstrap, once"
             with Progress(title) as progress, made_whole(place) as scratch:
-                scratch.chmod(0o755)  # it is /, for users of packages, too
+                scratch.chmod(0o755)  # it becomes /, for other users too
                 progress.doing = "debootstrap"
                 _bootstrap(distribution, suite, packages, scratch, mirror(distribution, site))
                 for command in commands:
@@ -166,20 +177,21 @@ def _bootstrap(
     sources = folder / "etc/apt/sources.list"
     lines = [f"deb {site} {pocket} {components}\n" for pocket in (suite, f"{suite}-updates")]
     sources.write_text("".join(lines))
-    # a mirror may be behind; nobody is asked; and what a package needs it must name
+    # a mirror may lag behind; apt must not ask; packages must name their own dependencies
     (folder / "etc/apt/apt.conf.d/90-tests").write_text(
         'Acquire::Check-Valid-Until "false";\nAPT::Get::Assume-Yes "true";\n'
         'APT::Install-Recommends "false";\n'
     )
-    # synced by nobody: what isn't whole is made again
+    # no sync: an incomplete root is made again
     (folder / "etc/dpkg/dpkg.cfg.d/90-tests").write_text("force-unsafe-io\n")
-    policy = folder / "usr/sbin/policy-rc.d"  # no service is started in it
+    policy = folder / "usr/sbin/policy-rc.d"  # prevents the start of services in the root
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
 
 
 def environment() -> dict[str, str]:
-    """Of commands in a root: proxies and pip's settings are this machine's."""
+    """Return the environment of commands in a root, with this machine's proxies and pip's
+    settings."""
     return {
         **{name: value for name, value in os.environ.items() if name.startswith("PIP_") or name in PROXIES},
         "HOME": "/root", "PATH": SBIN, "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive",
@@ -187,8 +199,11 @@ def environment() -> dict[str, str]:
 
 
 def inside(folder: Path, *command: str) -> list[str]:
-    """A command with a root as /, in a mount namespace of its own; names are resolved as
-    on this machine, and where it has the package ca-certificates, servers are trusted likewise."""
+    """Return a command that runs with a root as /, in a mount namespace of its own.
+
+    Names resolve as on this machine. With the package ca-certificates, the root also trusts the
+    same servers.
+    """
     script = """
         at=$0
         mount -t proc proc "$at/proc"

@@ -1,4 +1,4 @@
-"""The regular expressions of the product, found in its source, and how each is applied."""
+"""Find the regular expressions of the product in its source, with the methods that apply them."""
 
 import ast
 import functools
@@ -12,14 +12,14 @@ from tests.tools.sources import PACKAGES, ROOT
 
 _METHODS = {"match": "match", "fullmatch": "fullmatch", "search": "search", "sub": "sub", "subn": "sub",
             "split": "sub", "findall": "sub", "finditer": "sub"}  # fmt: skip
-_WORST = "search"  # where it isn't seen how one is applied: it begins again at each place
+_WORST = "search"  # for an unknown use: it restarts at each place
 
 Expression = re.Pattern[str] | re.Pattern[bytes]
 
 
 class Found(NamedTuple):
-    """place: the file and the expression's name, or its call's text. expression: None where its
-    text isn't known before it runs. uses: methods that it is applied by."""
+    """An expression. place: the file and the expression's name, or its call's text; expression:
+    None if its text is only known at run time; uses: methods that apply it."""
 
     place: str
     expression: Expression | None
@@ -39,7 +39,7 @@ class _Source:
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     def compile_calls(self) -> Iterator[tuple[ast.Call, str]]:
-        """Calls of functions of `re`, with the function's name; `late_pattern` compiles, too."""
+        """Yield calls of `re`'s functions and of `late_pattern`, with the name of the function."""
         for node in self.nodes:
             if not isinstance(node, ast.Call):
                 continue
@@ -50,9 +50,9 @@ class _Source:
                 yield node, "compile"
 
     def value(self, call: ast.Call, function: str) -> Expression | None:
-        """The compiled expression, as the module's own names have it."""
+        """Return the compiled expression, with names from its module."""
         flags = [word for word in call.keywords if word.arg == "flags"]
-        text_count = 2 if function == "compile" else 1  # of others the second is the text
+        text_count = 2 if function == "compile" else 1  # others take the searched text second
         call_copy = ast.Call(
             ast.Attribute(ast.Name("re", ast.Load()), "compile", ast.Load()),
             call.args[:text_count],
@@ -65,13 +65,13 @@ class _Source:
             expression = ast.fix_missing_locations(ast.Expression(call_copy))
             names = {**vars(module), "re": re}
             value: Expression = eval(compile(expression, self.path, "eval"), names)  # noqa: S307  our own
-        except NameError:  # of a function's arguments
+        except NameError:  # an argument of a function
             return None
         return value
 
     def name_of(self, call: ast.Call) -> str:
-        """What the compiled expression is assigned to, at once or bound to a method; "" for all
-        else."""
+        """Return the variable of the compiled expression or of its bound method; "" if there is
+        none."""
         parent = self.parents[call]
         if isinstance(parent, ast.Attribute):
             parent = self.parents[parent]
@@ -80,7 +80,7 @@ class _Source:
         return ""
 
     def uses(self) -> Iterator[tuple[str, str]]:
-        """Names, and methods of expressions that are called or taken of them."""
+        """Yield names, and the methods of expressions that the module takes from them."""
         for node in self.nodes:
             if isinstance(node, ast.Attribute) and node.attr in _METHODS:
                 yield ast.unparse(node.value).rpartition(".")[2], _METHODS[node.attr]
@@ -106,7 +106,7 @@ def all_expressions() -> list[Found]:
                 applied = {_METHODS[function]}
             elif isinstance(parent, ast.Attribute):
                 applied = {_METHODS[parent.attr]} if parent.attr in _METHODS else set()
-            elif name:  # a private one is its own module's
+            elif name:  # only its own module uses a private one
                 applied = (
                     own_uses.get((source.path, name), set())
                     if name[:1] == "_"

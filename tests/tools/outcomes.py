@@ -1,6 +1,8 @@
-"""A plugin of pytest that tests/run.py gives a folder (`--outcomes`): it leaves there the ids of
-the tests that were skipped, failed or await a Loki, and where the time went. A test that fails is
-named at once, with the first line of why, not only at the end."""
+"""A plugin of pytest for tests/run.py that records outcomes and times in a folder (`--outcomes`).
+
+The folder receives the ids of tests that were skipped, failed or await a Loki, and a table of
+times. The plugin prints a failed test at once, with the first line of the reason.
+"""
 
 import time
 from collections import defaultdict
@@ -17,9 +19,9 @@ OPTION = "--outcomes"
 SKIPPED, AWAITING, FAILED, TIMES = "skipped", "awaiting", "failed", "times"  # files of the folder
 SLOWEST = 40
 _REASON_CHARS = 200
-# where all that await a Loki are skipped: pytest folds them into one line
+# one place for all tests that await a Loki, so that pytest folds their skips into one line
 _ONE_PLACE = (loki.__file__, 1, loki.AWAITS)
-_PROPERTY = "fixture"  # of a test's report: name and seconds of one that was set up for it
+_PROPERTY = "fixture"  # of a test's report: name and seconds of a fixture's set-up for it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = config.getoption(OPTION)
     if folder is not None and not hasattr(
         config, "workerinput"
-    ):  # a worker reports to whoever started it
+    ):  # a worker reports to the main process
         config.pluginmanager.register(_Outcomes(folder, config), "outcomes")
 
 
@@ -47,7 +49,7 @@ def pytest_fixture_setup(fixturedef: "FixtureDef[object]", request: SubRequest) 
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """The first line of why a test failed."""
+    """Return the first line of the reason why a test failed."""
     reasons = (line[1:].strip() for line in report.longreprtext.splitlines() if line[:1] == "E")
     return next(reasons, "")[:_REASON_CHARS]
 
@@ -56,9 +58,9 @@ class _Outcomes:
     def __init__(self, folder: Path, config: pytest.Config) -> None:
         self._folder = folder
         self._plugins = config.pluginmanager
-        self._skipped: list[str] = []  # but those that await a Loki
+        self._skipped: list[str] = []  # except those that await a Loki
         self._awaiting: list[str] = []
-        self._failed: dict[str, None] = {}  # once, though its end may fail, too
+        self._failed: dict[str, None] = {}  # each once, although its teardown may fail too
         self._tests: dict[str, float] = defaultdict(float)
         self._fixtures: dict[str, float] = defaultdict(float)
 

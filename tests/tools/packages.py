@@ -1,12 +1,11 @@
-"""Whether programs of the system may be missing: not where requirements/system.sh has installed
-them."""
+"""Tells whether tests may require the programs that requirements/system.sh installs."""
 
 import os
 import shutil
 
 from tests.servers.setting import MUST_FETCHED
 
-# at import: tests see no setting of the caller's
+# at import, because tests do not see the caller's settings
 _INSTALLED = (
     MUST_FETCHED
     and os.environ.get("LOGSHIPPER_TEST_PACKAGES") != "no"

@@ -1,5 +1,8 @@
-"""Counts the sentences that a reader has to decode: noun clauses, impersonal passives, long
-sentences and inverted openings, in Markdown pages and in docstrings."""
+"""Count sentences that are hard to read: noun clauses, impersonal passives, long sentences and
+inverted openings.
+
+The texts are Markdown pages and the docstrings of modules.
+"""
 
 import ast
 import re
@@ -30,7 +33,7 @@ _LONG_WORDS, _MIN_WORDS = 30, 4
 
 
 class Figures(NamedTuple):
-    """How a text reads. All but `sentences` per 100 sentences."""
+    """Figures of a text, per 100 sentences except `sentences`."""
 
     sentences: int
     noun_clauses: float
@@ -43,7 +46,7 @@ LIMITS = Figures(0, noun_clauses=2, passives=2, long=7, inverted=6)
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a Markdown text or a docstring, without code, tables and headings."""
+    """Yield the sentences of a Markdown text or a docstring, without code, tables and headings."""
     text = re.sub(r"```.*?```", " ", text, flags=re.S)
     text = re.sub(r"^\s*(?:\|.*|[-=*#>`.:]{3,}.*|#+ .*)$", " ", text, flags=re.M)
     text = _ITEM.sub("\n\n", _LINK.sub(r"\1", _CODE.sub("CODE", text)))
@@ -66,7 +69,7 @@ def figures(texts: Iterable[str]) -> Figures:
 
 
 def texts_of(path: Path) -> list[str]:
-    """A page, or the docstrings of a module."""
+    """Return a page, or the docstrings of a module."""
     text = path.read_text("utf-8")
     if path.suffix != ".py":
         return [text]

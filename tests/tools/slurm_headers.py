@@ -1,5 +1,7 @@
-"""Slurm's headers as Debian's and Ubuntu's releases have them: each one's package libslurm-dev, got
-by apt from its archive into the cache, once. Nothing of it is installed."""
+"""Slurm's headers in the releases of Debian and Ubuntu.
+
+apt downloads each release's package libslurm-dev into the cache once, and installs nothing.
+"""
 
 import re
 import shutil
@@ -9,7 +11,7 @@ from pathlib import Path
 from tests.servers.places import CACHE, ServerMissing, locked, made_whole
 from tests.tools.debootstrap import environment, keyring, mirror
 
-# suites: which distribution, and the part of its archive that has Slurm
+# distribution of each suite, and the part of its archive with Slurm
 SUITES = {
     "bullseye": ("Debian", "main"),
     "jammy": ("Ubuntu", "universe"),
@@ -25,7 +27,7 @@ _VERSION = re.compile(r"#define\s+SLURM_VERSION_NUMBER\s+0x([0-9a-f]+)")
 
 
 def headers(suite: str) -> Path:
-    """The folder that has `slurm/spank.h`. Raises ServerMissing."""
+    """Return the folder that contains `slurm/spank.h`. Raises ServerMissing."""
     place = CACHE.parent / "headers" / suite
     with locked(f"headers-{suite}"):
         place.parent.mkdir(exist_ok=True)
@@ -36,7 +38,7 @@ def headers(suite: str) -> Path:
 
 
 def release(folder: Path) -> tuple[int, int]:
-    """Of headers: major, minor."""
+    """Return major and minor version of headers."""
     for name in ("slurm_version.h", "slurm.h"):
         path = folder / "slurm" / name
         match = _VERSION.search(path.read_text()) if path.exists() else None
@@ -47,7 +49,7 @@ def release(folder: Path) -> tuple[int, int]:
 
 
 def _get(suite: str, folder: Path) -> None:
-    """Into a folder, by an apt that has no state but what is in there meanwhile."""
+    """Fill a folder with headers, by an apt that has all its state in that folder."""
     for program in ("apt-get", "dpkg-deb"):
         if shutil.which(program) is None:
             raise ServerMissing(f"{program} isn't here: headers come from Debian's archives by it")

@@ -1,11 +1,11 @@
-"""Where our packages are."""
+"""Locations of our packages."""
 
 import os
 import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FOLDERS = (ROOT, ROOT / "ingest", ROOT / "observe", ROOT / "grafana")  # that Python is to look in
+FOLDERS = (ROOT, ROOT / "ingest", ROOT / "observe", ROOT / "grafana")  # for Python's path
 LOGSHIPPER = ROOT / "logshipper"
 INGEST = ROOT / "ingest" / "logshipper_ingest"
 OBSERVE = ROOT / "observe" / "logshipper_observe"
@@ -16,5 +16,5 @@ UNTRACKED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build",
 
 
 def copy_sources(place: Path, source: Path = ROOT) -> None:
-    """A clone without what was made in it."""
+    """Copy a clone without its generated files."""
     shutil.copytree(source, place, ignore=shutil.ignore_patterns(*UNTRACKED), symlinks=True)

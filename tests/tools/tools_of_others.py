@@ -1,4 +1,4 @@
-"""Programs of others that tests run, each in an environment of its own: requirements/tool.sh."""
+"""Other projects' programs that tests run, each in its own environment: requirements/tool.sh."""
 
 import sys
 from pathlib import Path
@@ -7,13 +7,15 @@ import pytest
 
 from tests.servers.setting import MUST_FETCHED
 
-# a test that runs one asks for it, and is of `make test-all`, which installs them
+# for a test that runs one; such tests belong to `make test-all`, which installs the programs
 needs_program_of_others = pytest.mark.usefixtures("program_of_others")
 
 
 def python_of(program: str) -> Path:
-    """The Python that has it. Skips the test where there is none, or fails it where all must
-    run."""
+    """Return the Python that has the program.
+
+    Without it, skip the test, or fail it if all tests must run.
+    """
     python = Path(sys.prefix) / program / "bin" / "python"
     if not python.exists():
         words = f"{program} isn't in {python}: requirements/tool.sh {program} installs it"

@@ -1,6 +1,8 @@
-"""Waits for conditions. Limits are for a quiet machine; how much longer things take here is
-measured at the start of the tests, which the processes that they start find in their environment;
-others that begin to run later count, too."""
+"""Wait for conditions, with time-outs that scale with the speed of the machine.
+
+Limits are for a quiet machine. The tests measure this machine's slowness at their start, and pass
+it to their processes through the environment. The current load counts as well.
+"""
 
 import functools
 import os
@@ -9,20 +11,22 @@ import sys
 import time
 from collections.abc import Callable
 
-WAIT_SECS = 60.0  # for what happens at once unless something is broken
-# between two looks at a condition: the first pause, and the longest
+WAIT_SECS = 60.0  # for conditions that hold at once unless the code is broken
+# between two checks of a condition: the first pause, and the longest
 LOOK_SECS, MOST_LOOK_SECS = (0.005, 0.05)
 SLOWNESS = "LOGSHIPPER_TEST_SLOWNESS"
-_START_SECS = 0.02  # a Python's start, on the machine that limits are written for
+_START_SECS = 0.02  # start of a Python on the machine for which limits are written
 _STARTS = 10
 _MOST = 20.0
 _OTHER_TESTS = 2.0  # other tests run next to these
 
 
 def slowness() -> float:
-    """How many times longer than on a quiet machine things may take: by the start of processes when
-    the tests began, and by what runs next to us now, according to the kernel. At least 1, at most
-    20."""
+    """Return the factor by which a quiet machine's limits grow, from 1 to 20.
+
+    It is the larger of two: the slowness of process starts when the tests began, and the kernel's
+    current load per CPU.
+    """
     crowd = os.getloadavg()[0] / (os.cpu_count() or 1)
     return min(max(_slowness_at_start(), crowd, 1.0), _MOST)
 
@@ -38,15 +42,17 @@ def _slowness_at_start() -> float:
 
 
 def scaled(secs: float) -> float:
-    """A limit for this machine, now."""
+    """Return a quiet machine's limit, scaled to this machine's current speed."""
     return secs * slowness()
 
 
 def wait_until(
     condition: Callable[[], object], purpose: str, timeout_secs: float = WAIT_SECS
 ) -> None:
-    """Looks every few milliseconds, where looking takes longer half of the time. Raises
-    AssertionError that names what was waited for. timeout_secs: of a quiet machine."""
+    """Check the condition every few milliseconds; a slow check may take half of the time.
+
+    Raises AssertionError with the purpose. timeout_secs: on a quiet machine.
+    """
     limit = scaled(timeout_secs)
     deadline = time.monotonic() + limit
     pause_secs = LOOK_SECS

@@ -1,6 +1,8 @@
-"""A plugin for pytest-xdist: tests that share something (tests/tiers.py: a file, or a folder) run
-in one worker, one after another; the worker that is free takes the next. Folders come first, as
-they take longest."""
+"""A plugin for pytest-xdist that keeps tests together that share something.
+
+Tests of one group (tests/tiers.py: a file or a folder) run in one worker, one after another. A free
+worker takes the next group. Folders come first, because they take longest.
+"""
 
 from pathlib import Path
 

@@ -1,6 +1,8 @@
-"""The names that XT's own code calls, over our library: enough for the snippets of its documents
-that are about logs, metrics and runs to work on jobs that were captured here. A run's log records
-are the job itself; a node is a task."""
+"""Names that XT's own code calls, implemented by our library.
+
+They let snippets from XT's documents about logs, metrics and runs work on captured jobs. The job
+itself stands for a run's log records, a task for a node.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,8 +17,10 @@ CONTROL_C = "\x03"
 
 
 class Frame:
-    """What of pandas' DataFrame XT uses. (Its `append` is gone since pandas 2.0: no pandas of today
-    runs these.)"""
+    """The part of pandas' DataFrame that XT uses.
+
+    pandas removed `append` in version 2.0, so current versions cannot run these snippets.
+    """
 
     def __init__(self, records: list[dict[str, Any]]) -> None:
         self.columns = list(records[0])
@@ -49,13 +53,13 @@ def metric_sets(job: logshipper.Job) -> list[dict[str, Any]]:
 
 
 def actual_x(sets: list[dict[str, Any]], x: str | None, y: list[str]) -> str | None:
-    """XT's rule: the first of its names that stands next to Y."""
+    """Return the first of XT's names that a record contains beside Y, as XT does."""
     beside = [keys for keys in (metric_set["keys"] for metric_set in sets) if not y or y[0] in keys]
     return x or next((name for name in XT_KEYS if any(name in keys for keys in beside)), None)
 
 
 def run_record(job: logshipper.Job, workspace: str) -> dict[str, Any]:
-    """A run, as XT's database has it."""
+    """Return a run in the form of XT's database."""
     return {
         "_id": job.job_id, "node_index": 0, "job_id": job.tags.get("job", ""), "exper_name": job.name, "ws": workspace,
         "search_style": "single", "log_records": job,
@@ -63,7 +67,7 @@ def run_record(job: logshipper.Job, workspace: str) -> dict[str, Any]:
 
 
 class Console:
-    """`console`: keeps what is printed."""
+    """`console`: keeps the printed text."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -73,7 +77,7 @@ class Console:
 
 
 class Backend:
-    """What serves a job's nodes: the log of each, from a place on, and its state."""
+    """A job's service: the log of each node from an offset on, and its state."""
 
     STATES: ClassVar[Mapping[bool, str]] = {True: "completed", False: "running"}
 
@@ -91,7 +95,7 @@ class Backend:
         self, node: Mapping[str, Any], *, log_name: str | None, start_offset: int
     ) -> dict[str, Any]:
         job = self._store.job(self._job_id)
-        over = not job.is_running  # before its lines are read: none is missed at the end
+        over = not job.is_running  # read before the lines, so that no last line is missing
         numbers = {capture.capture for capture in job.captures() if capture.task == node["task"]}
         text = "".join(f"{line.text}\n" for line in job.lines() if line.capture in numbers)
         return {
@@ -101,7 +105,7 @@ class Backend:
 
 
 class Keys:
-    """`KeyPressChecker`: keys that somebody presses, one at each look, None for none."""
+    """`KeyPressChecker`: pressed keys, one for each check, None for none."""
 
     typed: ClassVar[list[str | None]] = []
 
@@ -116,7 +120,7 @@ class Keys:
 
 
 class RunStore:
-    """`store`: what XT records at a run's end, besides what is known here of the job."""
+    """`store`: XT's records at the end of runs, with our knowledge of the job."""
 
     def __init__(self, store: logshipper.Store) -> None:
         self.ended: list[dict[str, Any]] = []
@@ -146,7 +150,7 @@ class RunStore:
 
 
 def names(store: logshipper.Store, console: Console) -> dict[str, Any]:
-    """The globals of XT's modules."""
+    """Return the globals of XT's modules."""
 
     def job_backend(_: Any, __: Any, job_id: str) -> tuple[Backend, dict[str, Any]]:
         tasks = [capture.task for capture in store.job(job_id).captures()]

@@ -1,4 +1,4 @@
-"""Runs `logshipper` as a user does, each with a home and a store of its own."""
+"""Run `logshipper` as a user does, each with its own home and store."""
 
 import json
 import os
@@ -14,12 +14,12 @@ from tests.tools.captures.forked_commands import ForkedCommand
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled, wait_until
 
-__all__ = ["wait_until"]  # for the tests of what is run here
+__all__ = ["wait_until"]  # re-exported for tests that run commands
 TIMEOUT_SECS = scaled(60.0)
 
 
 class Home:
-    """A user's home in folder. environment: what the user's commands see."""
+    """A user's home in folder. environment: of the user's commands."""
 
     def __init__(self, folder: Path, *, agent: bool = False) -> None:
         self.folder = folder
@@ -27,10 +27,10 @@ class Home:
         self.environment = {
             **os.environ,
             "HOME": str(folder),
-            "PATH": "/usr/local/bin:/usr/bin:/bin",  # a folder there that may not be searched would turn 127 into 126
+            "PATH": "/usr/local/bin:/usr/bin:/bin",  # an unsearchable folder here makes 126 of 127
             "LOGSHIPPER_STORE": str(self.store),
             "LOGSHIPPER_AGENT": "on" if agent else "off",
-            "LOGSHIPPER_CONTEXT": "off",  # a test's own command line would be in most logs
+            "LOGSHIPPER_CONTEXT": "off",  # otherwise a test's own command line is in most logs
             "PYTHONPATH": SOURCES,
         }
 
@@ -79,7 +79,7 @@ class Home:
         return self.call("run", *options, "--", *command, **more)
 
     def await_known(self, job: str = "last") -> None:
-        """Returns when the store has the job."""
+        """Return once the store has the job."""
         wait_until(lambda: self.call("show", job).returncode == 0, f"{job} is in the store")
 
     def show(self, job: str = "last") -> dict[str, Any]:
@@ -97,18 +97,18 @@ class Home:
         return [event["event"] for event in self.show(job)["events"]]
 
     def captures(self) -> list[Path]:
-        """Directories of captures in the spool."""
+        """Return the directories of captures in the spool."""
         return sorted(path for path in (self.store / "spool").glob("*@*") if path.is_dir())
 
     def stored_bytes(self) -> bytes:
-        """All that lies in spool and store, as it lies there, and what the store gives out of
-        it."""
+        """Return the raw bytes of all files in spool and store, and the store's output for the last
+        job."""
         raw = b"".join(path.read_bytes() for path in self.store.rglob("*") if path.is_file())
         return raw + self.call("logs", "last").stdout + self.call("show", "last", "--json").stdout
 
 
 def sidecar_of(relay_pid: int) -> int:
-    """The pid of a relay's sidecar, once it has begun to serve."""
+    """Return the pid of a relay's sidecar, once the sidecar serves."""
     pids: list[int] = []
 
     def look() -> bool:
@@ -128,7 +128,7 @@ def comm_of(pid: int) -> str:
 
 
 def parent_of(pid: int) -> int:
-    """0 where it is gone."""
+    """Return the pid of a process's parent; 0 if the process is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

@@ -1,6 +1,9 @@
-"""`logshipper`'s commands, each in a process of its own that is forked from one which has them
-imported: what a user's process does, without a Python's start and imports each time (100 ms of CPU,
-thousands of times). Where those are what a test is about, and for `run`, it starts a Python."""
+"""Run `logshipper`'s commands in forked processes, without a new Python for each.
+
+A server process imports all commands and forks once per command. This saves a Python's start and
+its imports (100 ms of CPU, thousands of times). Tests of the start or the imports, and tests of
+`run`, start a Python instead.
+"""
 
 import atexit
 import functools
@@ -28,7 +31,7 @@ _IMPORTED = ("logshipper_observe.commands", "logshipper_observe.query", "logship
 
 
 class ForkedCommand:
-    """A command that runs. environment: all of it. Its locale and Python's own settings must be
+    """A running command. environment: all of it. Its locale and Python's own settings must equal
     those of the tests."""
 
     def __init__(
@@ -42,8 +45,10 @@ class ForkedCommand:
         self.pid = int(self._status.recv(32))
 
     def wait(self, timeout_secs: float) -> int:
-        """Its exit code, or less than 0: a signal. After that time it is killed, and TimeoutError
-        is raised."""
+        """Return the exit code, or a negative signal number.
+
+        After the time-out it kills the command and raises TimeoutError.
+        """
         self._status.settimeout(timeout_secs)
         try:
             answer = self._status.recv(32)
@@ -58,13 +63,13 @@ class ForkedCommand:
 def on_a_terminal(
     words: Sequence[str], environment: Mapping[str, str], rows: int, columns: int
 ) -> tuple[bytes, int]:
-    """What a command prints on a terminal of that size, and its exit code."""
+    """Return the output of a command on a terminal of that size, and its exit code."""
     controller, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (rows, columns))
     command = ForkedCommand(words, environment, terminal, terminal, terminal)
     os.close(terminal)
     output = bytearray()
-    with suppress(OSError):  # EIO: whoever had it open has ended
+    with suppress(OSError):  # EIO: no process has it open any more
         while data := os.read(controller, 65536):
             output += data
     os.close(controller)
@@ -73,7 +78,7 @@ def on_a_terminal(
 
 @functools.cache
 def _server() -> socket.socket:
-    """The process to fork from; it ends when this one does."""
+    """Return a socket to the process that forks commands. That process ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {
         **os.environ,
@@ -101,7 +106,7 @@ def _serve() -> None:
         for module in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
             importlib.import_module(module.name)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for who waits for a command
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the parents of commands need no wait
     with socket.socket(fileno=0) as requests:
         while True:
             request, fds, _, _ = socket.recv_fds(requests, _MAX_REQUEST_BYTES, 4)
@@ -123,7 +128,7 @@ def _run_and_tell(
     err: int,
     status: int,
 ) -> NoReturn:
-    """In a process of its own, which waits for the command's."""
+    """Run the command in a child, and report its pid and status; called in a process of its own."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for fd, standard in ((stdin, 0), (out, 1), (err, 2)):
         os.dup2(fd, standard)
@@ -132,7 +137,7 @@ def _run_and_tell(
     if pid == 0:
         os.close(status)
         os._exit(_command(words, environment, folder))
-    for standard in (0, 1, 2):  # a reader learns of the command's end
+    for standard in (0, 1, 2):  # so that readers see EOF at the command's end
         os.close(standard)
     os.write(status, b"%d" % pid)
     os.write(status, b"%d" % os.waitpid(pid, 0)[1])
@@ -140,7 +145,7 @@ def _run_and_tell(
 
 
 def _command(words: list[str], environment: dict[str, str], folder: str) -> int:
-    """As Python itself begins and ends; returns the exit code."""
+    """Run a command between a start and an end like Python's own; return the exit code."""
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()

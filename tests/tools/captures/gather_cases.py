@@ -1,5 +1,7 @@
-"""What a relay sends its sidecar, when, and in which order, where little is printed: a table for both
-relays (logshipper/relay/handover.py, deploy/slurm/spank/side_pipe.c)."""
+"""Frames from a relay to its sidecar, with their times and order, while the job prints little.
+
+A table for both relays (logshipper/relay/handover.py, deploy/slurm/spank/side_pipe.c).
+"""
 
 from typing import NamedTuple
 
@@ -12,7 +14,7 @@ Frame = tuple[SideType, int, int, bytes]  # type, stream, flags, payload
 
 
 class Call(NamedTuple):
-    """name: data, empty, closed or exited."""
+    """A call of the link to the sidecar. name: data, empty, closed or exited."""
 
     name: str
     stream: int = 0
@@ -21,8 +23,8 @@ class Call(NamedTuple):
 
 
 class Step(NamedTuple):
-    """ms: its time; then comes what the relay calls `idle` for. wait_ms: how long the relay may wait
-    after it, None where nothing waits."""
+    """Calls and the frames that follow. ms: their time; the relay then calls `idle`. wait_ms:
+    longest wait of the relay after that, None if no frame is pending."""
 
     ms: int
     calls: tuple[Call, ...]
@@ -56,8 +58,11 @@ def _seen_empty(flags: int) -> Frame:
 
 
 def _commands(name: str, *pieces: bytes) -> Case:
-    """Else text of the other stream would obey the narrower mode for longer, and a relay that is
-    killed would have more of both streams in no order."""
+    """Return a case in which a command, and empty streams after it, go out at once.
+
+    If they waited, the other stream's text would obey the narrower mode for longer. A killed relay
+    would leave more text of both streams in no order.
+    """
     return Case(
         f"a command and what is seen empty after it don't wait: {name}",
         (
@@ -71,7 +76,7 @@ def _commands(name: str, *pieces: bytes) -> Case:
 
 
 def _order(name: str, calls: tuple[Call, ...], *frames: Frame) -> Case:
-    """What of both streams is read in one turn, sent when it is due."""
+    """Return a case in which one turn reads bytes of both streams, and sends them at the beat."""
     first = Step(0, (_out(b"first\n"),), (_data(OUT, b"first\n"),))
     return Case(f"order: {name}", (first, Step(BEAT, calls, frames)))
 
@@ -85,7 +90,7 @@ CASES = (
             Step(0, (_out(b"0", ERR), _empty(3)), (_data(OUT, b"0", ERR), _seen_empty(3))),
             Step(1, (_out(b"1", ERR), _empty(3)), (), BEAT - 1),
             Step(9, (_out(b"2", ERR), _empty(3)), (), BEAT - 9),
-            # what was seen empty amid them says no more than what was seen empty behind them
+            # the later empty streams include the earlier ones
             Step(BEAT, (), (_data(OUT, b"12", ERR), _seen_empty(3))),
         ),
     ),

@@ -1,21 +1,24 @@
-"""When lines of two streams go out to one file, or one terminal, and when they wait for each other:
-a table for both relays (logshipper/relay/channel.py, deploy/slurm/spank/channel.c)."""
+"""Order and waits of lines from two streams into one file or one terminal.
+
+A table for both relays (logshipper/relay/channel.py, deploy/slurm/spank/channel.c).
+"""
 
 from typing import NamedTuple
 
 OUT, ERR = 1, 2
-CUT = b"x" * 4095  # as much as the kernel gives of a terminal: the rest of the line may follow
+CUT = b"x" * 4095  # the most that one read from a terminal returns: the rest of the line may follow
 
 
 class Step(NamedTuple):
-    """A poll. Where one stream waits for the other each counts as long as it took, or, where it took
-    over 5 ms longer than it was to, as 5; else as 5 at most."""
+    """A poll. While one stream waits for the other, a poll counts its full length if it ended in
+    time.
+
+    If it ended over 5 ms late, it counts as 5 ms. Without a wait, a poll counts as at most 5 ms.
+    """
 
     ms: int  # its time
-    texts: tuple[
-        tuple[int, bytes], ...
-    ]  # what it finds, by stream, in the order in which it is read
-    output: bytes  # what goes out then
+    texts: tuple[tuple[int, bytes], ...]  # by stream, in the order of reading
+    output: bytes  # the bytes that then go out
 
 
 class Case(NamedTuple):

@@ -1,5 +1,4 @@
-"""Acts as other real users, in forked processes: what they can do is the kernel's word, not a
-mock's."""
+"""Act as other real users, in forked processes. The kernel itself decides about their rights."""
 
 import atexit
 import contextlib
@@ -21,15 +20,15 @@ import pytest
 
 from tests.tools.sources import INGEST, LOGSHIPPER, SOURCES
 
-ANN, BEN = 65534, 12345  # neither owns anything; the second one has no entry in the user database
+ANN, BEN = 65534, 12345  # neither owns any files; the second has no entry in the user database
 NOT_FOR_JOBS = "__pycache__ mypy* ruff* numpy* matplotlib* mpl_toolkits PIL pillow* fontTools hypothesis* pip*".split()
-# tests/conftest.py; the test is of `make test-all`
+# fixture in tests/conftest.py; such tests belong to `make test-all`
 needs_root = pytest.mark.usefixtures("root_user")
 
 
 class Forked:
-    """A process of a user that does act. before: what root does in it first. See `result`, which
-    must be called."""
+    """A process in which a user calls act. before: called first, by root. `result` must be
+    called."""
 
     def __init__(
         self, uid: int, act: Callable[[], Any], before: Callable[[], None] | None = None
@@ -38,7 +37,7 @@ class Forked:
         self._receive, send = os.pipe()
         with (
             warnings.catch_warnings()
-        ):  # from 3.12 on, of threads that other tests left: the child needs none of them
+        ):  # about threads of other tests, since 3.12: the child needs none of them
             warnings.simplefilter("ignore", DeprecationWarning)
             self._child = os.fork()
         if self._child == 0:
@@ -57,7 +56,7 @@ class Forked:
         os.close(send)
 
     def result(self) -> Any:  # Any: JSON
-        """What act returned; an exception there is one here."""
+        """Return act's result, or raise if act raised."""
         with os.fdopen(self._receive, "rb") as file:
             answer = json.loads(file.read())
         os.waitpid(self._child, 0)
@@ -68,12 +67,12 @@ class Forked:
 def as_user(
     uid: int, act: Callable[[], Any], before: Callable[[], None] | None = None
 ) -> Any:  # Any: JSON
-    """What act returns in a process of that user."""
+    """Return act's result from a process of that user."""
     return Forked(uid, act, before).result()
 
 
 def error_names(acts: Iterable[Callable[[], object]]) -> list[str]:
-    """The names of the errors that acts end with, "" for each that doesn't."""
+    """Return the names of the errors that acts raise, "" for each success."""
     names = []
     for act in acts:
         try:
@@ -86,8 +85,10 @@ def error_names(acts: Iterable[Callable[[], object]]) -> list[str]:
 
 @contextlib.contextmanager
 def public_folder(prefix: str) -> Iterator[Path]:
-    """A folder that other users can pass (pytest's own are the runner's alone: each start of pytest
-    makes those above them so again)."""
+    """Yield a folder that other users can enter.
+
+    They cannot enter pytest's own folders: each start of pytest makes their parents private.
+    """
     path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     path.chmod(0o755)
     try:
@@ -104,9 +105,11 @@ def open_folder() -> Iterator[Path]:
 
 @functools.cache
 def ordinary_python(*, copied: bool = False) -> tuple[str, str] | None:
-    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there
-    is none. copied: where they can't pass the folders of what a capture needs, it is copied for
-    them, until this process ends."""
+    """Return a Python that ordinary users can run with our packages, and its PYTHONPATH.
+
+    Return None if there is no such Python. copied: if they cannot enter the packages' folders, copy
+    the packages for them until this process ends.
+    """
     path = os.pathsep.join((SOURCES, sysconfig.get_path("purelib")))
     interpreter = _runs_with(path)
     if interpreter is None and copied and os.geteuid() == 0:
@@ -145,7 +148,7 @@ def _runs_with(path: str) -> str | None:
 
 
 def copy_packages(site: Path) -> None:
-    """What a capture needs, into a folder that anybody may read."""
+    """Copy the packages that a capture needs into a folder, readable for everybody."""
     for package in (LOGSHIPPER, INGEST):
         shutil.copytree(package, site / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     ignored = shutil.ignore_patterns(*NOT_FOR_JOBS)

@@ -1,7 +1,7 @@
-"""`python -m tests.tools.captures.relay_driver [OPTION...] -- CMD ARG...`: run() with a sidecar that a test
-needs.
+"""`python -m tests.tools.captures.relay_driver [OPTION...] -- CMD ARG...`: run() with a test's own
+sidecar.
 
-What the sidecar was told goes to --events, one JSON object a line: {"t": "data", "stream": 1,
+The sidecar writes its input to --events, one JSON object a line: {"t": "data", "stream": 1,
 "flags": 2, "hex": ...}.
 """
 
@@ -34,7 +34,8 @@ NAMES = {
 
 
 class Collector(RelaySink):
-    """The plainest sidecar: writes down what it is told, and relays on as the real one does."""
+    """The simplest sidecar: records its input, and relays after the relay's end as the real one
+    does."""
 
     def __init__(self, plan: SidecarPlan, path: str) -> None:
         self.plan = plan
@@ -44,7 +45,7 @@ class Collector(RelaySink):
         names = ("cmd_pid", "columns", "rows", "tty", "interactive", "relay_pid", "started_ns")
         self.tell(t="plan", pid=os.getpid(), **{name: getattr(plan, name) for name in names})
 
-    def tell(self, **event: Any) -> None:  # Any: whatever JSON takes
+    def tell(self, **event: Any) -> None:  # Any: all that JSON accepts
         if self.file:
             self.file.write(json.dumps(event) + "\n")
 
@@ -111,11 +112,11 @@ class Collector(RelaySink):
         return 0.0 if untold else None
 
     def finish(self) -> None:
-        """Everything has come; once `done` is reported the command's caller goes on."""
+        """Called after the last event. After `done`, the command's caller continues."""
 
 
 class Digest(Collector):
-    """For floods: counts and hashes instead of keeping."""
+    """Counts and hashes the bytes of a flood instead of keeping them."""
 
     def __init__(self, plan: SidecarPlan, path: str) -> None:
         import hashlib
@@ -137,7 +138,7 @@ class Digest(Collector):
 
 
 class Degraded(Collector):
-    """Tells of trouble as soon as the job has printed to stderr."""
+    """Reports trouble as soon as the job has printed to stderr."""
 
     is_degraded = False
 
@@ -162,7 +163,7 @@ def serve_with(kind: str, path: str, plan: SidecarPlan) -> None:
         Digest(plan, path).serve()
     elif kind == "slow":
         Slow(plan, path).serve()
-    elif kind == "drain":  # reads and does nothing
+    elif kind == "drain":  # reads, and ignores the bytes
         while os.read(plan.side_pipe, 1 << 20):
             pass
         os.write(plan.report, b"done\n")
@@ -175,7 +176,7 @@ def serve_with(kind: str, path: str, plan: SidecarPlan) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "degrade":
         Degraded(plan, path).serve()
-    elif kind == "hang":  # holds everything, reads nothing
+    elif kind == "hang":  # keeps all files open, reads nothing
         Collector(plan, path)
         signal.pause()
         while True:

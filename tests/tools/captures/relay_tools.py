@@ -1,5 +1,5 @@
-"""What the relay's tests share: the driver's command line, conditions with a time-out, that nothing
-is left over."""
+"""Shared helpers of the relay's tests: the driver's command line and a check for left-over
+processes."""
 
 import contextlib
 import json
@@ -21,8 +21,8 @@ from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 from tests.tools.waiting import wait_until as wait_for
 
-__all__ = ["wait_for"]  # for the tests of what is driven here
-WAIT_SECS = scaled(20.0)  # for what happens at once unless something is broken
+__all__ = ["wait_for"]  # re-exported for tests of the driver
+WAIT_SECS = scaled(20.0)  # for conditions that hold at once unless the code is broken
 _MARK = "LOGSHIPPER_TEST_MARK"
 
 Event = dict[str, Any]  # Any: JSON
@@ -30,8 +30,7 @@ Event = dict[str, Any]  # Any: JSON
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """All processes that a test started end with it: by themselves, or the test fails (and they are
-    killed)."""
+    """Fail the test if any process that it started is still running, and kill such processes."""
     mark = uuid.uuid4().hex
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(_MARK, mark)
@@ -60,7 +59,7 @@ def _pids_with(mark: bytes) -> list[int]:
 
 
 def state(pid: int) -> str:
-    """R, S, T, Z ... as /proc has it; X where there is no such process."""
+    """Return a process's state as in /proc (R, S, T, Z ...), X if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -81,7 +80,7 @@ class Driver:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def close(self) -> None:
-        """Ends what a failed test left; closes its pipes."""
+        """Kill processes that a failed test left, and close their pipes."""
         for process in self._started:
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
@@ -113,7 +112,8 @@ class Driver:
         ]
 
     def environment(self) -> dict[str, str]:
-        """To run it from any folder. What it captures needs no agent."""
+        """Return an environment that runs the driver from any folder. Its captures need no
+        agent."""
         return {**os.environ, "PYTHONPATH": SOURCES, "LOGSHIPPER_AGENT": "off"}
 
     def run(
@@ -164,7 +164,7 @@ class Driver:
         return self.events_of("plan")[0]
 
     def captured(self, stream: int = 1) -> bytes:
-        """What the sidecar was told of a stream."""
+        """Return the bytes of a stream that reached the sidecar."""
         return b"".join(
             bytes.fromhex(event["hex"])
             for event in self.events_of("data")
@@ -172,7 +172,7 @@ class Driver:
         )
 
     def printed_counts(self) -> tuple[int, int, int, int]:
-        """Bytes and line feeds of stdout, then of stderr, as the relay counted them."""
+        """Return the relay's counts: bytes and line feeds of stdout, then of stderr."""
         counters = read_counters(self.counters_file.read_bytes())
         assert counters is not None
         out, err = ((counters.printed[name], counters.feeds[name]) for name in ("stdout", "stderr"))
@@ -183,5 +183,5 @@ class Driver:
 
 
 def python(code: str) -> list[str]:
-    """CMD that runs a piece of Python."""
+    """Return a CMD that runs a piece of Python."""
     return [sys.executable, "-c", code]

@@ -1,5 +1,4 @@
-"""Makes captures as a sidecar leaves them in a spool, whole or broken off at any point, for
-tests."""
+"""Make captures as a sidecar leaves them in a spool, complete or broken off at any point."""
 
 import fcntl
 import json
@@ -17,15 +16,17 @@ from logshipper.spool.segment import Json, Kind, Stream
 START_NS = 1_750_000_000_000_000_000  # 2025-06-15
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3600 * SECOND_NS
-NO_PROCESS = 0  # a relay that is gone
+NO_PROCESS = 0  # a relay that has ended
 
 
 class CaptureWriter:
-    """One capture's directory, written step by step. Times rise by themselves, a second with each
-    call; by default they begin at START_NS, each further attempt an hour later.
+    """One capture's directory, written step by step.
 
-    path: the directory; segments: its `segments/`; now_ns: the last time given out. A context
-    manager holds the sidecar's lock: inside it the capture is alive.
+    Times rise by a second with each call. They begin at START_NS by default, and an hour later for
+    each further attempt.
+
+    path: the directory; segments: its `segments/`; now_ns: the last time used. The context manager
+    holds the sidecar's lock: the capture is alive inside it.
     """
 
     def __init__(
@@ -67,13 +68,16 @@ class CaptureWriter:
     def in_node_spool(
         cls, path: Path, *, start_ns: int = START_NS, alive: bool = False
     ) -> "CaptureWriter":
-        """Writes into a directory that `logshipper-agent prepare` has made. alive: holds the lock
-        before there is a segment, so that an agent at work takes it for no dead one."""
+        """Return a writer into a directory that `logshipper-agent prepare` made.
+
+        alive: lock it before the first segment exists, so that a running agent does not take the
+        capture for a dead one.
+        """
         capture = cls.__new__(cls)
         capture.path, capture.segments = path, path / "segments"
         capture.job_id = path.name.split("@")[0]
         capture.now_ns, capture.number, capture._lock = start_ns, 0, -1
-        # its directory was made when it began
+        # the directory has the age of the capture
         os.utime(path / "identity.json", ns=(start_ns, start_ns))
         if alive:
             capture.be_alive()
@@ -90,12 +94,12 @@ class CaptureWriter:
         self.die()
 
     def be_alive(self) -> None:
-        """Holds the lock, as a sidecar does, until it dies."""
+        """Hold the lock until `die`, as a sidecar does."""
         self._lock = os.open(self.segments / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def die(self) -> None:
-        """Lets go of the lock, as the sidecar's death does."""
+        """Release the lock, as the sidecar's death does."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -104,23 +108,24 @@ class CaptureWriter:
 
     @property
     def segment(self) -> Path:
-        """The segment that is written now."""
+        """The current segment."""
         return self.segments / f"{self.number:010d}.seg"
 
     def open_segment(self) -> None:
-        """Begins the next segment; its file header only."""
+        """Begin the next segment with its file header only."""
         self.number += 1
         self.append(segment.encode_file_header(self.number, self.now_ns))
 
     def rotate(self) -> None:
-        """The next segment, as the writer makes it: first the new file, then the old one's END."""
+        """Begin the next segment in the writer's order: first the new file, then the old one's
+        END."""
         old = self.segment
         self.open_segment()
         with old.open("ab") as file:
             file.write(segment.encode_end(self.tick(), closed=False))
 
     def append(self, frames: bytes) -> None:
-        """Adds bytes to the segment, whatever they are."""
+        """Append bytes to the segment, valid or not."""
         with self.segment.open("ab") as file:
             file.write(frames)
 
@@ -159,7 +164,7 @@ class CaptureWriter:
         attrs: dict[int, Json] | None = None,
         time_ns: int | None = None,
     ) -> int:
-        """A frame of lines of one kind; returns its time."""
+        """Write a frame of lines of one kind; return its time."""
         texts = [line.encode() if isinstance(line, str) else line for line in lines]
         time_ns = self.tick() if time_ns is None else time_ns
         text = b"".join(line + b"\n" for line in texts)
@@ -169,7 +174,8 @@ class CaptureWriter:
     def mixed(
         self, lines: Sequence[tuple[Kind, str]], *, stream: Stream = Stream.STDOUT, **attrs: Json
     ) -> int:
-        """A frame of lines of several kinds; attrs: `at0=...` for the first line."""
+        """Write a frame of lines of several kinds; return its time. attrs: `at0=...` for the first
+        line."""
         runs: list[tuple[Kind, int]] = []
         for kind, _ in lines:
             if runs and runs[-1][0] is kind:
@@ -183,19 +189,21 @@ class CaptureWriter:
         return time_ns
 
     def metadata(self, *records: Mapping[str, Any] | str) -> int:  # Any: JSON
-        """A frame of metadata records, numbered by their sets of keys from 1 on within this
-        call."""
+        """Write a frame of metadata records; return its time.
+
+        It numbers the records' sets of keys from 1 on within this call.
+        """
         lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
         return self.lines(
             lines, kind=Kind.METADATA, attrs={at: {"n": at + 1} for at in range(len(lines))}
         )
 
     def status(self, text: str, *, stream: Stream = Stream.STDOUT) -> int:
-        """text: of several bars with LF between them."""
+        """Write a frame of status. text: several bars have LF between them."""
         return self.lines([_status_line(text)], kind=Kind.STATUS, stream=stream)
 
     def live(self, text: str, *, stream: Stream = Stream.STDOUT) -> int:
-        """What a bar shows now; in the place of what the file had."""
+        """Replace the content of the live file by a bar's current text; return the time."""
         time_ns = self.tick()
         line = f"{_status_line(text)}\n".encode()
         frame = segment.encode_lines(stream, time_ns, line, [(Kind.STATUS, 1)])
@@ -221,7 +229,7 @@ class CaptureWriter:
         signal: int = 0,
         ledger: Json | None = None,
     ) -> None:
-        """The end record; lines may follow it."""
+        """Write the end record; lines may follow it."""
         outcome = {
             "type": "end",
             "state": state,
@@ -232,7 +240,7 @@ class CaptureWriter:
         self.record({**outcome, "ended_ns": self.now_ns, "ledger": ledger or make_ledger()})
 
     def close(self) -> None:
-        """The END frame of a capture that is over."""
+        """Write the END frame of a complete capture."""
         self.append(segment.encode_end(self.tick(), closed=True))
 
     def counters(
@@ -242,7 +250,7 @@ class CaptureWriter:
         pid: int = NO_PROCESS,
         started: int = 0,
     ) -> None:
-        """What the relay counted, bytes and line feeds, and when it started."""
+        """Write the relay's counters (bytes and line feeds of each stream) and its start time."""
         packed = COUNTERS.pack(COUNTERS_MAGIC, 1, pid, *stdout, *stderr).ljust(
             COUNTERS_BYTES - 8, b"\0"
         )
@@ -254,7 +262,7 @@ def _status_line(text: str) -> str:
 
 
 def make_ledger(stdout: Json | None = None, stderr: Json | None = None, **counts: int) -> Json:
-    """A ledger that balances: `read` is the sum of what is given."""
+    """Return a ledger that balances: `read` is the sum of the other counts."""
     names = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
     ledgers: Json = {}
     for stream, stream_counts in (("stdout", stdout or {}), ("stderr", stderr or {})):
@@ -276,7 +284,7 @@ def make_capture(
     attempt: int = 1,
     **options: Any,
 ) -> CaptureWriter:  # Any: CaptureWriter's options
-    """A capture from start record to END, whose lines are on stdout: a COMPLETED job's."""
+    """Write a COMPLETED job's capture from start record to END, with lines on stdout."""
     capture = CaptureWriter(spool, job_id, attempt, **options)
     capture.start()
     if lines:
@@ -289,20 +297,19 @@ def make_capture(
 
 
 def age(path: Path, secs: float) -> None:
-    """Makes a capture's directory look older, so that it is no longer taken for one being
-    created."""
+    """Make a capture's directory older, so that it no longer counts as one under creation."""
     date(path, time.time_ns() - int(secs * 10**9))
 
 
 def date(path: Path, time_ns: int) -> None:
-    """Makes a capture's directory look as if it had been created then."""
+    """Set the creation time of a capture's directory."""
     for entry in (path / "identity.json", path):
         if entry.exists():
             os.utime(entry, ns=(time_ns, time_ns))
 
 
 def memory_folder() -> str | None:
-    """Where folders of tests that write a lot are made: in memory, where there is such a place."""
+    """Return a folder in memory for tests that write a lot; None if there is none."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

@@ -1,7 +1,9 @@
-"""Secrets that a shape or a program's option gives away, made at runtime: each is random for its
-name, so that no scanner takes this file for a leak.
+"""Secrets that their shape or a program's option reveals.
 
-PRINTED: what jobs print. WORDS: command lines. Each names the part that nobody may read.
+The module makes them at runtime, at random by their names, so that no scanner reports this file as
+a leak.
+
+PRINTED: output of jobs. WORDS: command lines. Each names its secret part.
 """
 
 import base64
@@ -16,13 +18,13 @@ _ALNUM = _UPPER + _LOWER + _DIGITS
 _HEX = "0123456789abcdef"
 _URL64 = _ALNUM + "-_"
 _B64 = _ALNUM + "+/"
-_PIECE = 12  # bytes of a longer secret that give it away
-_STEP = 6  # so that each 18 bytes that are shown have a whole piece
+_PIECE = 12  # so many bytes reveal a longer secret
+_STEP = 6  # so that any 18 bytes contain a whole piece
 
 
 class Printed(NamedTuple):
-    """name: of the shape; secret: the part that nobody may read; text: what is printed, with it;
-    of several lines for a private key."""
+    """Output with a secret. name: of the shape; secret: the part to hide; text: the output, of
+    several lines for a private key."""
 
     name: str
     secret: str
@@ -34,7 +36,7 @@ class Printed(NamedTuple):
 
 
 class Words(NamedTuple):
-    """A command line and the part of it that nobody may read."""
+    """A command line and its secret part."""
 
     name: str
     secret: str
@@ -46,7 +48,7 @@ def random_text(name: str, alphabet: str, size: int) -> str:
 
 
 def pieces(secret: str) -> list[str]:
-    """What of it may stand nowhere: parts of a long one, the whole of a short one."""
+    """Return the strings that reveal a secret: parts of a long one, the whole of a short one."""
     parts = [part for part in secret.split("\n") if part]
     if len(parts) > 1:
         return [piece for part in parts for piece in pieces(part)]
@@ -57,12 +59,12 @@ def pieces(secret: str) -> list[str]:
 
 
 def is_revealed(secret: str, text: str) -> bool:
-    """Whether enough of it stands in a text."""
+    """Return whether a text contains enough of the secret to reveal it."""
     return any(piece in text for piece in pieces(secret))
 
 
 def revealed(secrets: Iterable[Printed | Words], texts: Iterable[str]) -> list[str]:
-    """The names of those that stand in any of the texts, as it stands or with JSON's escapes."""
+    """Return the names of the secrets that any text contains, plain or with JSON's escapes."""
     displays = []
     for text in texts:
         displays += [text, text.replace("\\/", "/").replace("\\n", "\n").replace('\\"', '"')]
@@ -88,7 +90,7 @@ def _web_token() -> str:
 
 
 def _key_text(label: str, lines: int = 12) -> tuple[str, str]:
-    """The body of a PEM block, and the block."""
+    """Return the body of a PEM block, and the block."""
     body = "\n".join(random_text(f"{label}{line}", _B64, 64) for line in range(lines))
     body += "\n" + random_text(label, _B64, 21) + "="
     dashes = "-" * 5
@@ -110,7 +112,7 @@ def _jwt() -> Printed:
 
 
 def _of_issue() -> Iterator[Printed]:
-    """One or more for each shape of the requirement."""
+    """Yield one or more secrets for each required shape."""
     for kind in "pousr":
         yield _token(f"GitHub gh{kind}", f"gh{kind}_", _ALNUM, 36, form="remote said {} is old")
     yield Printed(
@@ -195,7 +197,7 @@ def _of_issue() -> Iterator[Printed]:
 
 
 def _own() -> Iterator[Printed]:
-    """Further kinds and surroundings of the same shapes."""
+    """Yield further kinds and surroundings of the same shapes."""
     yield _token("GitLab runner", "glrt-", _URL64, 20, form="Registered {}")
     yield _token("GitLab deploy", "gldt-", _URL64, 20, form="Deploy {}")
     yield _token("Hugging Face organisation", "api_org_", _UPPER + _LOWER, 34, form="org {}")
@@ -288,7 +290,7 @@ def _own() -> Iterator[Printed]:
     yield _plain("URL encoded", "q=%22ghp_{}%22", size=36)
 
 
-BY_NAME = (  # printed they stay: only on command lines does a name alone count
+BY_NAME = (  # not hidden in output: a name alone counts on command lines only
     _plain("assignment", "db_password={}"),
     _plain("assignment in JSON", '{{"api_key": "{}", "lr": 0.1}}'),
 )
@@ -377,7 +379,7 @@ WORDS = (
     _argv("az login -p", "az", "login", "--service-principal", "-u", "a", "-p", "PW"),
     _argv("huggingface-cli login", "huggingface-cli", "login", "--token", "PW"),
 )  # fmt: skip
-SHOWN_WORDS = (  # of command lines that hold no secret, word by word
+SHOWN_WORDS = (  # command lines without secrets, word by word
     ("python", "train.py", "--lr", "0.1", "--pattern", "x", "--pin-memory", "1"),
     ("python", "-u", "train.py", "-p", "8080", "-a", "x", "-w", "4", "-U", "x"),
     ("make", "-j8", "-pn", "all"),

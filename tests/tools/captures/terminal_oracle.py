@@ -1,4 +1,4 @@
-"""Runs programs in a pty, and has tmux show what a terminal makes of their bytes."""
+"""Run programs in a pty, and let tmux display their bytes as a terminal does."""
 
 import fcntl
 import os
@@ -33,8 +33,10 @@ _LINE_DRAWING = str.maketrans(
 def run_in_pty(
     command: Sequence[str], environment: dict[str, str] | None = None
 ) -> list[tuple[bytes, float]]:
-    """What a command writes to a terminal as logshipper sets it up (OPOST off): reads, and when
-    each was made."""
+    """Return a command's output on a terminal with logshipper's settings (OPOST off).
+
+    One item per read: its bytes and its time.
+    """
     master, slave = pty.openpty()
     attributes = termios.tcgetattr(slave)
     attributes[1] &= ~termios.OPOST
@@ -61,7 +63,7 @@ def run_in_pty(
                     reads.append((data, time.monotonic()))
                 else:
                     pytest.fail(f"{command} still ran after {PROGRAM_SECS} s")
-            except OSError:  # EIO: nobody holds the terminal any more
+            except OSError:  # EIO: no process holds the terminal any more
                 pass
             finally:
                 if time.monotonic() > deadline:
@@ -73,13 +75,15 @@ def run_in_pty(
 
 
 def run_python(code: str) -> list[tuple[bytes, float]]:
-    """What a piece of Python writes to a terminal."""
+    """Return the output of a piece of Python on a terminal, as `run_in_pty`."""
     return run_in_pty([sys.executable, "-c", code])
 
 
 def _text(screen: str) -> str:
-    """Without colours and links; line drawing characters, which are ASCII between SO and SI, as
-    what they look like."""
+    """Return a screen's text without colours and links.
+
+    Line drawing characters are ASCII between SO and SI; the result has their Unicode equivalents.
+    """
     pieces = _SHIFT.split(_ATTRIBUTES.sub("", screen))
     # in turn: text, SO or SI, text, ...
     shifts = ["\x0f", *pieces[1::2]]
@@ -111,13 +115,13 @@ class Tmux:
         ).stdout
 
     def lines(self, data: bytes, columns: int = COLUMNS, rows: int = ROWS) -> list[str]:
-        """All lines that the terminal shows after data, its history included, without blanks at
-        their ends."""
+        """Return all lines on the terminal after data, with its history, without trailing
+        blanks."""
         return self._capture_screen(data, columns, rows, "-J", "-S", "-")
 
     def screen(self, data: bytes, columns: int, rows: int) -> list[str]:
-        """The rows that the terminal shows after data, without blanks at their ends and blank rows
-        at the bottom."""
+        """Return the rows on the terminal after data, without trailing blanks and blank rows at the
+        bottom."""
         screen = self._capture_screen(data, columns, rows)
         while screen and not screen[-1]:
             screen.pop()
@@ -129,7 +133,7 @@ class Tmux:
         file = self._folder / name
         file.write_bytes(data + f"\x1b]2;{_END}\x07".encode())
         size = ("-x", str(columns), "-y", str(rows))
-        # -echo: tmux's answers to queries are no output of the program's
+        # -echo: tmux's answers to queries are not output of the program
         self._call(
             "new-session", "-d", "-s", name, *size, f"stty -echo; cat {file}; exec sleep 1000"
         )
@@ -161,7 +165,7 @@ def tmux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tmux]:
 
 
 def log_lines(renderer: Renderer, reads: list[tuple[bytes, float]]) -> list[str]:
-    """The lines that aren't blank, without blanks at their ends and the renderer's own notes."""
+    """Return the renderer's lines without blank lines, trailing blanks and its own notes."""
     blocks = []
     for data, now in reads:
         blocks += renderer.feed(data, now).blocks

@@ -1,4 +1,4 @@
-"""An HTTP server that answers as it is told: for what a healthy Loki or Prometheus never says."""
+"""An HTTP server with scripted answers that a healthy Loki or Prometheus never sends."""
 
 import contextlib
 import threading
@@ -10,10 +10,14 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Said:
-    """An answer. body_bytes: what Content-Length promises, None for the truth; pieces: of the body,
-    with a pause after each until the server closes; hang: says nothing until the server closes;
-    drip: says it byte by byte, with such a pause after each; hang_up: closes the connection
-    instead, half-way through the request."""
+    """An answer.
+
+    - body_bytes: value of Content-Length, None for the real size
+    - pieces: number of writes of the body, with a pause after each
+    - hang: send nothing until the server closes
+    - drip: send the answer byte by byte, with a pause after each
+    - hang_up: close the connection half-way through the request instead
+    """
 
     status: int = 200
     body: bytes = b""
@@ -34,7 +38,7 @@ class Asked:
 
 
 def say(request: BaseHTTPRequestHandler, reply: Said, closing: threading.Event) -> None:
-    """Answers a request. closing: ends what takes longer."""
+    """Answer a request. closing: ends waits and pauses."""
     if reply.hang or reply.hang_up:
         request.close_connection = True
         if reply.hang:
@@ -59,7 +63,7 @@ def say(request: BaseHTTPRequestHandler, reply: Said, closing: threading.Event) 
     ]
     if reply.drip:
         pieces = [bytes([byte]) for byte in text + reply.body]
-    with contextlib.suppress(OSError):  # the client gave up
+    with contextlib.suppress(OSError):  # the client stopped reading
         for piece in pieces:
             request.wfile.write(piece)
             if (reply.drip or reply.pieces > 1) and closing.wait(0.05):
@@ -70,8 +74,8 @@ def say(request: BaseHTTPRequestHandler, reply: Said, closing: threading.Event) 
 
 
 class FaultyServer:
-    """On a free loopback port. answers: in turn; the last one is for all that come after.
-    requests: what came."""
+    """A server on a free loopback port. answers: in turn; the last one repeats. requests: received
+    so far."""
 
     def __init__(self, *answers: Said) -> None:
         self.requests: list[Asked] = []
@@ -103,7 +107,7 @@ class FaultyServer:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def answer(self, *answers: Said) -> None:
-        """From now on."""
+        """Replace the answers from now on."""
         with self._lock:
             self._answers = list(answers)
 

@@ -1,5 +1,5 @@
-"""A Loki in memory, for the LogQL that reading asks: selectors, filters on structured metadata and
-on lines."""
+"""A Loki in memory for the LogQL of reading: selectors, and filters on structured metadata and
+lines."""
 
 import json
 import re
@@ -24,8 +24,8 @@ class Asked(NamedTuple):
 
 
 class FakeLoki:
-    """queries: those so far; handed: how many entries were given out; broken: raised instead of an
-    answer."""
+    """Entries in memory. queries: received so far; handed: number of returned entries; broken:
+    raised instead of an answer."""
 
     name = "Loki in memory"
 
@@ -50,8 +50,11 @@ class FakeLoki:
         direction: Literal["forward", "backward"] = "forward",
         page: int = 5000,
     ) -> Iterator[Entry]:
-        """Like the client's: lazily, so that what isn't asked for isn't handed out. Of one time the
-        order is that of arrival, as Loki promises none."""
+        """Yield entries lazily, like the client, so that `handed` counts only those that the caller
+        took.
+
+        Entries of one time keep the order of arrival; Loki promises no order for them.
+        """
         if self.broken is not None:
             raise self.broken
         self.queries.append(Asked(logql, begin_ns, end_ns, direction, page))

@@ -1,5 +1,8 @@
-"""Loki in memory, as far as pushes go: what it stores, what it refuses, and its words for that
-(3.7.6's: a test of tests/ingest/shipping/test_delivery.py compares them with a real one's)."""
+"""A model of Loki's pushes in memory: stored entries, refusals, and their messages.
+
+The messages are those of 3.7.6; a test of tests/ingest/shipping/test_delivery.py compares them with
+a real Loki's.
+"""
 
 import threading
 import time
@@ -17,7 +20,7 @@ NAME = "Loki at http://modelled"
 
 
 class Stored(NamedTuple):
-    """An entry that a query would find. labels: as Loki writes a stream."""
+    """An entry that a query would find. labels: in Loki's notation of a stream."""
 
     labels: str
     time_ns: int
@@ -28,13 +31,15 @@ class Stored(NamedTuple):
 class ModelledLoki:
     """The `push_body` of `logshipper_ingest.loki.client.LokiClient`, for several threads.
 
-    script: what the next pushes are answered by instead, in order: an error, which is raised, or a
-    function that is called with the labels and may raise one; None for the usual answer. stored: in
-    the order of their coming, exact repeats too; requests: (labels, entries) of each push, whatever
-    came of it. Tenants are told apart by a label that a real one doesn't have; those in refusing
-    get the error there. ails: what a push is answered by instead, by its labels. takes: whether a
-    push is within the rate, by its number from 1; excess: the answer where it isn't. behind_ns: its
-    clock's, against ours.
+    - script: answers to the next pushes, in order. An error is raised; a function is called with
+      the labels and may raise one; None stands for the usual answer.
+    - stored: entries in the order of arrival, with exact repeats
+    - requests: (labels, entries) of each push, stored or not
+    - refusing: errors by tenant. A label that a real Loki does not have tells tenants apart.
+    - ails: returns the answer to a push instead, by the push's labels
+    - takes: returns whether a push is within the rate, by its number from 1
+    - excess: returns the answer to a push above the rate
+    - behind_ns: delay of its clock behind ours
     """
 
     def __init__(self) -> None:
@@ -54,7 +59,7 @@ class ModelledLoki:
     def push_body(self, body: bytes, tenant: str = "") -> None:
         with self._lock:
             labels, entries = decode(decompress(body))
-            labels = labels.replace('",', '", ')  # as Loki writes them itself
+            labels = labels.replace('",', '", ')  # in Loki's own notation
             if tenant:
                 labels = f'{labels[:-1]}, tenant="{tenant}"}}'
             self.bodies.append(body)
@@ -135,10 +140,11 @@ class ModelledLoki:
         self.stored.append(Stored(labels, entry.time_ns, entry.line, tuple(sorted(entry.metadata))))
         return ""
 
-    # ---- what a query would find
+    # ---- results of queries
 
     def find(self, *parts: str) -> list[Stored]:
-        """Entries of streams whose labels have these parts, in order of time, none twice."""
+        """Return entries of streams whose labels contain these parts, in order of time, without
+        repeats."""
         matches = {entry for entry in self.stored if all(part in entry.labels for part in parts)}
         return sorted(matches, key=lambda entry: (entry.time_ns, entry.labels, entry.line))
 
@@ -146,7 +152,7 @@ class ModelledLoki:
         return [entry.line.decode() for entry in self.find(*parts)]
 
     def doubles(self) -> list[tuple[int, bytes]]:
-        """(time, line) of entries that a query of all streams would show twice."""
+        """Return (time, line) of entries that a query of all streams would show twice."""
         counts = Counter(entry._replace(labels="") for entry in set(self.stored))
         return [(entry.time_ns, entry.line) for entry, count in counts.items() if count > 1]
 

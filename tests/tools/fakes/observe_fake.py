@@ -1,4 +1,4 @@
-"""A job in memory with the reading side's interface, for tests of reading that need no store."""
+"""A job in memory with the interface of readers, for tests of reading that need no store."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -12,8 +12,10 @@ STARTED_NS = 1_780_000_000_000_000_000
 
 
 class FakeReader:
-    """Records are given per capture, as lines, a second apart. Captures are attempts 1, 2, ... or
-    else tasks."""
+    """A reader of records, given as lines per capture, a second apart.
+
+    Captures are attempts 1, 2, ..., or the given tasks.
+    """
 
     def __init__(self, *captures: Sequence[str], tasks: Sequence[int] | None = None) -> None:
         self.captures = [

@@ -1,5 +1,7 @@
-"""A decoder of Loki's push requests and Prometheus' write requests for tests, written from the
-protobuf specification alone: field by field, and nothing shared with the encoder."""
+"""A decoder of Loki's push requests and Prometheus' write requests.
+
+It follows the protobuf specification field by field, and shares no code with the encoder.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,8 +16,10 @@ class Pushed(NamedTuple):
 
 
 def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a protobuf structure: varints as int, the others, also of 64 bits,
-    as bytes."""
+    """Yield (field number, value) of a protobuf structure.
+
+    Varints are int; other values are bytes, also those of 64 bits.
+    """
     at = 0
     while at < len(content):
         tag, at = varint(content, at)
@@ -44,7 +48,7 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def decode(body: bytes) -> tuple[str, list[Pushed]]:
-    """Labels and entries of a request of one stream."""
+    """Return labels and entries of a request of one stream."""
     ((number, stream),) = fields(body)
     assert number == 1
     assert isinstance(stream, bytes)
@@ -99,7 +103,7 @@ class Written(NamedTuple):
 
 
 def decode_write(body: bytes) -> list[Written]:
-    """The series of a `prometheus.WriteRequest`."""
+    """Return the series of a `prometheus.WriteRequest`."""
     return [
         decode_series(series)
         for number, series in fields(body)

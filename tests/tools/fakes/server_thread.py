@@ -1,4 +1,4 @@
-"""Servers of a test's own in a thread, and the passing on of what they are asked."""
+"""A test's own servers in threads, and forwarding of their requests."""
 
 import http.client
 import socketserver
@@ -11,7 +11,7 @@ from tests.tools.captures.captured_runs import TIMEOUT_SECS
 
 
 class ServerThread:
-    """`with` serves, from a thread, until its end."""
+    """Serves from a thread inside its `with` block."""
 
     def __init__(self, server: socketserver.TCPServer) -> None:
         self.server = server
@@ -34,7 +34,7 @@ def forwarded(
     headers: Mapping[str, str],
     body: bytes,
 ) -> tuple[int, str, bytes]:
-    """What a server answers to a request: status, content type, body."""
+    """Return a server's answer to a request: status, content type, body."""
     connection = http.client.HTTPConnection(
         target.hostname or "", target.port, timeout=TIMEOUT_SECS
     )

@@ -1,6 +1,8 @@
-"""Runs commands as tasks of a Slurm step without Slurm: `play-step` of deploy/slurm/spank plays
-slurmstepd with the plugin's own code, the keeper and the relay are the real ones. What was logged
-is read back out of the spool."""
+"""Run commands as tasks of a Slurm step without Slurm.
+
+`play-step` of deploy/slurm/spank plays slurmstepd with the plugin's own code. Keeper and relay are
+the real ones. `Logged` reads the log from the spool.
+"""
 
 import contextlib
 import json
@@ -31,7 +33,7 @@ TIMEOUT_SECS = scaled(60)
 
 
 def build_obstacle() -> str:
-    """Why the C parts can't be built here; "" where they can."""
+    """Return the reason why the C parts cannot be built here; "" if they can."""
     if not (shutil.which("gcc") and shutil.which("make")):
         return "gcc and make are needed to build the Slurm plugin"
     if not HEADER.exists():
@@ -40,7 +42,7 @@ def build_obstacle() -> str:
 
 
 def build(folder: Path) -> Path:
-    """Builds all of it into folder, which other users can pass."""
+    """Build all C parts into folder, which must be open to other users."""
     result = subprocess.run(
         ["make", "-C", str(SOURCE), "CC=gcc", f"BUILD={folder}", "all", "relay-test"],
         capture_output=True,
@@ -52,7 +54,10 @@ def build(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def binaries() -> Iterator[Path]:
-    """All of it, built once (tests/conftest.py has it); skips where it can't be built."""
+    """Yield a folder with all C parts, built once (fixture in tests/conftest.py).
+
+    Skip the test if they cannot be built.
+    """
     gate.skip_if_off()
     if build_obstacle():
         gate.lacking(build_obstacle())
@@ -61,8 +66,10 @@ def binaries() -> Iterator[Path]:
 
 
 def checked_node(binaries: Path) -> "Iterator[Node]":
-    """A node whose user has opted in, for fixtures. Its keepers are built with AddressSanitizer:
-    what they find fails the test."""
+    """Yield a node whose user has opted in, for fixtures.
+
+    AddressSanitizer checks its keepers; its reports fail the test.
+    """
     with public_folder("logshipper-node-") as folder:
         node = Node(folder, binaries)
         node.opt_in()
@@ -83,7 +90,7 @@ def node(binaries: Path) -> "Iterator[Node]":
 
 
 class Logged:
-    """One capture as the spool has it."""
+    """One capture in the spool."""
 
     def __init__(self, spool: Path, name: str) -> None:
         self.name = name
@@ -113,7 +120,7 @@ class Logged:
                 self.outcome = batch.outcome
 
     def lines(self, stream: Stream = Stream.STDOUT, *kinds: Kind) -> list[bytes]:
-        """Lines of the job itself."""
+        """Return the job's own lines of a stream; kinds selects others."""
         selection = kinds or (Kind.LOG, Kind.METADATA, Kind.COMMAND)
         return [line for line, kind in self._lines(stream) if kind in selection]
 
@@ -144,7 +151,7 @@ class Logged:
 
 
 class Played:
-    """A step that runs, or ran. out, err: what its tasks printed, once `finish` was called."""
+    """A running or finished step. out, err: output of its tasks, after `finish`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", report: Path) -> None:
         self.process = process
@@ -161,8 +168,8 @@ class Played:
         return self
 
     def reports(self, kind: str) -> list[list[str]]:
-        """What slurmstepd's part tells: the words behind `begin`, `exit`, `drained`, `init`,
-        `say`."""
+        """Return the words after `begin`, `exit`, `drained`, `init` or `say` in slurmstepd's
+        report."""
         lines = [line.split(" ") for line in self._report.read_text().splitlines()]
         return [words[1:] for words in lines if words[0] == kind]
 
@@ -177,8 +184,8 @@ class Played:
 
 
 class Node:
-    """A node with a spool, on which a user runs steps. sanitized: with the keeper that finds its
-    own faults."""
+    """A node with a spool, on which a user runs steps. sanitized: use the keeper built with
+    AddressSanitizer."""
 
     def __init__(self, folder: Path, binaries: Path, *, sanitized: bool = True) -> None:
         folder.chmod(0o755)
@@ -264,7 +271,7 @@ class Node:
         return sorted(path.name for path in self.spool.iterdir() if not path.name.startswith("."))
 
     def logged(self, count: int = 1) -> list[Logged]:
-        """The captures, sorted by task, once all are over."""
+        """Return the captures, sorted by task, once all are over."""
         wait_until(lambda: self._are_over(count), f"{count} captures are over, of {self.names()}")
         return sorted(
             (Logged(self.spool, name) for name in self.names()),
@@ -272,7 +279,7 @@ class Node:
         )
 
     def readable(self) -> list[Logged]:
-        """The captures as they are now."""
+        """Return the captures in their current state."""
         return [Logged(self.spool, name) for name in self.names()]
 
     def _are_over(self, count: int) -> bool:
@@ -282,7 +289,7 @@ class Node:
         )
 
     def process(self, name: str, count: int = 1) -> list[int]:
-        """The pids of this node's processes of a name, once there are so many."""
+        """Return the pids of this node's processes of a name, once there are `count` of them."""
         pids: list[int] = []
 
         def look() -> bool:
@@ -297,7 +304,7 @@ class Node:
         return [pid for pid in _pids() if comm_of(pid) == name and mark in _command_line(pid)]
 
     def close(self) -> None:
-        """Nothing may be left but what a test left running on purpose; that is killed."""
+        """Kill the steps that a test left running; fail if their helpers do not end."""
         for played in self._running:
             if played.process.poll() is None:
                 played.process.kill()
@@ -327,7 +334,7 @@ def _pids() -> list[int]:
 
 
 def _how_it_stands(pid: int) -> str:
-    """The name, state and place in the kernel of a process that should be gone."""
+    """Return the pid, name, state and kernel function of a process that should have ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return f"{pid} {comm_of(pid)} {state} {Path(f'/proc/{pid}/wchan').read_text()}"
@@ -344,8 +351,7 @@ def _command_line(pid: int) -> bytes:
 
 @contextlib.contextmanager
 def hung_folder(path: Path) -> Iterator[None]:
-    """A file system that never answers: FUSE without anybody behind it. Skips where it isn't
-    available."""
+    """Mount a file system that never answers: FUSE without a server. Skip the test without FUSE."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -360,7 +366,7 @@ def hung_folder(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            os.close(fd)  # all that waits gets an error
+            os.close(fd)  # all waiting calls get an error
             fd = -1
             libc.umount2(os.fsencode(path), 2)  # MNT_DETACH
     finally:
@@ -370,7 +376,7 @@ def hung_folder(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def small_disk(path: Path, kib: int) -> Iterator[None]:
-    """A tmpfs on path. Skips where none can be mounted."""
+    """Mount a tmpfs on path. Skip the test if that fails."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=0711", "small", str(path)]
     )
@@ -383,7 +389,7 @@ def small_disk(path: Path, kib: int) -> Iterator[None]:
 
 
 def late_python(node: Node) -> tuple[str, Path]:
-    """A setting: Python begins once a file, the path, is there."""
+    """Return a setting and a path. The setting delays Python's start until the path exists."""
     go = node.folder / "go"
     looks = f"while [ ! -e {go} ]; do [ -d {node.folder} ] || exit 1; sleep 0.1; done"  # the test may be over
     waits = node.script("waits", f'{looks}; exec {node.python} "$@"')
@@ -391,7 +397,7 @@ def late_python(node: Node) -> tuple[str, Path]:
 
 
 def python(code: str) -> list[str]:
-    """A command that runs a piece of Python; any user can."""
+    """Return a command that runs a piece of Python; any user can run it."""
     return [
         "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable,
         "-c",
@@ -400,7 +406,7 @@ def python(code: str) -> list[str]:
 
 
 def resident_bytes(pid: int) -> int:
-    """RSS of a process."""
+    """Return the RSS of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
@@ -408,12 +414,12 @@ def resident_bytes(pid: int) -> int:
 
 
 def fill(path: Path) -> None:
-    """Writes to a file until there is no room left."""
+    """Write to a file until the disk is full."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     try:
         while True:
             os.write(fd, b"x" * 4096)
     except OSError:
-        pass  # that was the last of it
+        pass  # the disk is full
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""A disk of its own for a test, small enough to be filled: a tmpfs, which root alone can mount."""
+"""A small disk that a test can fill: a tmpfs, which only root can mount."""
 
 import errno
 import os
@@ -12,8 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: int, mode: int) -> Iterator[Path]:
-    """Mounted at folder, with size bytes, by root (`needs_root`). Skips the test where it can't
-    be."""
+    """Mount a disk of size bytes at folder, as root (`needs_root`). Skip the test if that fails."""
     folder.mkdir(parents=True, exist_ok=True)
     options = f"size={size},mode={mode:04o}"
     done = subprocess.run(
@@ -28,8 +27,10 @@ def small_disk(folder: Path, size: int, mode: int) -> Iterator[Path]:
 
 
 def fill(folder: Path, leave: int) -> Path:
-    """A file that takes all but some bytes of the disk's room, of which somebody else may take some
-    meanwhile."""
+    """Return a new file that takes all but `leave` bytes of the disk.
+
+    Other processes may write to the disk meanwhile.
+    """
     filler = folder / ".filler"
     with filler.open("wb") as file:
         for _ in range(100):

@@ -1,6 +1,9 @@
-"""`python -m tests.tools.fakes.stepped_clock FILE PROGRAM WORD...`: a program of tests.tools.stress.crashing
-whose wall clock is as many seconds off as stands in FILE, from the moment that it stands there. The
-monotonic clock goes on, as it does where an admin or NTP sets a clock."""
+"""`python -m tests.tools.fakes.stepped_clock FILE PROGRAM WORD...`: run a program of
+tests.tools.stress.crashing with a wrong wall clock.
+
+FILE contains the clock's offset in seconds, and may change at any time. The monotonic clock is not
+affected, as when an admin or NTP sets a clock.
+"""
 
 import sys
 import time

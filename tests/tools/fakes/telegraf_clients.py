@@ -1,4 +1,4 @@
-"""What users' code sends to Telegraf, by the real pytelegraf (requirements/telegraf.sh)."""
+"""Code of users that sends to Telegraf through the real pytelegraf (requirements/telegraf.sh)."""
 
 import pytest
 
@@ -12,7 +12,7 @@ needs_pytelegraf = pytest.mark.skipif(
     reason="pytelegraf isn't there: requirements/telegraf.sh",
 )
 
-# the documentation of MLO's job monitor, word for word
+# copied from the documentation of MLO's job monitor
 SNIPPETS = """
 from telegraf.client import TelegrafClient
 client = TelegrafClient(host='localhost', port=8092)
@@ -29,7 +29,7 @@ client.metric('test_metric', 123, tags={'server_name': 'my-server'})
 client.metric("training_loss", {"iteration": 1, "value": 0.45}, tags={"host": "iccluster45", "user": "vogels", "experiment_id": 10})
 """  # noqa: E501
 
-# what pytelegraf 0.3.3 sends, though it is no line protocol
+# pytelegraf 0.3.3 sends it, although it is not valid line protocol
 INVALID = """
 client.metric('loss', float('nan'))
 client.metric('loss', {'a': float('inf'), 'b': 1})
@@ -40,7 +40,7 @@ client.metric('none', {'a': None})
 """
 
 
-# until what was sent has been looked at: a sender that is gone by then can't be told any more
+# Wait until the receiver has processed the metrics: it cannot identify a sender that has exited.
 SETTLED = """
 import socket
 for _ in range(4):
@@ -52,7 +52,7 @@ for _ in range(4):
 
 
 def connected(address: str = "os.environ['LOGSHIPPER_TELEGRAF']") -> str:
-    """Code that makes `client`, `host`, `port`. address: an expression."""
+    """Return code that defines `client`, `host` and `port`. address: an expression."""
     return (
         "import os\nfrom telegraf.client import TelegrafClient\n"
         f"host, port = {address}.split(':')\nport = int(port)\nclient = TelegrafClient(host=host, port=port)"

@@ -1,5 +1,8 @@
-"""What stands before Loki at a site: a gateway that ends TLS and demands credentials, certificates
-made for it, and a wire that keeps every byte which an agent sends, also as a proxy."""
+"""A site's gateway before Loki: it ends TLS and demands credentials.
+
+The module also makes certificates for it, and has a wire or proxy that keeps each byte from an
+agent.
+"""
 
 import base64
 import contextlib
@@ -26,15 +29,15 @@ _RELAYED_BYTES = 1 << 16
 
 
 class Pair(NamedTuple):
-    """A certificate and its key, PEM files."""
+    """Paths of a certificate and its key, PEM files."""
 
     cert: Path
     key: Path
 
 
 class Authority:
-    """A CA of its own, in a folder; makes certificates with the `openssl` command, and skips the
-    test without it."""
+    """A CA in a folder; issues certificates with the `openssl` command. Without it the test is
+    skipped."""
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("openssl") is None:
@@ -49,8 +52,8 @@ class Authority:
         )  # fmt: skip
 
     def issue(self, name: str, alternative: str = "", *, days: int = 2) -> Pair:
-        """alternative: what it is for, as in "IP:127.0.0.1"; days: that it is valid, -1 for one
-        that has expired."""
+        """Return a new certificate and its key. alternative: its subject, such as "IP:127.0.0.1";
+        days: of its validity, -1 for an expired one."""
         pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request, more = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
         _openssl("req", *_KEY, "-keyout", pair.key, "-out", request, "-subj", f"/CN={name}")
@@ -64,7 +67,7 @@ class Authority:
 
 
 def locked(key: Path, to: Path) -> Path:
-    """A key's copy that wants a passphrase."""
+    """Write a copy of a key that is protected by a passphrase; return its path."""
     _openssl("pkey", "-in", key, "-aes256", "-passout", "pass:passphrase", "-out", to)
     return to
 
@@ -89,13 +92,16 @@ class Seen(NamedTuple):
 
 
 class Gateway(ServerThread):
-    """Ends TLS before a Loki. certificate: its own; clients: the CA whose certificates it demands,
-    None for none.
+    """Ends TLS before a Loki. certificate: its own; clients: the CA for certificates of clients,
+    None to demand none.
 
-    What it demands may be changed while it runs: user and password, or token, else nothing; tenant:
-    only requests for this one; refusal: status and words for those that it turns away, None for
-    401. requests: all requests that came through TLS; failed: handshakes that didn't come about, in
-    OpenSSL's words.
+    These may change while it runs:
+
+    - basic (user and password) or token: the credentials that it demands, if any
+    - tenant: the only tenant that it admits
+    - refusal: status, headers and body for a rejected request
+
+    requests: all requests that came through TLS; failed: OpenSSL's messages for failed handshakes.
     """
 
     def __init__(self, target: str, certificate: Pair, clients: Path | None = None) -> None:
@@ -110,7 +116,7 @@ class Gateway(ServerThread):
         super().__init__(server)
 
     def use(self, certificate: Pair, clients: Path | None = None) -> None:
-        """For connections from now on."""
+        """Use these certificates for connections from now on."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate.cert, certificate.key)
         if clients is not None:
@@ -152,7 +158,8 @@ class _TlsServer(http.server.ThreadingHTTPServer):
     def finish_request(
         self, request: Any, client_address: Any
     ) -> None:  # Any: as socketserver has them
-        """In the connection's own thread: one that doesn't shake hands holds up nobody."""
+        """Shake hands in the connection's own thread, so that a slow client does not block
+        others."""
         request.settimeout(TIMEOUT_SECS)
         try:
             with self.gateway.context.wrap_socket(request, server_side=True) as shaken:
@@ -200,13 +207,15 @@ class _GatewayRequest(http.server.BaseHTTPRequestHandler):
         )
 
     def log_message(self, *_: object) -> None:
-        """Nobody wants to read it."""
+        """Log nothing."""
 
 
 class Wire(ServerThread):
-    """Between an agent and a server: keeps every byte that the agent sends. target: where all goes
-    to; "" for a proxy, which is told so by CONNECT. request_lines: of its CONNECTs; traffic: all
-    bytes after these."""
+    """A wire between an agent and a server; keeps every byte that the agent sends.
+
+    target: URL of the server; "" for a proxy, whose clients name it by CONNECT. request_lines: of
+    these CONNECTs; traffic: all bytes after them.
+    """
 
     def __init__(self, target: str = "") -> None:
         self.traffic = bytearray()
@@ -242,8 +251,8 @@ class Wire(ServerThread):
             back.join(TIMEOUT_SECS)
 
     def _connect_target(self, near: socket.socket) -> tuple[str, int] | None:
-        """Where a CONNECT wants to go; None for what isn't one, which is kept and gets no
-        answer."""
+        """Return the address in a CONNECT. Keep any other request without an answer, and return
+        None."""
         head = b""
         while b"\r\n\r\n" not in head:
             part = near.recv(_RELAYED_BYTES)
@@ -266,7 +275,7 @@ class Wire(ServerThread):
 class _WireConnection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         self.request.settimeout(TIMEOUT_SECS)
-        with contextlib.suppress(OSError):  # whoever hangs up first
+        with contextlib.suppress(OSError):  # either side may hang up first
             self.server.wire.relay(self.request)  # type: ignore[attr-defined]  # set above
 
 

@@ -1,5 +1,5 @@
-"""What the tests of access share: certificates for every case, secrets to look for, an environment
-without any of its own."""
+"""Set-up for tests of access: certificates for each case, secrets to look for, a plain
+environment."""
 
 import base64
 from pathlib import Path
@@ -18,8 +18,8 @@ LABELS = {"cluster": "access", "kind": "log"}
 
 
 class Certificates(NamedTuple):
-    """ca: the CA that signed the others, but for stranger and strange_server, whose CA is another
-    one."""
+    """Certificates of two CAs. ca signed server, expired, misnamed and client; strange_ca signed
+    strange_server and stranger."""
 
     ca: Path
     server: Pair
@@ -50,7 +50,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither proxies nor certificates of the machine's."""
+    """Remove the machine's proxies and certificates from the environment."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

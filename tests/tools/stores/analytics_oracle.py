@@ -1,8 +1,8 @@
-"""What Balsam's and QCG-PilotJob's own code makes of events: `python analytics_oracle.py balsam|qcg
-< cases > answers`.
+"""`python analytics_oracle.py balsam|qcg < cases > answers`: compute analytics with Balsam's or
+QCG-PilotJob's own code.
 
-Run by the Python of the environment that has them (requirements/tool.sh); it imports nothing of
-ours. Cases and answers are JSON, a list each; an answer is `{"error": NAME}` where theirs raised.
+It runs in the environment that has them (requirements/tool.sh), and imports none of our code. Cases
+and answers are JSON lists. An answer is `{"error": NAME}` if their code raised.
 """
 
 import json
@@ -20,7 +20,7 @@ def moment(secs: float | None) -> datetime | None:
 
 
 class Query(list[Any]):
-    """What Balsam's functions ask of a query."""
+    """The part of a query's interface that Balsam's functions use."""
 
     def filter(self, **values: str) -> "Query":
         return Query(
@@ -61,7 +61,7 @@ def balsam(case: dict[str, Any]) -> Any:
 
 
 def qcg(case: dict[str, Any]) -> Any:
-    """Each of the report's parts by itself: one that fails doesn't hide the others."""
+    """Return each part of the report separately, so that one failure does not hide the others."""
     from qcg.pilotjob.utils.reportstats import JobsReportStats  # type: ignore[import-not-found]  # likewise
 
     with tempfile.TemporaryDirectory() as folder:
@@ -103,6 +103,6 @@ def answer_of(ask: Callable[[], Any]) -> Any:
 if __name__ == "__main__":
     program = {"balsam": balsam, "qcg": qcg}[sys.argv[1]]
     cases = json.load(sys.stdin)
-    out, sys.stdout = sys.stdout, sys.stderr  # theirs print
+    out, sys.stdout = sys.stdout, sys.stderr  # their code prints
     answers = [answer_of(lambda case=case: program(case)) for case in cases]  # type: ignore[misc]
     json.dump(answers, out)

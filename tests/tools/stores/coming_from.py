@@ -1,4 +1,4 @@
-"""A store with the jobs that docs/coming-from-*.md call by name."""
+"""A store with the jobs that docs/coming-from-*.md name."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ EPOCHS = 4
 
 
 def prepare(store: Path) -> None:
-    """Newest last: jobs of MLO's, Balsam's, QCG's and XT's users."""
+    """Write jobs of users of MLO, Balsam, QCG and XT, newest last."""
     began_ns = time.time_ns() - 3000 * NS
     for at, (job_id, options) in enumerate(_jobs().items()):
         _write(store, job_id, started_ns=began_ns + at * 20 * NS, **options)

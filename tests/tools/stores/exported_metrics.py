@@ -1,4 +1,4 @@
-"""Everything that can be exported, for tests that compare it with something else."""
+"""All series that can be exported, to compare with other lists of them."""
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -10,7 +10,7 @@ from tests.tools.stores.job_views import FakeCapture, job_metrics
 
 
 def exported() -> dict[str, tuple[str, set[str]]]:
-    """Type and labels of everything that can be exported, by name."""
+    """Return type and labels of each family that can be exported, by name."""
     jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
     ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, 1))
     capture = FakeCapture(identity={"name": "x"}).print({"a": 1, "$": 1}, {"a": 2})

@@ -1,4 +1,4 @@
-"""What tests of importers share: a store that is imported into, and all that is in it then."""
+"""Shared fixtures for tests of importers: a target store, and its contents."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +15,9 @@ RECORDED = ROOT / "tests" / "imports"
 Import = Callable[..., tuple[int, str, str]]
 
 
-def contents(store: Path) -> dict[str, Any]:  # Any: what readers give
-    """Summary, details, events, children, changes, records and lines of each job, by its name."""
+def contents(store: Path) -> dict[str, Any]:  # Any: values from readers
+    """Return summary, details, events, children, changes, records and lines of each job, by its
+    name."""
     jobs = {}
     with LocalStore(str(store)) as local_store:
         for job in local_store.jobs():
@@ -35,14 +36,16 @@ def contents(store: Path) -> dict[str, Any]:  # Any: what readers give
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Where `take` imports to; the first import makes it."""
+    """Return the target of `take`; the first import creates it."""
     return tmp_path / "store"
 
 
 @pytest.fixture
 def take(store: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Import:
-    """`logshipper import SYSTEM WORD...` of the module's own IMPORTS: the system, and options that
-    are always given."""
+    """Return a function that runs `logshipper import SYSTEM WORD...`.
+
+    IMPORTS of the test's module has the system and the options for each call.
+    """
     system, *options = request.module.IMPORTS
 
     def run(*words: str | Path) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""What is known of captures, as tests of metrics hand it over, and what comes out of it."""
+"""Views of captures as input for tests of metrics, and parsers of the metrics' text."""
 
 import json
 import re
@@ -93,13 +93,15 @@ def job_metrics(
     log: Callable[[str], None] = lambda _: None,
     clock: Callable[[], int] = lambda: START_NS + 61 * SECOND,
 ) -> JobMetrics:
-    """With a clock of its own, which says that FakeCaptures are alive."""
+    """Return metrics with their own clock, by which FakeCaptures are alive."""
     return JobMetrics(section or MetricsSection(), "c1", host, log=log, clock=clock)
 
 
 def samples(text: str, family: str) -> dict[Labels, float]:
-    """Values of a family by labels; cluster and job_id left out. Fails where two series have the
-    same labels."""
+    """Return a family's values by labels, without cluster and job_id.
+
+    Fail if two series have the same labels.
+    """
     values: dict[Labels, float] = {}
     for parsed in text_string_to_metric_families(text):
         for sample in parsed.samples:
@@ -117,8 +119,10 @@ def samples(text: str, family: str) -> dict[Labels, float]:
 
 
 def auto_ranks(jobs: JobMetrics) -> dict[tuple[str, str], float]:
-    """Ranks with choice="auto", by key and path. Read by a pattern: property tests ask for them
-    thousands of times."""
+    """Return ranks with choice="auto" by key and path.
+
+    A pattern parses them, because property tests call this function thousands of times.
+    """
     ranks = {}
     for key, path, value in _AUTO_RANK.findall(jobs.text()):
         names = key.replace(r"\"", '"'), path.replace(r"\"", '"')
@@ -128,8 +132,8 @@ def auto_ranks(jobs: JobMetrics) -> dict[tuple[str, str], float]:
 
 
 def answer(nodes: Iterable[Mapping[tuple[str, str], float]]) -> tuple[str, int] | None:
-    """Key and rule: what `bottomk(1, max by(key,path)(...))` over all nodes answers. None: no
-    key."""
+    """Return key and rule that `bottomk(1, max by(key,path)(...))` over all nodes yields; None
+    without any key."""
     worst: dict[tuple[str, str], float] = {}
     for ranks in nodes:
         for key, value in ranks.items():

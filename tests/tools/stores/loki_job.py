@@ -1,4 +1,4 @@
-"""Captures in a spool as what the node agent brings to Loki of them."""
+"""Convert captures in a spool to the entries that the node agent pushes to Loki."""
 
 import json
 import os
@@ -25,13 +25,13 @@ class Pushed(Protocol):
 
     def push(
         self, labels: Mapping[str, str], entries: list[Entry]
-    ) -> Any: ...  # Any: nobody looks at it
+    ) -> Any: ...  # Any: nobody uses it
 
 
 def push_spool(
     loki: Pushed, spool: Path, *, cluster: str = "local", max_line_bytes: int = 256_000
 ) -> None:
-    """Pushes all that is in a spool, and leaves the spool as it is."""
+    """Push all entries of a spool, and leave the spool unchanged."""
     for labels, entries in streams_of(spool, cluster=cluster, max_line_bytes=max_line_bytes):
         loki.push(labels, entries)
 
@@ -39,7 +39,7 @@ def push_spool(
 def streams_of(
     spool: Path, *, cluster: str = "local", max_line_bytes: int = 256_000
 ) -> Iterator[tuple[dict[str, str], list[Entry]]]:
-    """Labels and entries of each stream and capture."""
+    """Yield labels and entries of each stream and capture."""
     spool_fd = os.open(spool, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for name in sorted(list_folders(spool_fd)):
@@ -118,7 +118,7 @@ def _of_block(
 
 
 def pieces(text: str, part: str, max_bytes: int) -> list[tuple[str, str]]:
-    """A line as Loki takes it: pieces with their `part`."""
+    """Return a line in pieces that Loki accepts, with their `part`."""
     if len(text.encode()) <= max_bytes:
         return [(text, part)]
     chunks, rest = [], text

@@ -1,4 +1,4 @@
-"""Jobs whose entries are pushed to a Loki in memory one by one, and reading them there."""
+"""Push entries of jobs to a Loki in memory one by one, and read the jobs there."""
 
 import argparse
 import json
@@ -26,7 +26,10 @@ Ask = Callable[..., tuple[int, str, str]]
 def asking(
     fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Ask:
-    """Runs a reading command on the Loki in memory; returns exit code, stdout and stderr."""
+    """Return a function that runs a reading command on the Loki in memory.
+
+    The function returns exit code, stdout and stderr.
+    """
 
     def open_fake(args: argparse.Namespace) -> LokiStore:
         return LokiStore(fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400)
@@ -42,7 +45,7 @@ def asking(
 
 
 class Pushing:
-    """A capture whose lines are pushed one by one, as a test wants them to come."""
+    """A capture whose lines a test pushes one by one, in its own order."""
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class Pushing:
         self.push("log", at_ns, line, **more)
 
     def event(self, event: Json, at_ns: int = 0, kind: str = "") -> None:
-        """kind: as it is of today's agents, where it isn't given."""
+        """Push an event. kind: by default that of current agents."""
         kind = kind or ("heartbeat" if event["event"] == "heartbeat" else "event")
         self.push(kind, at_ns, json.dumps(event), stream="")
 

@@ -1,5 +1,5 @@
-"""Runs the node agent as an admin does, in a spool and state of its own, for tests; and what stands
-between it and Loki there: a proxy that answers as it is told."""
+"""Run the node agent as an admin does, with its own spool and state, before Loki or a scripted
+proxy."""
 
 import http.client
 import http.server
@@ -30,7 +30,7 @@ from tests.tools.stress import crashing
 
 @pytest.fixture
 def cluster() -> str:
-    """Tests share one Loki: each has a cluster of its own there."""
+    """Return a cluster of the test's own, because tests share one Loki."""
     return f"t{uuid.uuid4().hex[:10]}"
 
 
@@ -44,7 +44,8 @@ class NodeAgent:
     """An agent's folder, configuration and process. cluster, host: its labels; options: of tables,
     as in `loki={...}`.
 
-    `with` starts it and stops it at the end."""
+    `with` starts it, and stops it at the end.
+    """
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class NodeAgent:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For jobs that are to be captured by this agent."""
+        """Environment of jobs for this agent to capture."""
         environment = {
             **os.environ,
             "PYTHONPATH": SOURCES,
@@ -104,8 +105,13 @@ class NodeAgent:
         by: Sequence[str] = (),
         path: Path = ROOT,
     ) -> "NodeAgent":
-        """crash_at: a fault point where it kills itself, when it comes there for the n-th time. by:
-        what runs it in place of Python's `-m logshipper_ingest`; path: where its packages are."""
+        """Start the agent, and wait until it is ready.
+
+        - crash_at: a fault point at which it kills itself, the n-th time (`times`) that it gets
+          there
+        - by: runs it instead of Python's `-m logshipper_ingest`
+        - path: folder of its packages
+        """
         words = ["run", "--config", str(self.config)]
         command = [*(by or (sys.executable, "-m", "logshipper_ingest")), *words]
         if crash_at:
@@ -133,7 +139,7 @@ class NodeAgent:
         return self.process is None or self.process.poll() is not None
 
     def stop(self, signo: int = signal.SIGTERM) -> int:
-        """Returns its exit code."""
+        """Send the signal; return the exit code."""
         assert self.process is not None
         self.process.send_signal(signo)
         return self.process.wait(TIMEOUT_SECS)
@@ -151,7 +157,7 @@ class NodeAgent:
     def run(
         self, *command: str, options: tuple[str, ...] = (), **more: Any
     ) -> "subprocess.CompletedProcess[bytes]":
-        """`logshipper run`, captured by this agent. more: options of subprocess.run."""
+        """Run `logshipper run` with this agent's capture. more: options of subprocess.run."""
         words = [sys.executable, "-m", "logshipper", "run", *options, "--", *command]
         environment = {**self.environment, "HOME": str(self.folder), **more.pop("env", {})}
         more = {
@@ -163,7 +169,8 @@ class NodeAgent:
         return subprocess.run(words, env=environment, **more)
 
     def call(self, *words: str, crash_at: str = "") -> "subprocess.CompletedProcess[str]":
-        """`logshipper-agent WORDS --config ...`. crash_at: a fault point where it kills itself."""
+        """Run `logshipper-agent WORDS --config ...`. crash_at: a fault point at which it kills
+        itself."""
         words = (*words, "--config", str(self.config))
         command = [sys.executable, "-m", "logshipper_ingest", *words]
         if crash_at:
@@ -190,14 +197,14 @@ class NodeAgent:
         return sorted(path for path in self.spool.glob("*@*") if path.is_dir())
 
     def wait_shipped(self, timeout_secs: float = TIMEOUT_SECS) -> None:
-        """Until nothing is left in the spool."""
+        """Wait until the spool is empty."""
         wait_until(
             lambda: not self.captures(), f"all is shipped: {self.log.read_text()}", timeout_secs
         )
 
     @property
     def metrics_url(self) -> str:
-        """Of the running one."""
+        """URL of the running agent's metrics."""
         ready = [line for line in self.log.read_text().splitlines() if "ready:" in line][-1]
         return f"http://127.0.0.1:{ready.rpartition(' ')[2]}/metrics"
 
@@ -212,8 +219,10 @@ class NodeAgent:
 def entries_of(
     client: LokiClient, cluster: str, kinds: str = ".+", *, hours: float = 1, selector: str = ""
 ) -> list[Entry]:
-    """All entries of a cluster in Loki, of the last hours and ten minutes ahead, in order of
-    time."""
+    """Return all entries of a cluster in Loki, in order of time.
+
+    Their times range from `hours` ago to ten minutes ahead.
+    """
     now_ns = time.time_ns()
     logql = f'{{cluster="{cluster}", kind=~"{kinds}"}} {selector}'
     return list(client.entries(logql, now_ns - int(hours * 3600 * 10**9), now_ns + 600 * 10**9))
@@ -225,16 +234,22 @@ class _ProxyServer(http.server.ThreadingHTTPServer):
     def handle_error(self, *about: Any) -> None:  # Any: as in the base
         if not isinstance(
             sys.exception(), OSError
-        ):  # an agent that is killed in the midst is no news
+        ):  # not worth a report if the agent was killed during a push
             super().handle_error(*about)
 
 
 class Proxy(ServerThread):
-    """Between an agent and Loki. answer: called with a push's number (from 1); what it returns
-    (status, headers, body) is answered instead of Loki's answer, None lets it through. after: Loki
-    gets the push first, but the agent isn't told what it said. pushes: how many came. fault: the
-    same by half of a push's body, until `fixed`: what takes long ends then; a 204 is said after
-    Loki has taken the push. look: called with each body. shift_secs: of the time that it tells."""
+    """A proxy between an agent and Loki.
+
+    - answer: gets a push's number (from 1). Its result (status, headers, body) replaces Loki's
+      answer; None lets the push through.
+    - after: Loki gets the push first; the agent still gets the result of `answer`.
+    - pushes: number of pushes so far
+    - fault: gets the first half of a push's body, and returns the answer, or None. Long answers end
+      at `fixed`. If the answer is 204, Loki gets the push first.
+    - look: gets each body
+    - shift_secs: offset of the time in its answers
+    """
 
     def __init__(self, target: str, *, shift_secs: int = 0) -> None:
         self.answer: Callable[[int], tuple[int, Mapping[str, str], bytes] | None] = lambda _: None
@@ -256,7 +271,7 @@ class Proxy(ServerThread):
             def do_POST(self) -> None:
                 try:
                     self.answer()
-                except (OSError, http.client.HTTPException):  # Loki is away, or the agent
+                except (OSError, http.client.HTTPException):  # Loki or the agent has gone
                     self.close_connection = True
 
             def answer(self) -> None:
@@ -292,7 +307,7 @@ class Proxy(ServerThread):
                 self.wfile.write(text)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nobody wants to read it."""
+                """Log nothing."""
 
         super().__init__(_ProxyServer(("127.0.0.1", 0), Request))
 
@@ -301,13 +316,13 @@ class Proxy(ServerThread):
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def broken(self, fault: Callable[[bytes], Said | None]) -> None:
-        """From now on."""
+        """Answer pushes by fault from now on."""
         self.faults = 0
         self._fixed.clear()
         self.fault = fault
 
     def fixed(self) -> None:
-        """From now on; what still takes long ends."""
+        """Let pushes through from now on, and end the long answers."""
         self.fault = lambda _: None
         self._fixed.set()
 

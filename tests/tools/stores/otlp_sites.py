@@ -1,4 +1,4 @@
-"""A node agent that ships to a server by OTLP, and what of its numbered lines is there."""
+"""A node agent that ships to a server by OTLP, and a check of the numbered lines there."""
 
 import time
 from collections import defaultdict
@@ -16,7 +16,7 @@ KILLED_AT = ("attempt_noted", "pushed", "sent", "committed")  # fault points of 
 
 
 class OtlpSite:
-    """url: of [otlp]; options: further ones."""
+    """A node agent that ships by OTLP. url: of [otlp]; options: further ones."""
 
     def __init__(self, folder: Path, loki_url: str, cluster: str, url: str, **options: Any) -> None:
         self.agent = NodeAgent(
@@ -25,12 +25,12 @@ class OtlpSite:
         self.line_counts: dict[conservation.Place, int] = {}
 
     def spool(self, job: str, lines: int, **options: Any) -> None:
-        """A whole capture of numbered lines: no agent need run."""
+        """Write a whole capture of numbered lines to the spool; the agent need not run."""
         section = agent_config.load(str(self.agent.config)).agent
         self.line_counts |= conservation.spool(section, job, lines, **options)
 
     def crash(self, point: str, times: int = 1) -> None:
-        """Runs the agent until it kills itself there."""
+        """Run the agent until it kills itself at the fault point."""
         flag = self.agent.folder / f"crashed-{point}"
         flag.unlink(missing_ok=True)
         self.agent.start(crash_at=point, times=times, wait=False)
@@ -48,8 +48,8 @@ class OtlpSite:
         return [line for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
 
     def faults(self, streams: Mapping[tuple[str, str], list[int]]) -> list[str]:
-        """What is wrong with the numbers that were read back, by job and stream, in the order in
-        which they are there."""
+        """Return the errors in the numbers from the server. streams: numbers by job and stream, in
+        the server's order."""
         faults = []
         for place, count in self.line_counts.items():
             numbers = streams.get((place.job_id, place.stream), [])
@@ -71,7 +71,7 @@ class NumberedLine(NamedTuple):
 
 
 def by_stream(lines: Iterable[NumberedLine]) -> dict[tuple[str, str], list[int]]:
-    """The numbers of `line N`, in order."""
+    """Return the numbers of `line N` by job and stream, in order."""
     streams: dict[tuple[str, str], list[int]] = defaultdict(list)
     for line in lines:
         if line.text.startswith("line "):
@@ -80,5 +80,5 @@ def by_stream(lines: Iterable[NumberedLine]) -> dict[tuple[str, str], list[int]]
 
 
 def begin_ns() -> int:
-    """Before all that a test spools."""
+    """Return a time before all spooled lines of a test."""
     return time.time_ns() - 2 * 3600 * 10**9

@@ -1,5 +1,7 @@
-"""Jobs to be read: captures in a store's spool that keep their own account of lines
-(tests/tools/captures/segment_factory.py), and commands that read them."""
+"""Jobs for tests of reading: captures in a store's spool, and commands that read them.
+
+The captures keep their own account of lines (tests/tools/captures/segment_factory.py).
+"""
 
 import json
 import time
@@ -21,8 +23,10 @@ _NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
 
 
 class SpooledCapture:
-    """A capture that runs inside its context until `end`; without one it has died. Its clock moves
-    10 ms a call."""
+    """A capture that is alive inside its `with` block. Without `end`, it has died.
+
+    Its clock advances by 10 ms with each call.
+    """
 
     def __init__(
         self,
@@ -33,7 +37,7 @@ class SpooledCapture:
         name: str = "train.py",
         started_ns: int = 0,
         nodes: int = 0,
-        limit_secs: Any = 0,  # any JSON
+        limit_secs: Any = 0,  # Any: JSON
         **place: Any,  # step, task, suffix and host of CaptureWriter
     ) -> None:
         store.mkdir(mode=0o700, exist_ok=True)
@@ -43,7 +47,7 @@ class SpooledCapture:
         self._accounts: dict[str, dict[str, int]] = {"stdout": {}, "stderr": {}}
         self._note_counts: dict[str, int] = {}
         self._n: dict[tuple[str, ...], int] = {}
-        date(self._writer.path, self._writer.now_ns)  # a capture's first sign of life
+        date(self._writer.path, self._writer.now_ns)  # the first sign of life of a capture
         self._writer.__enter__()
         facts = {"nodes": nodes, "limit_secs": limit_secs}
         self._writer.start(**{name: value for name, value in facts.items() if value})
@@ -70,7 +74,7 @@ class SpooledCapture:
         self.lines(*texts, stream=Stream.STDERR, kind=kind)
 
     def metadata(self, *records: Json | str) -> None:
-        """Records, each numbered among those with the same keys."""
+        """Write records, each numbered among those with the same keys."""
         for record in records:
             line = record if isinstance(record, str) else json.dumps(record)
             keys = tuple(json.loads(line))
@@ -78,39 +82,39 @@ class SpooledCapture:
             self.lines(line, kind=Kind.METADATA, attrs={0: {"n": self._n[keys]}})
 
     def status(self, text: str) -> None:
-        """What a running bar on stderr shows; empty: it is gone."""
+        """Write the text of a running bar on stderr; "" removes the bar."""
         line = text.replace("\n", STATUS_BREAK.decode())
         self.lines(line, stream=Stream.STDERR, kind=Kind.STATUS)
 
     def live(self, text: str) -> None:
-        """The same, as it stands in the spool before any reader has ingested it."""
+        """Write the same to the capture's live file, which no reader has ingested yet."""
         self._writer.live(text, stream=Stream.STDERR)
 
     def event(self, name: str, message: str = "", **fields: Any) -> None:  # Any: JSON
         self._writer.event(name, message, **fields)
 
     def lose(self, lines: int, stream: Stream = Stream.STDOUT, account: str = "lost") -> None:
-        """Counts lines that were read but not stored."""
+        """Count lines as read but not stored."""
         _count(self._accounts[_NAMES[stream]], account, lines)
 
     def sleep(self, secs: float) -> None:
-        """Its clock moves, and nothing is written."""
+        """Advance the clock, and write nothing."""
         self._writer.now_ns += int(secs * NS)
 
     def heartbeat(self) -> None:
         self._writer.heartbeat(ledger=self._ledger())
 
     def beat(self) -> None:
-        """A heartbeat of this very moment."""
+        """Write a heartbeat with the current time."""
         self._writer.now_ns = max(self._writer.now_ns, time.time_ns())
         self._writer.heartbeat(ledger=self._ledger())
 
     def printed(self, stdout: int, stderr: int = 0) -> None:
-        """Bytes that the relay read."""
+        """Set the counts of bytes that the relay read."""
         self._writer.counters((stdout, 0), (stderr, 0))
 
     def end(self, exit_code: int | None = 0, signal: int = 0, *, time_ns: int = 0) -> None:
-        """time_ns: when; now by its own clock, where it isn't said."""
+        """End the job. time_ns: of its end; by default the capture's own time."""
         self._writer.now_ns = max(self._writer.now_ns, time_ns)
         state = "CANCELLED" if signal else "FAILED" if exit_code else "COMPLETED"
         self._writer.end(state, exit_code, signal=signal, ledger=self._ledger())
@@ -137,7 +141,7 @@ def _count(account: dict[str, int], name: str, lines: int) -> None:
 
 
 def training(store: Path, epochs: int = 5, **options: Any) -> None:
-    """A job that has run: text, a warning, a bar, records, a command. options: of
+    """Write a finished job with text, a warning, a bar, records and a command. options: of
     SpooledCapture."""
     with SpooledCapture(store, **options) as job:
         job.lines("Training on 1,000 samples")
@@ -161,7 +165,7 @@ def training(store: Path, epochs: int = 5, **options: Any) -> None:
 
 
 def assert_spans(reader: Reader) -> None:
-    """Any span of a reader's records is what a filter by time gives, in both orders."""
+    """Assert that each span of a reader's records equals a filter by time, in both orders."""
     records = list(reader.records())
     first, middle, last = (
         records[0].time_ns,
@@ -190,18 +194,21 @@ def assert_spans(reader: Reader) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Where a store may come to be."""
+    """Return a path at which a test may create a store."""
     return tmp_path / "store"
 
 
 @pytest.fixture
 def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """`asking` of the module's `store`."""
+    """Return `asking` of the module's `store`."""
     return asking(store, capsys)
 
 
 def asking(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Runs a command line on the store; returns exit code, stdout and stderr."""
+    """Return a function that runs a command line on the store.
+
+    The function returns exit code, stdout and stderr.
+    """
 
     def run(command: str, *words: str) -> tuple[int, str, str]:
         try:

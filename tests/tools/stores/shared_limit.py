@@ -1,5 +1,5 @@
-"""Agents that share one Loki's limit, played event by event with a clock of their own: how many
-pushes it refuses."""
+"""Simulate agents that share one Loki's limit, event by event with a simulated clock, and count
+refused pushes."""
 
 import heapq
 import random
@@ -12,13 +12,13 @@ from logshipper_ingest.shipping.pace import Pace
 
 LIMIT, BURST = 4 << 20, 6 << 20  # Loki's defaults
 BATCH_BYTES = 1_000_000
-STREAMS = 4  # that an agent sends next to each other
+STREAMS = 4  # that an agent sends in parallel
 ROUND_TRIP_SECS = 0.02
 
 
 class Outcome(NamedTuple):
-    """secs: until all was taken; smallest, largest: bytes that an agent had got through when half
-    the time was over."""
+    """Result of a simulation. secs: until Loki has accepted all; smallest, largest: bytes that one
+    agent has delivered at half that time."""
 
     pushes: int
     refusals: int
@@ -37,15 +37,17 @@ class _Agent:
 def after_an_outage(
     agents: int, backlog: int, *, max_rate: float = 4_000_000.0, seed: int = 1
 ) -> Outcome:
-    """All of them have a backlog (bytes) and find Loki back within their pauses between two
-    tries."""
+    """Simulate agents that each have a backlog (bytes) after an outage.
+
+    They find Loki back within their pauses between two retries.
+    """
     rng = random.Random(seed)
     numbers = count()
     played = [_Agent(backlog, max_rate, 0.0) for _ in range(agents)]
     tokens, tokens_at, pushes, refusals, now = float(BURST), 0.0, 0, 0, 0.0
     events: list[
         tuple[float, int, _Agent, Backoff, int]
-    ] = []  # size: 0 where the next batch is chosen
+    ] = []  # size: 0 if the next batch is to be chosen
 
     def put(at: float, agent: _Agent, backoff: Backoff, size: int = 0) -> None:
         heapq.heappush(events, (at, next(numbers), agent, backoff, size))

@@ -1,5 +1,5 @@
-"""The node agent's shipper and learner in this process, with Loki modelled in memory, step by step,
-for tests."""
+"""The node agent's shipper and learner in this process, step by step, with a model of Loki in
+memory."""
 
 import json
 import os
@@ -38,7 +38,7 @@ MAX_ROUNDS = 500
 
 
 def soon_ns(minutes: float = 10) -> int:
-    """Some minutes ago."""
+    """Return the time some minutes ago."""
     return time.time_ns() - int(minutes * 60) * SECOND_NS
 
 
@@ -63,7 +63,7 @@ def one_stream_at_a_time(patch: pytest.MonkeyPatch) -> None:
 
 
 class NodeCapture(CaptureWriter):
-    """A capture in a node's spool, whose directory the agent has made."""
+    """A capture in a node's spool, in a directory that the agent made."""
 
     def __init__(self, node: "ShippingNode", job_id: str, start_ns: int, **identity: Any) -> None:
         # Any: fields of NodeIdentity
@@ -81,13 +81,13 @@ class NodeCapture(CaptureWriter):
         self.now_ns = start_ns
         self.number = 0
         self._lock = -1
-        # its directory was made when it began
+        # the directory has the age of the capture
         os.utime(self.path / "identity.json", ns=(start_ns, start_ns))
         self.open_segment()
 
 
 class SeenMetrics(JobMetrics):
-    """Keeps what it is told."""
+    """Metrics that keep all their input."""
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config.metrics, CLUSTER, HOST)
@@ -99,8 +99,8 @@ class SeenMetrics(JobMetrics):
 
 
 class ShippingNode:
-    """One agent's parts in a folder; close it. loki: the modelled one; access: to a real one in its
-    place; options: over those of [loki]."""
+    """One agent's parts in a folder; close it. loki: the model; access: to a real Loki instead;
+    options: over those of [loki]."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ShippingNode:
         assert problems == []
         self.loki = loki or ModelledLoki()
         self._access = access
-        self._clients: list[LokiClient] = []  # of a real one
+        self._clients: list[LokiClient] = []  # of a real Loki
         self.messages: list[str] = []
         self.metrics = SeenMetrics(self.config)
         for place in ("spool", "state"):
@@ -131,7 +131,7 @@ class ShippingNode:
         self.begin()
 
     def begin(self) -> None:
-        """What an agent has when it starts."""
+        """Open the parts that an agent opens at its start."""
         self.health = AgentMetrics(CLUSTER, HOST)
         self.checkpoints = Checkpoints(str(self.folder / "state" / "state.db"))
         self.quarantine = Quarantine(
@@ -159,14 +159,14 @@ class ShippingNode:
         )
 
     def _make_client(self) -> PushClient:
-        """For one thread: a connection isn't shared."""
+        """Return a client for one thread, because threads do not share connections."""
         if self._access is None:
             return self.loki
         self._clients.append(LokiClient(self._access))
         return self._clients[-1]
 
     def end(self, *, save: bool = True) -> None:
-        """save: as after a signal; False: as after SIGKILL."""
+        """Close all parts. save: as after a signal; False: as after SIGKILL."""
         if save:
             self.learner.save(self.captures.values(), at_once=True)
         self.shipper.close()
@@ -182,7 +182,7 @@ class ShippingNode:
         self.begin()
 
     def lose_state(self) -> None:
-        """What is left where somebody removed state.db while no agent ran."""
+        """Restart without state.db, as if it was removed while no agent ran."""
         self.end()
         for file in (self.folder / "state").glob("state.db*"):
             file.unlink()
@@ -201,7 +201,7 @@ class ShippingNode:
         return NodeCapture(self, job_id, start_ns, **identity)
 
     def follow(self) -> list[FollowedCapture]:
-        """All that is in the spool now."""
+        """Follow all captures in the spool, and return them."""
         for name in sorted(os.listdir(self.folder / "spool")):
             if not name.startswith(".") and name not in self.captures:
                 folder = CaptureFolder(
@@ -213,11 +213,11 @@ class ShippingNode:
         return list(self.captures.values())
 
     def to_ship(self) -> list[ShippedCapture]:
-        """The same, as the only sink has it."""
+        """Return the same captures in the form for the only sink."""
         return [capture.sinks[0] for capture in self.follow()]
 
     def learn(self, *, save: bool = True) -> None:
-        """Until there is nothing new."""
+        """Learn until there is nothing new."""
         captures = self.follow()
         turns = 0
         while self.learner.turn(captures):
@@ -230,7 +230,7 @@ class ShippingNode:
         return self.shipper.round(self.to_ship())
 
     def ship(self) -> None:
-        """Learns and ships all that there is now."""
+        """Learn and ship everything in the spool."""
         self.learn()
         rounds = 0
         while self.round() or any(capture.sinks[0].waits for capture in self.captures.values()):
@@ -238,18 +238,17 @@ class ShippingNode:
             assert rounds < MAX_ROUNDS, "the shipper has something to do for ever"
 
     def only_capture(self) -> FollowedCapture:
-        """The only capture."""
         (capture,) = self.follow()
         return capture
 
-    # ---- what came of it
+    # ---- results
 
     def quarantined(self) -> list[dict[str, Any]]:  # Any: JSON
         files = sorted((self.folder / "state" / "quarantine").iterdir())
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def events(self, job_id: str = "") -> list[dict[str, Any]]:  # Any: JSON
-        """In Loki, of one job or of all."""
+        """Return the events in Loki, of one job or of all."""
         entries = [entry for kind in EVENT_KINDS for entry in self.loki.find(f'kind="{kind}"')]
         return [
             json.loads(entry.line)

@@ -1,4 +1,4 @@
-"""The same jobs in a local store, and brought by the node agent into a real Loki and Prometheus."""
+"""The same jobs in a local store, and in a real Loki and Prometheus through the node agent."""
 
 import json
 import shutil
@@ -13,12 +13,15 @@ from logshipper_ingest.model.stores import Reader
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.stores.node_agents import NodeAgent
 
-HOST = "node1"  # of captures, as tests/tools/captures/segment_factory.py has it
+HOST = "node1"  # of captures, as in tests/tools/captures/segment_factory.py
 
 
 class TwoStores:
-    """Jobs are written into the spool of `folder`, then `ship`ped. local, loki: stores over
-    them."""
+    """Two stores over the same jobs. A test writes jobs into the spool of `folder`, then calls
+    `ship`.
+
+    local, loki: open the stores.
+    """
 
     def __init__(
         self, folder: Path, agent: NodeAgent, loki: LokiServer, prometheus: PrometheusServer
@@ -30,8 +33,7 @@ class TwoStores:
         self._capture_names: set[str] = set()
 
     def ship(self) -> None:
-        """Brings what was written since the last call to the node agent as well, and waits until it
-        is in Loki."""
+        """Copy new captures to the node agent as well, and wait until they are in Loki."""
         for capture in sorted((self.folder / "spool").iterdir()):
             if capture.name in self._capture_names:
                 continue
@@ -55,7 +57,7 @@ class TwoStores:
         )
 
     def options(self, source: str) -> list[str]:
-        """Of a command that reads the one or the other."""
+        """Return the options of a command that reads that source."""
         if source == "local":
             return ["--store", str(self.folder)]
         servers = ["--loki-url", self.loki_url, "--prometheus-url", self._prometheus.url]
@@ -69,8 +71,11 @@ def two_stores(
     cluster: str,
     write: Callable[[Path], object],
 ) -> Iterator[TwoStores]:
-    """Ships what `write` puts into a store's folder. Prometheus scrapes the agent, which calls the
-    node otherwise than captures do (tests/tools/captures/segment_factory.py), and has seen all of it."""
+    """Yield both stores with the jobs that `write` puts into a store's folder.
+
+    Prometheus has scraped the agent before that. The agent's host differs from the captures' host
+    (tests/tools/captures/segment_factory.py).
+    """
     (folder / "store").mkdir(mode=0o700)
     write(folder / "store")
     with NodeAgent(folder / "node", loki.url, cluster=cluster) as agent:
@@ -85,20 +90,21 @@ def two_stores(
 
 @pytest.fixture(params=["local", "loki"])
 def source(request: pytest.FixtureRequest) -> str:
-    """Each test of `store` runs over both."""
+    """Run each test of `store` over both stores."""
     return str(request.param)
 
 
 @pytest.fixture
 def store(stores: TwoStores, source: str) -> Iterator[logshipper.Store]:
-    """One of the module's own fixture `stores`."""
+    """Yield one of the two stores of the module's own fixture `stores`."""
     with stores.local() if source == "local" else stores.loki() as open_store:
         yield open_store
         assert open_store.problems == []
 
 
 def note_opened(store: logshipper.Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of jobs that events are read of, as they are opened."""
+    """Return a list that collects the ids of jobs, in the order in which their events are
+    opened."""
     job_ids: list[str] = []
     in_order = store._store.in_order
 

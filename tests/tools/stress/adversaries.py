@@ -1,10 +1,11 @@
-"""Text that is as bad as can be for a regular expression, made from the expression itself.
+"""Generate the worst texts for a regular expression from the expression itself.
 
-Matching takes more than linear time where the same text can be read in many ways: by two
-repetitions side by side, by one inside another, or by a search that begins again at each place. All
-of these show on a long run of something that the expression mentions, behind something that leads
-up to it, with an end that doesn't fit. So that is what is tried: heads (what matches up to each
-place of the expression), runs (each character and piece of it, and pairs), tails.
+Matching takes more than linear time if the same text has many readings. Two repetitions side by
+side cause this, or nested ones, or a search that restarts at each place. All of these show on a
+long run of something in the expression, after a fitting head and before an end that does not match.
+
+The module combines heads (text that matches up to each place of the expression), runs (each of its
+characters and pieces, and pairs) and tails.
 """
 
 import contextlib
@@ -22,16 +23,16 @@ _TAILS = ("", "\x00", "a")
 _POOL = "aZ0 \t\n\r\"'\\,.:;=-_/@%${}[]()<>|*\x1b\x00\x7fé\ud800"
 _CATEGORIES = {"CATEGORY_DIGIT": "0", "CATEGORY_SPACE": " \n", "CATEGORY_WORD": "a0", "CATEGORY_NOT_DIGIT": "a ",
                "CATEGORY_NOT_SPACE": "a", "CATEGORY_NOT_WORD": " ,"}  # fmt: skip
-_FIRST_LENGTHS = (14, 1000)  # a short one first: some take time that is exponential
-_SHORT = 50  # such texts grow by 3, all others to twice their length
+_FIRST_LENGTHS = (14, 1000)  # a short one first: some expressions take exponential time
+_SHORT = 50  # texts up to this length grow by 3, all others to twice their length
 _STEPS = 3
-_MAX_GROWTH = 3  # in a step: a linear one takes twice as long then, a quadratic one 4 times, an exponential one 8 times
+_MAX_GROWTH = 3  # per step: times grow 2-fold (linear), 4-fold (quadratic) or 8-fold (exponential)
 _CLEAR_SECS = 0.1
 _MAX_SECS = 0.4
 _SUSPICIOUS_SECS = 0.00025
 _SLOW_SECS = 0.02
 _LONG = 20
-_parser: Any = importlib.import_module("re._parser")  # Any: a private module, which typeshed hasn't
+_parser: Any = importlib.import_module("re._parser")  # Any: typeshed has no types for it
 
 Expression = re.Pattern[str] | re.Pattern[bytes]
 
@@ -46,7 +47,8 @@ class Attack(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """secs, longer_secs: CPU time for a text of `length`, and for one of `longer`."""
+    """A text with superlinear time. secs, longer_secs: CPU time for a text of `length` and of
+    `longer`."""
 
     attack: Attack
     length: int
@@ -56,8 +58,10 @@ class Slow(NamedTuple):
 
 
 def slow_text(expression: Expression, use: str) -> Slow | None:
-    """A text for which the time grows faster than its length, if any was found. use: match,
-    fullmatch, search, sub."""
+    """Return a text for which the time grows faster than its length, or None.
+
+    use: match, fullmatch, search, sub.
+    """
     run = _runner(expression, use)
     attacks = list(_attacks(expression))
     for length in _FIRST_LENGTHS:
@@ -71,13 +75,13 @@ def slow_text(expression: Expression, use: str) -> Slow | None:
 
 
 def secs_at(expression: Expression, use: str, length: int) -> float:
-    """The CPU time of the worst text of that length."""
+    """Return the CPU time of the worst text of that length."""
     run = _runner(expression, use)
     return max(_cpu_secs(run, attack.text(length), 1) for attack in _attacks(expression))
 
 
 def _growth(run: Callable[[str], object], attack: Attack, length: int) -> Slow | None:
-    """Measures texts, each longer than the one before, until it is clear."""
+    """Measure longer and longer texts until the growth is clear."""
     first = secs = _cpu_secs(run, attack.text(length), 3)
     longer = length
     for step in range(1, _STEPS + 1):
@@ -112,8 +116,10 @@ class _TooLong(Exception):
 
 
 def _cpu_secs(run: Callable[[str], object], text: str, times: int) -> float:
-    """The least of several, of this thread alone: other processes count in it hardly at all.
-    Infinite where it has no end."""
+    """Return this thread's least CPU time of several runs; infinity if a run does not end.
+
+    Other processes hardly affect this time.
+    """
     least = float("inf")
     for _ in range(times):
         began = time.thread_time()
@@ -128,8 +134,8 @@ def _cpu_secs(run: Callable[[str], object], text: str, times: int) -> float:
 
 @contextlib.contextmanager
 def _limited() -> Iterator[None]:
-    """Raises _TooLong inside a match that has taken _MAX_SECS of CPU time: `re` looks for signals
-    as it goes."""
+    """Raise _TooLong inside a match that has taken _MAX_SECS of CPU time; `re` checks for
+    signals."""
 
     def end(*_: object) -> None:
         raise _TooLong
@@ -156,7 +162,7 @@ def _attacks(expression: Expression) -> Iterator[Attack]:
     pieces = [piece for piece in (*_pieces(items), *heads) if piece]
     pairs = ["".join(pair) for pair in itertools.permutations(chars, 2)]
     least = _parser.parse(pattern, expression.flags & ~re.UNICODE).getwidth()[0]
-    # less text is refused unseen
+    # the expression rejects shorter text at once
     fillers = [char * least for char in (*chars, "a")] if least > _LONG else []
     for run in dict.fromkeys([*chars, *pieces, *pairs]):
         for head in heads if len(run) == 1 or run in pieces else heads[:1]:
@@ -164,11 +170,11 @@ def _attacks(expression: Expression) -> Iterator[Attack]:
                 yield Attack(head, run, tail)
 
 
-# ---- what an expression mentions
+# ---- characters and pieces of an expression
 
 
 def _inner(name: str, value: Any) -> list[list[Any]]:
-    """The sequences inside an item."""
+    """Return the sequences inside an item."""
     if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
         return [list(value[2])]
     if name == "SUBPATTERN":
@@ -183,7 +189,7 @@ def _inner(name: str, value: Any) -> list[list[Any]]:
 
 
 def _fits(name: str, value: Any) -> str:
-    """Some characters that an item of one character takes; "" for all others."""
+    """Return some characters that a one-character item matches; "" for all other items."""
     if name == "LITERAL":
         return chr(value)
     if name == "NOT_LITERAL":
@@ -206,7 +212,7 @@ def _fits(name: str, value: Any) -> str:
 
 
 def _sample(items: list[Any], *, rich: bool) -> str:
-    """What the sequence matches. rich: with one turn of what may be left out."""
+    """Return a text that the sequence matches. rich: with one turn of each optional item."""
     text = ""
     for kind, value in items:
         name = str(kind)
@@ -224,7 +230,7 @@ def _sample(items: list[Any], *, rich: bool) -> str:
 
 
 def _heads(items: list[Any], before: str) -> Iterator[str]:
-    """What matches up to each place."""
+    """Yield texts that match up to each place."""
     yield before
     for at, (kind, value) in enumerate(items):
         for rich in (False, True):

@@ -1,5 +1,7 @@
-"""Conservation: jobs that number their lines, and an oracle that reads them back and counts what is
-missing, twice or out of order, and whether the account of each capture says so."""
+"""Jobs that number their lines, and an oracle that reads them back.
+
+The oracle counts missing, repeated and misplaced lines, and checks the account of each capture.
+"""
 
 import json
 import os
@@ -34,7 +36,7 @@ for burst in range(bursts):
 
 
 def numbering(lines: int, *, bursts: int = 1, pause_secs: float = 0.0) -> list[str]:
-    """The command of a job that prints so many lines to each of its streams."""
+    """Return the command of a job that prints so many lines to each of its streams."""
     return [sys.executable, "-c", NUMBERING, str(lines), str(bursts), str(pause_secs)]
 
 
@@ -51,9 +53,12 @@ def spool(
     frames: int = 6,
     forged: int = 0,
 ) -> "dict[Place, int]":
-    """A capture of such a job, whole, in a node's spool: half as many segments as frames; what it
-    printed, by stream. forged: so many lines of stdout, the first ones, have times long before the
-    capture: the quarantine gets these."""
+    """Write a complete capture of such a job to a node's spool; return the number of its lines by
+    stream.
+
+    It has half as many segments as frames. forged: the first lines of stdout, so many, have times
+    long before the capture, which makes the agent quarantine them.
+    """
     start_ns = time.time_ns() - int(ago_secs * SECOND_NS)
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
     folder = Path(prepare_capture(agent, identity))
@@ -93,8 +98,12 @@ class Place(NamedTuple):
 
 @dataclass
 class Balance:
-    """What became of a stream's lines. numbers: of those that were read back, in order of time;
-    lost, in_quarantine: as the capture's own account has it; faults: sentences about that account."""
+    """The fate of a stream's lines.
+
+    - numbers: of the lines that were read back, in order of time
+    - lost, in_quarantine: counts by the capture's own account
+    - faults: sentences about that account
+    """
 
     lines: int
     numbers: list[int] = field(default_factory=list)
@@ -104,7 +113,7 @@ class Balance:
 
     @property
     def missing(self) -> int:
-        """Lines that are nowhere, and that no account has."""
+        """Number of lines that are nowhere, and in no account."""
         return (
             self.lines
             - len(set(self.numbers) & set(range(self.lines)))
@@ -118,7 +127,7 @@ class Balance:
 
     @property
     def disordered(self) -> int:
-        """Lines that come after one with a larger number."""
+        """Number of lines after one with a larger number."""
         highest, count = -1, 0
         for number in self.numbers:
             count += number < highest
@@ -135,8 +144,8 @@ class Balance:
 
 
 class Verdict(NamedTuple):
-    """Of all streams. in_store: lines that were read back; missing: neither these nor accounted
-    for."""
+    """Sums over all streams. in_store: lines that were read back; missing: neither read back nor in
+    an account."""
 
     lines: int
     in_store: int
@@ -168,11 +177,14 @@ def balances_in_loki(
     line_counts: Mapping[Place, int],
     quarantine_counts: Mapping[Place, int] | None = None,
 ) -> dict[Place, Balance]:
-    """What Loki has of numbered lines. entries: all of a cluster, in order of time; line_counts:
-    lines printed, by stream; quarantine_counts: of these in the quarantine.
+    """Return the balances of numbered lines in Loki.
 
-    A capture's account is its `closed` event: there must be one, its ledger must balance, and have
-    as stored what is in Loki and in the quarantine."""
+    entries: all of a cluster, in order of time; line_counts: printed lines, by stream;
+    quarantine_counts: quarantined lines, by stream.
+
+    A capture's account is its `closed` event. There must be exactly one, and its ledger must
+    balance. Its `stored` must equal the lines in Loki and in the quarantine.
+    """
     balances = {
         place: Balance(count, in_quarantine=(quarantine_counts or {}).get(place, 0))
         for place, count in line_counts.items()
@@ -199,7 +211,7 @@ def balances_in_loki(
 
 
 def balances_in_store(store: LocalStore, line_counts: Mapping[Place, int]) -> dict[Place, Balance]:
-    """The same in a local store, which has ingested all that is spooled."""
+    """Return the same for a local store that has ingested the whole spool."""
     balances = {place: Balance(count) for place, count in line_counts.items()}
     for place, balance in balances.items():
         with store.open(place.job_id) as reader:
@@ -222,7 +234,7 @@ def balances_in_store(store: LocalStore, line_counts: Mapping[Place, int]) -> di
 
 
 def refused_in(quarantine: Path, streams: Iterable[Place]) -> dict[Place, int]:
-    """How many lines of each stream stand in an agent's quarantine. Fails where one stands there
+    """Return the number of lines of each stream in an agent's quarantine. Fail if a line is there
     twice."""
     counts = dict.fromkeys(streams, 0)
     counts_of_lines: Counter[tuple[Place, str]] = Counter()
@@ -259,12 +271,13 @@ def _take_ledger(balance: Balance, ledger: Mapping[str, int] | None) -> None:
 
 
 def places(job_id: str, lines: int, *, attempt: int = 1, task: int = 0) -> dict[Place, int]:
-    """What a job of `numbering` prints."""
+    """Return the number of lines that a job of `numbering` prints, by stream."""
     return {Place(job_id, attempt, task, stream): lines for stream in STREAMS}
 
 
 def all_problems(balances: Mapping[Place, Balance]) -> dict[str, list[str]]:
-    """By stream; empty where nothing is missing, twice, out of order or unaccounted for."""
+    """Return the problems by stream; empty if all lines arrived once, in order, and are accounted
+    for."""
     problems_of = {
         "/".join(map(str, place)): balance.problems() for place, balance in balances.items()
     }

@@ -1,8 +1,9 @@
-"""`python -m tests.tools.stress.crashing POINT TIMES FLAG PROGRAM WORD...`: a program of ours that is
-killed (SIGKILL) at a fault point, when a process of it comes there for the n-th time. FLAG: a file
-that is made just before; where it is there already, nobody is killed, so that one process of
-several dies. PROGRAM: logshipper, logshipper-agent, ingest (of the store WORD) or remove (of the
-store's job WORD).
+"""`python -m tests.tools.stress.crashing POINT TIMES FLAG PROGRAM WORD...`: run a program of ours,
+and kill it (SIGKILL) when it reaches a fault point for the n-th time.
+
+FLAG: a file that the process creates just before its death. If the file exists, the process lives,
+so only one of several processes dies. PROGRAM: logshipper, logshipper-agent, ingest (of the store
+WORD) or remove (of the store's job WORD).
 """
 
 import os
@@ -17,11 +18,11 @@ from logshipper import fault_points
 
 SEGMENT_BYTES = 6000  # so that a short job has several segments
 BATCH_BYTES = 3000  # and the store ingests them by several transactions
-FULL_AFTER = 3  # frames, where the disk is to refuse lines
+FULL_AFTER = 3  # frames; then the disk refuses lines
 
 
 class Killer:
-    """What fault_points.on_reached is then."""
+    """Replacement for fault_points.on_reached."""
 
     def __init__(self, point: str, times: int, flag: str) -> None:
         self._point = point
@@ -50,13 +51,13 @@ class Killer:
 
 
 def _let_no_file_grow() -> None:
-    """As a full disk, for this process."""
+    """Make this process see a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
 
 
 def command(point: str, times: int, flag: Path, program: str, *words: str) -> list[str]:
-    """The command line of this module."""
+    """Return the command line of this module."""
     return [
         sys.executable,
         "-m",

@@ -1,8 +1,8 @@
-"""Feeds the renderer random streams: `python -m tests.tools.stress.fuzz [--count N] [--seed N]` (`make
-fuzz`).
+"""Feed the renderer random streams: `python -m tests.tools.stress.fuzz [--count N] [--seed N]`
+(`make fuzz`).
 
-Seeds count up from --seed. A stream that breaks the renderer is written to a file, with the command
-that repeats it, and the run goes on; exit code 1 then.
+Seeds count up from --seed. The run writes each stream that breaks the renderer to a file, with a
+command that repeats it, and continues. The exit code is then 1.
 """
 
 import argparse
@@ -20,7 +20,7 @@ MAX_FAILURES = 20
 
 
 class Hang(Exception):
-    """A stream isn't done after HANG_SECS."""
+    """A stream took longer than HANG_SECS."""
 
 
 def main() -> int:

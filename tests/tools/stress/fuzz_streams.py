@@ -1,8 +1,13 @@
-"""Random terminal streams by seed, and what must hold for each. For tests.tools.stress.fuzz and its test.
+"""Random terminal streams by seed, and their invariants, for tests.tools.stress.fuzz and its test.
 
-A stream is grammar (text, control functions with odd numbers), bytes of a small alphabet, an
-escape-heavy program's output that was cut, spliced and changed, or the same rows drawn over and
-over. The same seed gives the same stream everywhere.
+There are several kinds of streams:
+
+- grammar: text, and control functions with odd numbers
+- bytes of a small alphabet
+- output of a program with many escapes, cut, spliced and changed
+- the same rows, drawn over and over
+
+The same seed yields the same stream on each machine.
 """
 
 import random
@@ -165,8 +170,8 @@ CORPUS = tuple(
 
 
 class Case(NamedTuple):
-    """columns, rows: the terminal's size. pieces: bytes, and the clock at which they are fed. cuts:
-    sizes, in turn."""
+    """A stream. columns, rows: the terminal's size; pieces: bytes, and the clock at which they are
+    fed; cuts: sizes, in turn."""
 
     columns: int
     rows: int
@@ -175,13 +180,13 @@ class Case(NamedTuple):
 
 
 class ScreenOnly(Renderer):
-    """The tier that takes everything."""
+    """The tier that accepts everything."""
 
     has_plain_tier = False
 
 
 def make_case(seed: int) -> Case:
-    """The stream of this seed."""
+    """Return the stream of this seed."""
     source = random.Random(seed)
     columns, rows = source.choice(_SIZES)
     now = 0.0
@@ -250,7 +255,8 @@ def _mutated(source: random.Random) -> bytes:
 
 
 def _redrawn(source: random.Random) -> bytes:
-    """Rows drawn over and over, nearly always by the same control functions and as long."""
+    """Return rows that are redrawn over and over, mostly by the same control functions and equally
+    long."""
     moves = _MOVES if source.random() < 0.8 else _MOVES + _ODD_MOVES
     pattern = [
         (source.choice((0, 1, 2, 5, 11)), "".join(source.choices(moves, k=source.randint(1, 3))))
@@ -268,11 +274,11 @@ def _redrawn(source: random.Random) -> bytes:
     return "".join(words).encode(errors="surrogateescape")
 
 
-# ---- what must hold
+# ---- invariants
 
 
 def check(case: Case) -> None:
-    """Raises AssertionError, or whatever the renderer raises."""
+    """Check all invariants; raises AssertionError, or any exception of the renderer."""
     with (
         mock.patch.multiple(carriage_returns, _MIN_BYTES=0),
         mock.patch.multiple(
@@ -303,8 +309,8 @@ def _recut(pieces: list[tuple[bytes, float]], sizes: list[int]) -> list[tuple[by
 
 
 def _outcome(renderer: Renderer, pieces: list[tuple[bytes, float]]) -> list[tuple[str, bytes]]:
-    """All that came out, by kind; text that follows text is one. Each second command is taken
-    out."""
+    """Return the whole output by kind, with adjacent texts joined; takes out every second
+    command."""
     out: list[tuple[str, bytes]] = []
     commands = 0
     for data, now in pieces:
@@ -317,7 +323,7 @@ def _outcome(renderer: Renderer, pieces: list[tuple[bytes, float]]) -> list[tupl
             if fed.command is not None:
                 out.append(("command", fed.command))
                 commands += 1
-                # taken out, a wider one may leave the cursor elsewhere in the tiers
+                # after a wider one is taken out, the tiers may disagree on the cursor
                 # (docs/rendering.md, Limits)
                 if commands % 2 or len(fed.command) >= renderer._screen.columns:
                     _add(out, renderer.keep_command())

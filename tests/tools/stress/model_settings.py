@@ -1,22 +1,23 @@
-"""How long random tests run: some seconds each in `make test`, as long as wanted in `make
-model`."""
+"""Length of random tests: some seconds each in `make test`, any length in `make model`."""
 
 import os
 
 from hypothesis import HealthCheck, settings
 
-_EXAMPLES = os.environ.get("LOGSHIPPER_MODEL_EXAMPLES")  # of each test, instead of its own number
+_EXAMPLES = os.environ.get("LOGSHIPPER_MODEL_EXAMPLES")  # replaces each test's own number
 MANY_EXAMPLES = _EXAMPLES is not None
 
 
 def examples(usual: int) -> int:
-    """How many a property test tries."""
+    """Return the number of examples for a property test."""
     return int(_EXAMPLES or usual)
 
 
 def model_settings(tries: int, steps: int) -> settings:
-    """Of tests that drive real parts against a simple model. tries: courses that are tried; steps:
-    of each, at most."""
+    """Return settings of tests that compare real parts with a simple model.
+
+    tries: number of courses; steps: the most of each.
+    """
     return settings(
         max_examples=examples(tries),
         stateful_step_count=steps,

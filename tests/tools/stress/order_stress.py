@@ -1,9 +1,11 @@
-"""`make order-stress`: jobs whose two streams switch modes against each other, with and without
-ptys, by both relays, read at every pace, some of their processes killed; nothing that was printed
-while it had to be kept out may be in any file of the spool.
+"""`make order-stress`: check that logshipper stores no output that it had to keep out.
 
-Exit code: 0, 1 where a secret was stored. What was printed before any command, and is missing, is
-counted only: kills may cost it.
+The two streams of each job switch modes against each other. Jobs run with and without ptys, by both
+relays, with readers at every pace; the run kills some of their processes. No file of the spool may
+contain a line that was printed while its mode was narrow.
+
+Exit code: 0, or 1 if a secret was stored. Lines before any command may be missing after a kill;
+they only count.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from tests.tools.captures.captured_runs import Home, comm_of, wait_until
 from tests.tools.captures.other_users import public_folder
 from tests.tools.fakes.slurm_player import RELAY, SIDECAR, Node, build, build_obstacle
 
-# its argument: what to print, "stream:text in hex:seconds until the next", each in one write
+# its argument: writes, each "stream:text in hex:seconds until the next"
 JOB = """
 import os, sys, time
 for step in sys.argv[1].split():
@@ -52,8 +54,8 @@ TIMEOUT_SECS = 120.0
 
 
 class Step(NamedTuple):
-    """One write of a job. mode: what a command asks for; is_odd: it can only narrow. secret: what
-    stands in text."""
+    """One write of a job. mode: that a command asks for; is_odd: the command can only narrow;
+    secret: the secret in text."""
 
     stream: int
     text: str
@@ -64,8 +66,8 @@ class Step(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A job and how it is captured. killed: whose process, kill_secs after its start. command: what
-    runs in place of the steps."""
+    """A job and its capture. killed: the process to kill, kill_secs after the start; command: runs
+    instead of the steps."""
 
     steps: list[Step]
     tty: bool
@@ -94,8 +96,10 @@ class Run(NamedTuple):
         return [step.secret for step in self.steps[:first]]
 
     def _is_kept_out(self, at: int) -> bool:
-        """Whether the mode is narrow however many of the other stream's commands were read: between
-        streams a command that isn't read yet protects nothing."""
+        """Return whether the mode is narrow for any number of unread commands of the other stream.
+
+        A command that is not read yet protects nothing on the other stream.
+        """
         stream = self.steps[at].stream
         commands = [step for step in self.steps[:at] if step.mode]
         other_steps = [step for step in commands if step.stream != stream]
@@ -126,13 +130,13 @@ def a_run(seed: int) -> Run:
 
 
 def telling_runs(count: int) -> list[Run]:
-    """The first ones with something to keep out: enough for each kind of reader, and of each
+    """Return the first runs with something to keep out: enough for each kind of reader and of
     death."""
     return [run for run in map(a_run, range(10 * count)) if len(run.kept_out()) > 2][:count]
 
 
 class ByRun:
-    """Captures by `logshipper run`, each in a home of its own."""
+    """Captures by `logshipper run`, each with its own home."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._folder = Path(
@@ -154,7 +158,7 @@ class ByRun:
         }
 
     def is_over(self, folder: Path) -> bool:
-        """Nobody writes to any capture any more, once the job has ended."""
+        """Return whether no process writes to any capture any more, once the job has ended."""
         return not _is_locked(folder)
 
 
@@ -174,12 +178,14 @@ class ByPlugin:
         return {"relay": self._node.processes(RELAY), "sidecar": self._node.processes(SIDECAR)}
 
     def is_over(self, folder: Path) -> bool:
-        """Relays wait for their sidecars, also for one that hasn't begun."""
+        """Return whether all has ended. Relays wait for their sidecars, even for one that has not
+        begun."""
         return not (self._node.processes(RELAY) or _is_locked(folder))
 
 
 def captured(by: ByRun | ByPlugin, run: Run) -> tuple[list[str], int]:
-    """Runs it. Returns the secrets that were stored, and how many of what was open are missing."""
+    """Run it. Return the stored secrets, and the number of missing lines from before any
+    command."""
     with ExitStack() as stack:
         out, err = _outputs(run, stack)
         process, folder = by.start(run, out, err)
@@ -195,7 +201,7 @@ def captured(by: ByRun | ByPlugin, run: Run) -> tuple[list[str], int]:
 
 
 def _outputs(run: Run, stack: ExitStack) -> tuple[int, int]:
-    """What the job's output goes to, with somebody who reads it at the run's pace until it ends."""
+    """Return the job's two outputs. A thread reads each at the run's pace until the job ends."""
     if run.reader == "one file":
         fd = os.memfd_create("output")
         return fd, os.dup(fd)
@@ -215,15 +221,15 @@ def _outputs(run: Run, stack: ExitStack) -> tuple[int, int]:
 
 def _read(fd: int, pace: str) -> None:
     if pace == "blocked":
-        time.sleep(BLOCKED_SECS)  # that is what is tried
+        time.sleep(BLOCKED_SECS)  # the pace under test
     while os.read(fd, 32 if pace == "slow" else PIPE_BYTES):
         if pace == "slow":
-            time.sleep(0.002)  # likewise
+            time.sleep(0.002)  # the pace under test
     os.close(fd)
 
 
 def _kill(pids: Callable[[], dict[str, list[int]]], run: Run) -> None:
-    time.sleep(run.kill_secs)  # at any time of the run
+    time.sleep(run.kill_secs)  # so that the kill comes at any time of the run
     with contextlib.suppress(OSError):
         group_pids = pids()
         for whom in ("relay", "sidecar") if run.killed == "both" else (run.killed,):
@@ -232,7 +238,7 @@ def _kill(pids: Callable[[], dict[str, list[int]]], run: Run) -> None:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether a sidecar writes to any capture below folder."""
+    """Return whether a sidecar writes to any capture below folder."""
     for path in folder.rglob("segments/lock"):
         with contextlib.suppress(FileNotFoundError), path.open("rb") as lock:
             try:
@@ -245,7 +251,7 @@ def _is_locked(folder: Path) -> bool:
 def stress(
     makers: Sequence[Callable[[ExitStack], ByRun | ByPlugin]], seeds: range, workers: int
 ) -> Counter[str]:
-    """Says each leak. Returns counts: `runs`, `leaks`, `kept out`, `missing`."""
+    """Print each leak. Return counts: `runs`, `leaks`, `kept out`, `missing`."""
     counts: Counter[str] = Counter()
     last_report = time.monotonic()
     lock = threading.Lock()

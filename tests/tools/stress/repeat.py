@@ -1,7 +1,10 @@
-"""Runs tests many times, to find those that pass by luck: `python -m tests.tools.stress.repeat [--times N]
-[--busy N] [--shuffle] TEST...`. Each TEST, a test or file as pytest names it, or a tier (check,
-core, all), runs N times, in a process of its own and with nothing else but busy loops, if asked
-for. What fails is kept in build/tests/repeat. Exit code 1 where something failed."""
+"""Run tests many times, to find those that pass by luck: `python -m tests.tools.stress.repeat
+[--times N] [--busy N] [--shuffle] TEST...`.
+
+Each TEST is a test or file in pytest's notation, or a tier (check, core, all). It runs N times, in
+a process of its own, next to busy loops if you ask for them. build/tests/repeat has the logs of
+failed runs. The exit code is 1 if a run failed.
+"""
 
 import argparse
 import contextlib
@@ -41,7 +44,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _repeat(test: str, times: int, *, shuffle: bool) -> int:
-    """How often it failed."""
+    """Return the number of failed runs."""
     failed, seconds = 0, []
     for number in range(1, times + 1):
         order = (

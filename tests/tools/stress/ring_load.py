@@ -1,5 +1,7 @@
-"""A steady load on a ring of Lokis through a real agent, what is done to the ring meanwhile, and an
-oracle that reads all lines back by each member: for tests and `make soak RING=1`."""
+"""A steady load on a ring of Lokis through a real agent, and faults in the ring.
+
+An oracle reads all lines back from each member. Tests and `make soak RING=1` use it.
+"""
 
 import os
 import re
@@ -23,7 +25,7 @@ from tests.tools.sources import ROOT
 from tests.tools.stores.node_agents import NodeAgent, entries_of
 from tests.tools.stress.conservation import Balance, Place, balances_in_loki, places
 
-# prints numbers to both streams until a file is there, into which it writes how many
+# prints numbers to both streams until a file exists, then writes their count into it
 STEADY = """
 import os, sys, time
 number, pause, end = 0, float(sys.argv[1]), sys.argv[2]
@@ -40,7 +42,7 @@ os.replace(end + ".new", end)
 PAUSE_SECS = 0.05
 CATCH_UP_SECS = 120.0
 _SHIPPED = re.compile(r'^logshipper_agent_entries_total\{[^}]*kind="log"[^}]*\} ([0-9.e+]+)', re.M)
-# the gateway notices a member that hangs later than the agent gives up
+# the agent gives up on a hung member before the gateway notices it
 AGENT_OPTIONS = {
     "tenant": TENANT,
     "timeout_secs": 2.0,
@@ -51,7 +53,7 @@ AGENT_OPTIONS = {
 
 
 class SteadyJob:
-    """A captured job that prints from its beginning to `end`."""
+    """A captured job that prints from its start to `end`."""
 
     def __init__(
         self, agent: NodeAgent, folder: Path, job_id: str, pause_secs: float = PAUSE_SECS
@@ -67,7 +69,7 @@ class SteadyJob:
         )  # fmt: skip
 
     def end(self) -> dict[Place, int]:
-        """What it printed."""
+        """End the job; return the number of its lines by stream."""
         self._end.touch()
         assert self.process.wait(TIMEOUT_SECS) == 0
         return places(self.job_id, int(self._end.read_text()))
@@ -78,7 +80,7 @@ class SteadyJob:
 
 
 class RingNode:
-    """An agent before a ring, and what its jobs printed. `with` starts and stops it."""
+    """An agent before a ring, and its jobs. `with` starts and stops the agent."""
 
     def __init__(self, ring: LokiRing, folder: Path, cluster: str) -> None:
         self.ring = ring
@@ -99,16 +101,16 @@ class RingNode:
         return SteadyJob(self.agent, self._folder, f"job{self._job_count}", pause_secs)
 
     def shipped(self) -> int:
-        """Lines that Loki acknowledged since the agent's start."""
+        """Return the number of lines that Loki acknowledged since the agent's start."""
         return sum(int(float(count)) for count in _SHIPPED.findall(self.agent.metrics()))
 
     def wait_more(self, lines: int, purpose: str) -> None:
-        """Until Loki has acknowledged so many lines more."""
+        """Wait until Loki has acknowledged so many lines more."""
         aim = self.shipped() + lines
         wait_until(lambda: self.shipped() >= aim, f"{lines} more lines are shipped {purpose}")
 
     def balances(self, line_counts: Mapping[Place, int]) -> dict[str, dict[Place, Balance]]:
-        """What each running member answers, by its name."""
+        """Return the balances that each running member yields, by its name."""
         ids = "|".join(sorted({place.job_id.replace(".", "[.]") for place in line_counts}))
         result = {}
         for member in self.ring.running():
@@ -122,7 +124,7 @@ def reader(url: str) -> LokiClient:
     return LokiClient(ServerAccess(url, tenant=TENANT, timeout_secs=TIMEOUT_SECS))
 
 
-# ---- what is done to a ring: what stands after `yield` undoes it, until the ring is whole
+# ---- faults in a ring: the code after `yield` ends the fault, and waits until the ring is whole
 
 
 @contextmanager
@@ -151,7 +153,7 @@ def hang(ring: LokiRing, member: RingMember) -> Iterator[None]:
 
 @contextmanager
 def join_and_leave(ring: LokiRing, _: RingMember) -> Iterator[None]:
-    """A fourth member comes, takes its share, and goes."""
+    """Add a fourth member, which takes its share; remove it at the end."""
     member = ring.add_member()
     member.start()
     ring.wait_whole()
@@ -162,8 +164,10 @@ def join_and_leave(ring: LokiRing, _: RingMember) -> Iterator[None]:
 
 @contextmanager
 def fill_disk(ring: LokiRing, member: RingMember) -> Iterator[None]:
-    """Of the member's write-ahead log, by root. It is killed then: what it took meanwhile it has
-    not."""
+    """Fill the disk of the member's write-ahead log, as root.
+
+    Then the fault kills the member, which loses all pushes that it accepted meanwhile.
+    """
     filler = fill(member.wal.parent, 0)
     yield
     failures = member.metric("loki_ingester_wal_disk_full_failures_total")
@@ -190,8 +194,8 @@ FULL_DISK = "a member's disk is full"
 
 
 class Outcome(NamedTuple):
-    """Of a fault. secs: from when it was undone until all was shipped; line_counts: of what was
-    printed meanwhile."""
+    """Result of a fault. secs: from its end until all lines were shipped; line_counts: of the jobs,
+    by stream."""
 
     secs: float
     line_counts: dict[Place, int]
@@ -206,8 +210,10 @@ def meet(
     lines: int,
     kill_agent: bool = False,
 ) -> Outcome:
-    """Jobs print before, during and after a fault, until so many lines came through each time.
-    pauses: each job's, in seconds; kill_agent: during the fault, too."""
+    """Print from jobs before, during and after a fault, until so many lines came through each time.
+
+    pauses: each job's, in seconds; kill_agent: kill the agent during the fault, too.
+    """
     running = [node.start_job(pause) for pause in pauses]
     try:
         node.wait_more(lines, "before it")
@@ -227,8 +233,10 @@ def meet(
 
 
 class Readers:
-    """Reads a job again and again through the gateway while `with` lasts. counts: lines of an
-    answer, -1 for an error; longest_secs: that an answer took."""
+    """Reads a job repeatedly through the gateway inside `with`.
+
+    counts: answers by their number of lines, -1 for an error; longest_secs: of an answer.
+    """
 
     def __init__(self, node: RingNode, job_id: str) -> None:
         self.counts: Counter[int] = Counter()

@@ -1,7 +1,10 @@
-"""`make soak RING=1`: the soak with Loki as clusters run it. Round by round jobs print at a pace of
-their own, one fault after another is done to one of the three processes, at random, to the agent as
-well in one round of four, and all lines are read back by each process. Exit code: 0, 1 where a line
-was missing, twice, out of order, or not in the account."""
+"""`make soak RING=1`: the soak with a cluster's setup of Loki.
+
+In each round, jobs print at their own pace, and a random fault hits one of the three processes. In
+one round of four the agent is killed too. Each process then reads all lines back.
+
+Exit code: 0, or 1 if a line was missing, repeated, out of order or not in the account.
+"""
 
 import os
 import random
@@ -23,7 +26,7 @@ from tests.tools.stress.conservation import Verdict, all_problems, verdict
 from tests.tools.stress.ring_load import FAULTS, FULL_DISK, RingNode, meet
 
 DISK_BYTES = 64 << 20
-LINES = (300, 3000)  # that must come through before, during and after a fault
+LINES = (300, 3000)  # to ship before, during and after a fault
 PAUSES_SECS = (0.002, 0.01, 0.05, 0.2)
 
 
@@ -42,7 +45,7 @@ class RingSoak:
         self.problems: list[str] = []
 
     def round(self) -> str:
-        """One fault; its name."""
+        """Run one fault; return its name."""
         members = self._node.ring.members
         name = self._chance.choice(list(self._faults))
         member = members[-1] if name == FULL_DISK else self._chance.choice(members)

@@ -1,11 +1,11 @@
-"""Finds a secret wherever it lies on a disk, in whatever form: an oracle for what `purge` and `rm`
-promise.
+"""An oracle for `purge` and `rm` that finds a secret in any form on a disk.
 
-It knows nothing of how the product finds secrets. Every file below the folders is read: its bytes
-as they are (so free pages, write-ahead logs and journals, too), and, of an SQLite file, every
-table's every value, what is compressed in it decompressed. Each text is looked at as it stands,
-without colours, and with the escapes of JSON resolved, a few levels deep; and for the secret in
-base64.
+It shares no search code with the product. It reads the bytes of every file below the folders, so
+also free pages, write-ahead logs and journals. In SQLite files it also reads every value of every
+table, and decompresses compressed ones.
+
+It searches each text as it is, without colours, and with JSON's escapes resolved a few levels deep.
+It also searches for the secret in base64.
 """
 
 import base64
@@ -26,13 +26,13 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _LEVELS = 4
-_TELLING_CHARS = 8  # of base64: less stands anywhere
+_TELLING_CHARS = 8  # of base64: fewer characters match by chance
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _SQLITE = b"SQLite format 3\0"
 
 
 class Secret(NamedTuple):
-    """text: what somebody asks to purge; printed: what a job printed of it."""
+    """A secret. text: the argument of a purge; printed: the job's output with it."""
 
     text: str
     printed: str
@@ -50,7 +50,7 @@ SECRETS = {
 
 
 def holding(secret: str, *folders: Path) -> list[str]:
-    """Where it stands: `FILE: what of it`, each place once."""
+    """Return the places of a secret as `FILE: part of the file`, each once."""
     places: dict[str, None] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
@@ -65,7 +65,7 @@ def holding(secret: str, *folders: Path) -> list[str]:
 
 
 def stored_texts(*folders: Path) -> Iterator[str]:
-    """All that lies there: names, bytes, values of databases, and without their colours."""
+    """Yield all texts in the folders: names, bytes and databases' values, also without colours."""
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             yield str(path.relative_to(folder))
@@ -83,7 +83,7 @@ def _in_file(secret: str, path: Path) -> Iterator[str]:
 
 
 def _contents(path: Path) -> Iterator[tuple[str, str | bytes]]:
-    """What a file has, and where."""
+    """Yield the contents of a file, each with its place."""
     content = path.read_bytes()
     yield "its bytes", content
     if content.startswith(_SQLITE):
@@ -94,7 +94,7 @@ def _contents(path: Path) -> Iterator[tuple[str, str | bytes]]:
 
 
 def _values(path: Path) -> Iterator[tuple[str, str | bytes]]:
-    """All that the tables of a database hold, with what its write-ahead log has."""
+    """Yield all values in the tables of a database, with those in its write-ahead log."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
         for suffix in ("", "-wal"):
@@ -129,7 +129,7 @@ def _decompressed(value: bytes) -> list[bytes]:
 
 
 def has(secret: str, text: str | bytes) -> bool:
-    """Whether it stands there, in any form."""
+    """Return whether the text contains the secret, in any form."""
     display = text if isinstance(text, str) else text.decode("utf-8", "replace")
     if any(word in display for word in _encoded(secret)):
         return True
@@ -146,7 +146,7 @@ def _resolved(match: "re.Match[str]") -> str:
 
 
 def _encoded(secret: str) -> list[str]:
-    """As JSON has it, and in base64 at each of the three places where it may begin."""
+    """Return the secret as JSON, and in base64 at each of its three possible offsets."""
     raw = secret.encode()
     at_each = [
         base64.b64encode(b"\0" * shift + raw).decode()[(0, 2, 3)[shift] : -4] for shift in range(3)

@@ -1,8 +1,11 @@
-"""`python -m tests.tools.stress.secret_stress`: jobs that disable logging on one stream and print a secret on
-the other one in the same moment. Relays read both at once, so no secret may be stored.
+"""`python -m tests.tools.stress.secret_stress`: run jobs that disable logging on one stream and
+print a secret on the other at the same moment.
 
-Exit code: 0, 1 where a secret was stored. A job waits until all it printed before is in its output:
-relays have read that. `open N` stands before each secret, and shows that logging was enabled.
+Relays read both streams at once, so no secret may be stored. Exit code: 0, or 1 if a secret was
+stored.
+
+A job waits until its output contains all earlier lines: relays have then read them. `open N` comes
+before each secret, and shows that logging was enabled.
 """
 
 import argparse
@@ -22,7 +25,7 @@ from tests.tools.stress.order_stress import TIMEOUT_SECS, ByPlugin, ByRun, Run
 
 SECRETS = 36
 JOBS = 72  # 2,592 secrets
-# arguments: its name, how many secrets, its output files
+# arguments: its name, number of secrets, its output files
 JOB = """
 import os, random, sys, time
 name, count, *files = sys.argv[1:]
@@ -55,19 +58,19 @@ def argv(python: str, name: str, files: Sequence[Path], secrets: int = SECRETS) 
 
 
 def leaks_in(stored: bytes, name: str, secrets: int = SECRETS) -> list[int]:
-    """The numbers of secrets that were stored."""
+    """Return the numbers of the stored secrets."""
     return [
         number for number in range(secrets) if b"secret-%s-%d;" % (name.encode(), number) in stored
     ]
 
 
 def open_in(stored: bytes, secrets: int = SECRETS) -> int:
-    """How many of the lines before secrets were stored."""
+    """Return the number of stored lines before secrets."""
     return sum(b"open %d\n" % number in stored for number in range(secrets))
 
 
 def stored_of(by: ByRun | ByPlugin, name: str, folder: Path, *, tty: bool, one_file: bool) -> bytes:
-    """Runs a job; returns all that is in the spool, or in its home."""
+    """Run a job; return the content of all files in the spool, or in its home."""
     files = [folder / f"{name}.out", folder / f"{name}.out" if one_file else folder / f"{name}.err"]
     fds = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) for path in files]
     run = Run([], tty, "", "", 0.0, tuple(argv(sys.executable, name, files)))
@@ -82,7 +85,7 @@ def stored_of(by: ByRun | ByPlugin, name: str, folder: Path, *, tty: bool, one_f
 def stress(
     makers: Sequence[Callable[[ExitStack], ByRun | ByPlugin]], jobs: range, workers: int
 ) -> Counter[str]:
-    """Returns counts: `jobs`, `secrets`, `leaks`, `open` (lines that were stored)."""
+    """Return counts: `jobs`, `secrets`, `leaks`, `open` (stored lines)."""
     counts: Counter[str] = Counter()
     lock = threading.Lock()
 

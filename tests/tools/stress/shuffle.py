@@ -1,4 +1,5 @@
-"""A plugin of pytest: files, and the tests in each, in an order that `--shuffle SEED` decides."""
+"""A plugin of pytest that shuffles files, and the tests in each, by the seed of `--shuffle
+SEED`."""
 
 import random
 from pathlib import Path
@@ -10,7 +11,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, required=True, metavar="SEED", help="in random order")
 
 
-@pytest.hookimpl(trylast=True)  # tests of one file stay together: what they share is set up once
+@pytest.hookimpl(trylast=True)  # tests of one file stay together, because they share their set-up
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chance = random.Random(config.getoption("--shuffle"))
     files: dict[Path, list[pytest.Item]] = {}

@@ -1,10 +1,11 @@
-"""`make soak`: many jobs, a real Loki and one fault after another, at random, for as long as is
-wanted; an oracle counts all lines that were sent.
+"""`make soak`: run many jobs with a real Loki under random faults for any time, and count all
+lines.
 
-It goes by the minute: jobs and faults, then calm, until all is shipped, and the count. In the first
-half of the time the agent is killed as well; in the second half it lives on, and its memory at the
-begin and the end of that is told. Exit code: 0, 1 where a line was missing, twice, out of order, or
-not in the account.
+Each minute has jobs and faults, then calm until all is shipped, then the count. In the first half
+of the time, the soak also kills the agent. In the second half the agent lives on, and the soak
+reports its memory at the start and the end of that half.
+
+Exit code: 0, or 1 if a line was missing, repeated, out of order or not in the account.
 """
 
 import argparse
@@ -52,7 +53,7 @@ JOB_LINES = (50, 4000)
 
 
 class Running(NamedTuple):
-    """A job. lines: that it prints to each stream."""
+    """A job. lines: number that it prints to each stream."""
 
     process: "subprocess.Popen[bytes]"
     job_id: str
@@ -126,7 +127,7 @@ class Soak:
         self._loki.stop(9)
         time.sleep(self._chance.uniform(0, 10))
         self._loki.start(wait=False)
-        # it reads its write-ahead log, which grows with the soak
+        # it reads its write-ahead log, which grows during the soak
         self._loki.wait_ready(CALM_TIMEOUT_SECS)
 
     def _break_the_way(self) -> None:
@@ -147,7 +148,7 @@ class Soak:
 
     def _fault(self, running: list[Running], *, kills_agent: bool) -> None:
         faults: list[tuple[str, int, Callable[[], None]]] = [
-            ("", 6, self._break_the_way),  # it counts by itself, as do all without a name here
+            ("", 6, self._break_the_way),  # counts by itself, as do all faults without a name here
             ("", 2, lambda: self._kill_of_a_job(running, "sidecar")),
             ("", 2, lambda: self._kill_of_a_job(running, "relay")),
             ("Loki killed", 1, self._kill_loki),
@@ -166,7 +167,7 @@ class Soak:
     # ---- a minute
 
     def epoch(self, *, kills_agent: bool) -> None:
-        """Jobs and faults, then calm and the count."""
+        """Run jobs and faults, then wait for the calm, and count."""
         running: list[Running] = []
         start = time.monotonic()
         fault_due = start + 1
@@ -189,13 +190,14 @@ class Soak:
         self._count(running, spooled)
 
     def _captures(self) -> list[Path]:
-        """But for those that nobody has begun to write into: they go after an hour."""
+        """Return all captures except those without any data, which the agent removes after an
+        hour."""
         return [path for path in self.agent.captures() if (path / "segments" / "counters").exists()]
 
     def _count(self, running: list[Running], spooled: dict[Place, int]) -> None:
         with LocalStore(str(self.store), create=True) as store:
             store.ingest()
-            local_ids = {job.job_id for job in store.jobs()}  # while there was no agent
+            local_ids = {job.job_id for job in store.jobs()}  # captured while no agent ran
             in_store = {
                 place: count
                 for job in running
@@ -216,7 +218,7 @@ class Soak:
         self.counts = Verdict(*map(sum, zip(self.counts, verdict(balances.values()), strict=True)))
 
     def _tell_repeated(self, entries: Sequence[Entry], balances: dict[Place, Balance]) -> None:
-        """Where they stand in Loki: for whoever has to find out."""
+        """Print where repeated lines are in Loki, for the investigation."""
         for place, balance in balances.items():
             twice = {
                 line_of(number) for number, count in Counter(balance.numbers).items() if count > 1
@@ -230,7 +232,7 @@ class Soak:
                     )
 
     def memory_mb(self) -> float:
-        """Of the agent's process: what is its own in memory."""
+        """Return the resident memory of the agent's process."""
         assert self.agent.process is not None
         status = Path(f"/proc/{self.agent.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
@@ -242,7 +244,7 @@ def _entries(client: LokiClient, cluster: str, line_counts: dict[Place, int]) ->
 
 
 def _sidecar(pid: int) -> int:
-    """0 where there is none (yet)."""
+    """Return the pid of a relay's sidecar, 0 if there is none (yet)."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
