@@ -329,8 +329,8 @@ def epilog_records(cluster: ControlledCluster) -> dict[str, list[EndRecord]]:
 
 
 def test_what_the_epilog_can_tell(cluster: ControlledCluster) -> None:
-    """Runs last. The epilog reports exit status and end, but rarely a state. The agent reports the
-    same jobs from its records."""
+    """Runs last. The epilog reports exit status and end, but rarely a state. A second agent reports
+    the same jobs from the epilog's records."""
     records = epilog_records(cluster)
     states = {
         name: [
