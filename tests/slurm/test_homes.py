@@ -175,7 +175,7 @@ def test_home_that_hangs(
     cluster: CapturingCluster, user: JobUser, away: JobUser, mode: str
 ) -> None:
     """The job runs without capture. stopped: waiting processes can be killed, as after the loss of
-    an NFS server. silent: no process can be interrupted."""
+    an NFS server. silent: they cannot be killed."""
     with fuse(cluster, user, "serve" if mode == "stopped" else "hang") as server:
         if mode == "stopped":
             server.send_signal(signal.SIGSTOP)

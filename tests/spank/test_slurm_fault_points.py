@@ -1,8 +1,8 @@
 """Keeper and relay (in C) die at each of their fault points, and each test proves that it hit its
 point.
 
-The job's own output has every byte once. If capture had begun, so has the log. The next job removes
-half-finished captures.
+The job's own output has every byte once. If capture had begun, so has the log. Half-finished captures
+disappear.
 """
 
 import re

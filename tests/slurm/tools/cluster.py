@@ -440,7 +440,7 @@ def _remove(folder: Path) -> None:
 
 
 def _remove_dead() -> None:
-    """Remove the remains of clusters of killed processes."""
+    """Remove the remains of clusters whose own process was killed."""
     left = (uids for place in PLACES for uids in place.glob(f"{PREFIX}*/{UIDS_FILE}"))
     for uids in left:  # written after `alive` was locked
         with contextlib.suppress(OSError), uids.with_name("alive").open("r+") as file:

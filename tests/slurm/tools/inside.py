@@ -32,7 +32,7 @@ class Init:
         self.ended: dict[str, int] = {}
         self.awake, wake = os.pipe()
         os.set_blocking(wake, False)
-        # `wake` needs a handler: without one it stays silent
+        # without a handler, Python writes nothing to `wake`
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 

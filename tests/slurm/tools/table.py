@@ -98,7 +98,7 @@ echo out 2
 
 HUNDRED = "for i in {1..100}; do echo out $i; done; echo err 1 >&2; wait"
 LIMITS = [
-    ("NPROC", "-u 3", "sleep 0.5 & sleep 0.5 & " + HUNDRED),  # no process above the limit
+    ("NPROC", "-u 3", "sleep 0.5 & sleep 0.5 & " + HUNDRED),  # as many processes as allowed
     ("NOFILE", "-n 10", HUNDRED),
     ("AS", "-v 20000", HUNDRED),
     ("STACK", "-s 256", HUNDRED),
