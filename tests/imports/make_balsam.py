@@ -1,12 +1,12 @@
-"""Makes tests/imports/balsam: what Balsam's own classes (0.7.0a24) give of events, jobs and batch
-jobs, and what its launcher's LocalAppRun leaves of a job. Run by hand, with the packages of
+"""Make tests/imports/balsam: events, jobs and batch jobs by Balsam's own classes (0.7.0a24), and
+the files of a job by its launcher's LocalAppRun. Run it by hand, with the packages of
 requirements/balsam.lock, and psutil:
 
     sh requirements/tool.sh balsam
     .venv/balsam/bin/python tests/imports/make_balsam.py tests/imports/balsam
 
-events.json is a page as the server answers it, jobs.jsonl has a job to a line, batchjobs.csv is a
-table of `display_dict()`s; the history of each job goes on as Balsam's launchers write it.
+events.json is a page of the server's answer. jobs.jsonl has one job per line. batchjobs.csv is a
+table of `display_dict()`s. The history of each job follows the order of Balsam's launchers.
 """
 
 import csv
@@ -20,7 +20,7 @@ from typing import Any
 BEGAN = datetime(2026, 5, 4, 9, 30)
 READY = ("AWAITING_PARENTS", "READY", "STAGED_IN", "PREPROCESSED")
 DONE = ("RUN_DONE", "POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED")
-JOBS = {  # number of nodes, packing, and what became of it after PREPROCESSED
+JOBS = {  # number of nodes, packing, and the states after PREPROCESSED
     101: (2, 1, ("RUNNING", *DONE)),
     102: (1, 8, ("RUNNING", *DONE)),
     103: (1, 8, ("RUNNING", "RUN_ERROR", "FAILED")),
@@ -91,7 +91,7 @@ def write_batch_jobs(schemas: Any, path: Path) -> None:  # Any: Balsam's own cla
 
 
 def run_app(folder: Path, words: str) -> None:
-    """Runs a command as Balsam's launcher does, which leaves its output in job.out."""
+    """Run a command as Balsam's launcher does, which leaves its output in job.out."""
     app_run: Any = importlib.import_module("balsam.platform.app_run")  # Any: Balsam's own classes
     launcher: Any = importlib.import_module("balsam.site.launcher")
     folder.mkdir(parents=True, exist_ok=True)

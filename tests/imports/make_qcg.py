@@ -1,10 +1,10 @@
-"""Makes tests/imports/qcg: what a real QCG-PilotJob 0.14.2 writes. Run by hand, with a Python that
-has qcg-pilotjob:
+"""Make tests/imports/qcg: the files of a real QCG-PilotJob 0.14.2. Run it by hand, with a Python
+that has qcg-pilotjob:
 
     python make_qcg.py qcg
 
-Jobs that succeed, fail, are left out as what they wait for failed, are cancelled, have iterations,
-and use two nodes.
+The jobs succeed, fail, get cancelled, have iterations, or use two nodes. One is skipped because its
+dependency failed.
 """
 
 import glob

@@ -1,10 +1,10 @@
-"""Makes tests/imports/xt: records as XT's own code writes them. Run by hand, with a Python that has
+"""Make tests/imports/xt: records written by XT's own code. Run it by hand, with a Python that has
 arrow, PyYAML, psutil, python-interface, and xtlib 1.0.0 (`pip install --no-deps`):
 
     python make_xt.py xt
 
-XT keeps its runs in Azure: `Store.log_run_event` and its kin are its own, what stores their text is
-a folder here.
+XT keeps its runs in Azure. This script calls XT's own `Store.log_run_event` and its kin, and a
+folder stores their text.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _ABSENT = (
 
 
 class _Absent:
-    """Stands for packages of Azure's, MongoDB's and others that nothing of this calls."""
+    """Replace packages of Azure, MongoDB and others that this script never calls."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
         if name.partition(".")[0] in _ABSENT:
@@ -39,7 +39,7 @@ class _Absent:
 
 
 def main(target: str) -> None:
-    sys.meta_path.append(_Absent())  # type: ignore[arg-type]  # it is one, but for names of arguments
+    sys.meta_path.append(_Absent())  # type: ignore[arg-type]  # a finder, but for argument names
     store_class: Any = importlib.import_module("xtlib.storage.store").Store  # Any: XT has no types
     run_module = importlib.import_module("xtlib.run")
     folder = tempfile.mkdtemp(prefix="xt-")

@@ -1,10 +1,9 @@
-"""A real QCG-PilotJob run whose tasks are wrapped; prints what the manager says of its jobs, as
-JSON:
+"""Run a real QCG-PilotJob with wrapped tasks, and print the manager's info about its jobs as JSON:
 
     python run_qcg.py PROGRAM WORD... < NONE    PROGRAM WORD...: logshipper, as the tasks call it
 
-The tasks' output goes where QCG-PilotJob's users have it go: into a file, to /dev/null, nowhere
-that is told. One task ends when there is a file `go` in this folder.
+The tasks' output goes to the usual places of QCG-PilotJob's users: a file, /dev/null, or an
+unspecified place. One task ends when this folder has a file `go`.
 """
 
 import importlib

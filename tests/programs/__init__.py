@@ -1,2 +1,2 @@
-"""Real programs' output, recorded once: what a terminal shows of it is what has to be logged
+"""Recorded output of real programs. The log must have the lines that a terminal shows
 (docs/rendering.md)."""

@@ -1,9 +1,9 @@
-"""A capture: what a program wrote to a terminal, in the reads in which it came, and what tmux shows
-of it.
+"""A capture: a program's terminal output in its original reads, and the lines that tmux shows of
+it.
 
-File: xz of a line of JSON and the bytes. The JSON's fields are those of Capture; reads are pairs of
-seconds since the first one and sizes in bytes. streams: of each read, where stdout and stderr had
-a terminal of their own.
+File: xz of a line of JSON and the bytes. The JSON has the fields of Capture. reads: pairs of
+seconds since the first read and size in bytes. streams: stream of each read, if stdout and stderr
+had separate terminals.
 """
 
 import json
@@ -17,8 +17,8 @@ _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """columns, rows: the terminal's size. shown: tmux's lines, history included, without blanks at
-    their ends, and without blank ones; tmux: its version."""
+    """One recorded program. columns, rows: the terminal's size. shown: tmux's lines with history,
+    without trailing blanks and blank lines. tmux: its version."""
 
     name: str
     program: str
@@ -32,7 +32,7 @@ class Capture:
     streams: list[int] = field(default_factory=list)
 
     def timed_reads(self) -> list[tuple[bytes, float]]:
-        """As the renderer is fed."""
+        """Return the reads as input of the renderer: bytes and time."""
         at = 0
         reads = []
         for now, size in self.reads:
@@ -50,7 +50,7 @@ def names(folder: str = "") -> list[str]:
 
 
 def write(capture: Capture) -> int:
-    """Returns the size of the file, in bytes."""
+    """Write the capture. Return the size of the file in bytes."""
     head = {name: getattr(capture, name) for name in Capture.__slots__ if name != "data"}
     raw = json.dumps(head, ensure_ascii=False).encode() + b"\n" + capture.data
     packed = lzma.compress(raw, format=lzma.FORMAT_XZ, filters=_FILTERS)

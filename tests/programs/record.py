@@ -1,13 +1,12 @@
-"""Records what programs write to a terminal into tests/captures: `python -m tests.programs.record
+"""Record the terminal output of programs into tests/captures: `python -m tests.programs.record
 [NAME...]`.
 
-Programs are run in /tmp/x, an empty folder and their home, with a PATH that begins with
-LOGSHIPPER_PROGRAMS (folders where they are installed, apart from the repository's own environment),
-as root under a host name of their own. tmux shows the bytes; its lines are kept next to them.
-Refused: output that names this machine, its user or its paths, and more than MAX_SIZE bytes,
-compressed.
+Programs run in the empty folder /tmp/x, which is also their home, as root under their own host
+name. Their PATH begins with LOGSHIPPER_PROGRAMS, folders of programs outside the repository's own
+environment. tmux shows the bytes, and the capture also stores tmux's lines. The recorder refuses
+output that names this machine, its user or its paths, and output above MAX_SIZE compressed bytes.
 
---shown: asks tmux again for what it shows of captures that are there.
+--shown: ask tmux again for its lines of the existing captures.
 """
 
 import argparse
@@ -40,14 +39,14 @@ FOLDER = Path("/tmp/x")
 SOURCES = Path(__file__).resolve().parent / "sources"
 MAX_SIZE = 30_000
 PROGRAM_SECS = 60.0
-_QUERY = re.compile(r"\x1b\[(?:6n|c)")  # that programs wait for an answer to
+_QUERY = re.compile(r"\x1b\[(?:6n|c)")  # queries that programs expect an answer to
 _PASSED_ON = re.compile(
     r"(?i:https?_proxy|no_proxy)|(PIP_CERT|PIP_INDEX_URL|SSL_CERT_FILE|NODE_EXTRA_CA_CERTS|CARGO_HOME|RUSTUP_HOME|GOPATH|GOCACHE|GOPROXY|GOSUMDB|GOFLAGS)"
 )
 _RENAMED = {
     b"deb.debian.org": b"deb.example.org",
     b"crates.io": b"example.org",
-}  # where packages come from
+}  # sources of packages
 _PRIVATE = re.compile(rb"/(?:home|root|work|opt|mnt|srv|etc)/[\w.-]+|/Users/|/tmp/(?!x\b)[\w.-]+")
 
 
@@ -161,8 +160,7 @@ def _environment() -> dict[str, str]:
 
 
 class _Answers:
-    """Where the cursor stands, and what the terminal is, as a terminal says that is asked for
-    it."""
+    """Answer queries for the cursor's position and the terminal's type like a terminal."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self._screen = LogScreen(columns, rows, FinalLines())
@@ -183,8 +181,8 @@ class _Answers:
 
 
 def _run(program: Program) -> list[tuple[bytes, float, int]]:
-    """As run_in_pty, but with keys pressed, in a session of its own whose terminal this is. Each
-    read has its stream."""
+    """Run a program like run_in_pty, but press keys, in its own session with this terminal. Return
+    its reads, each with its stream."""
     error_master, error_slave = pty.openpty() if program.two_streams else (-1, -1)
     child, master = pty.fork()
     if child == 0:
@@ -216,7 +214,7 @@ def _run(program: Program) -> list[tuple[bytes, float, int]]:
     if program.two_streams:
         os.close(error_slave)
         streams[error_master] = 2
-    # events come in the order in which streams became readable
+    # events arrive in the order in which streams became readable
     poll = select.epoll()
     for fd in streams:
         poll.register(fd, select.EPOLLIN | select.EPOLLET)
@@ -260,7 +258,7 @@ def _run(program: Program) -> list[tuple[bytes, float, int]]:
 
 
 def _read(fd: int) -> bytes:
-    """b"" where there is nothing more, or nobody holds the terminal any more."""
+    """Return the next bytes, or b"" if there are none or the terminal is closed."""
     try:
         return os.read(fd, 65536)
     except OSError:

@@ -1,9 +1,9 @@
-"""How many of the recorded programs the renderer logs exactly as tmux shows them, said at the end
-of a test run."""
+"""Report at the end of a test run how many recorded programs the renderer logs exactly as tmux
+shows them."""
 
 import pytest
 
-PROPERTY = "program"  # of a test's report: the capture it is about
+PROPERTY = "program"  # of a test's report: the capture under test
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,7 +1,7 @@
-"""The programs whose output is recorded, and how each is run. Python packages and Debian's are
-obtained by hand."""
+"""The recorded programs and their commands. Python packages and those of Debian need manual
+installation."""
 
-# ruff: noqa: E501  # programs are read best as they would be typed
+# ruff: noqa: E501  # programs read best on one line, as on a terminal
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +11,13 @@ _PYTHON = "python --version"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """program: what it is called. python: a program in Python, run unless there is a command.
-    command, setup, version: for sh; setup's output isn't recorded. keys: seconds since the start,
-    and bytes that are typed then. fails: whether it may exit with an error. two_streams: stderr has
-    a terminal of its own, as in a captured job; the names of these begin with `two-streams/`."""
+    """How to run a program. program: its name. python: a Python program, used without a command.
+    command, setup, version: for sh; the recording omits setup's output.
+
+    keys: seconds since the start, and bytes to type then. fails: it may exit with an error.
+    two_streams: stderr has a separate terminal, as in a captured job. Names of these programs begin
+    with `two-streams/`.
+    """
 
     program: str
     python: str = ""

@@ -1,1 +1,1 @@
-"""A real Slurm cluster on one machine, for tests."""
+"""Tests with a real Slurm cluster on one machine."""

@@ -1,5 +1,5 @@
-"""Clusters for the tests here. Where there can be none, tests are skipped and say why; see
-gate.py."""
+"""Slurm clusters for the tests of this folder. gate.py skips the tests with a reason if the machine
+cannot run a cluster."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -24,14 +24,14 @@ def slurm_wanted() -> None:
 
 @pytest.fixture(scope="session")
 def slurm_machine(slurm_wanted: None) -> None:
-    """For tests that start clusters of their own: skips them where there can be none."""
+    """Skip tests that start their own clusters if the machine cannot run one."""
     unless_missing(machine.check)
 
 
 @pytest.fixture(scope="session", params=["linuxproc", "cgroup"])
 def slurm(request: pytest.FixtureRequest, slurm_machine: None) -> Iterator[SlurmCluster]:
-    """A running cluster under each proctrack, which tests share: a test adds users of its own
-    (`add_user`)."""
+    """Yield a running cluster under each proctrack. Tests share it, and each test adds its own
+    users (`add_user`)."""
     with unless_missing(lambda: SlurmCluster(proctrack=request.param)) as cluster:
         yield cluster
 
@@ -40,8 +40,8 @@ def slurm(request: pytest.FixtureRequest, slurm_machine: None) -> Iterator[Slurm
 def cluster(
     request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer
 ) -> Iterator[CapturingCluster]:
-    """A running cluster with the plugin, under each proctrack, which tests share: a test adds users
-    of its own. The one under proctrack/cgroup has the plugin for identities, too."""
+    """Yield a running cluster with the plugin, under each proctrack. Tests share it and add their
+    own users. The cluster under proctrack/cgroup also has the plugin for identities."""
     proctrack, identity = request.param, request.param == "cgroup"
     with unless_missing(
         lambda: CapturingCluster(loki, proctrack=proctrack, identity=identity, more=INTERACTIVE)
@@ -51,7 +51,7 @@ def cluster(
 
 @pytest.fixture
 def user(cluster: CapturingCluster) -> Iterator[JobUser]:
-    """One who opted in. The plugin's arguments that a test changed are again what they were."""
+    """Yield a user who opted in. Restore the plugin's arguments afterwards."""
     user = cluster.add_user()
     (user.home / ".logoptin").touch()
     yield user
@@ -62,8 +62,8 @@ def user(cluster: CapturingCluster) -> Iterator[JobUser]:
 def case_runs(
     request: pytest.FixtureRequest, cluster: CapturingCluster
 ) -> dict[str, tuple[cases.Run, cases.Run]]:
-    """Of each case of the table, the plain and the captured run: all that are to be tested run next
-    to each other."""
+    """Return the plain and the captured run of each case of the table. All selected cases run side
+    by side."""
     params = [
         item.callspec.params
         for item in request.session.items
@@ -76,7 +76,8 @@ def case_runs(
 
 
 def unless_missing(get: Callable[[], T]) -> T:
-    """Skips a test where the machine lacks what is needed, or fails it where all must run."""
+    """Return the result of `get`. If the machine lacks something, skip the test, or fail it if all
+    tests must run."""
     try:
         return get()
     except SlurmMissing as error:

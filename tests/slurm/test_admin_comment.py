@@ -1,5 +1,5 @@
-"""The address of a job's page in its AdminComment: written while the job runs, at no cost of the
-job's start."""
+"""The hook writes the address of a job's page into its AdminComment while the job runs, without
+delaying the job's start."""
 
 import contextlib
 import secrets
@@ -54,12 +54,12 @@ def cluster(slurm_machine: None) -> Iterator[SlurmCluster]:
 
 
 def comments(cluster: SlurmCluster, job_id: str) -> dict[str, str]:
-    """By job id, of all tasks of an array."""
+    """Return the AdminComment by job id, for all tasks of an array."""
     return {job["JobId"]: job.get("AdminComment", "") for job in cluster.show(job_id)}
 
 
 def wait_idle(cluster: SlurmCluster) -> None:
-    """Until nobody asks about a job any more: the hook goes on behind the prolog's end."""
+    """Wait until the hook has no running processes. It continues after the prolog has ended."""
     hook = str(cluster.folder / "admin-comment").encode()
 
     def is_idle() -> bool:
@@ -80,7 +80,7 @@ def test_a_job_has_its_address(cluster: SlurmCluster) -> None:
     assert page == PAGE + job_id
     begin_ms, end_ms = map(int, times.split("&to="))
     assert abs(begin_ms + 60_000 - time.time() * 1000) < 60_000
-    # Slurm begins to count the limit a little later
+    # Slurm starts to count the limit slightly later
     assert 0 <= end_ms - begin_ms - (10 * 60 + 120) * 1000 <= 5000
     cluster.scancel(user, job_id)
 
@@ -101,7 +101,7 @@ def test_a_comment_that_is_there_stays(cluster: SlurmCluster) -> None:
 
 
 def test_each_of_many_tasks_has_its_own(cluster: SlurmCluster) -> None:
-    """One scontrol at a time, and no task waits for it."""
+    """The hook runs one scontrol at a time, and no task waits for it."""
     user = cluster.add_user()
     job_id = cluster.sbatch(user, "sleep 1000", f"--array=0-{MANY - 1}", "--time=10")
     cluster.wait_state(job_id, "RUNNING")
@@ -135,8 +135,8 @@ def test_without_an_address_jobs_run(cluster: SlurmCluster) -> None:
 
 
 def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
-    """Also where slurmctld takes its time: here, where scontrol does. It is the first one on the
-    hook's PATH."""
+    """A slow slurmctld delays no job. A slow scontrol, the first one on the hook's PATH, stands in
+    for it."""
     user = cluster.add_user()
     hook = cluster.folder / "admin-comment"
     text = hook.read_text()
@@ -144,7 +144,7 @@ def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
     slow.mkdir()
     request_log = slow / "asked"
     request_log.touch()
-    wait_idle(cluster)  # who works still does so with what it began with
+    wait_idle(cluster)  # running hooks keep the PATH that they started with
     (slow / "scontrol").write_text(
         f"#!/bin/sh\necho $4 >>{request_log}\nuntil [ -e {slow}/go ]; do sleep 0.1; done\nexit 1\n"
     )
@@ -154,7 +154,7 @@ def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
         for secs in (
             1000,
             1,
-        ):  # the first one runs while it is asked about, the second one's scontrol is killed
+        ):  # the first job runs during its query, and the hook kills the second job's scontrol
             first = f"PATH={slow}:/usr/local/bin"
             hook.write_text(
                 text.replace("PATH=/usr/local/bin", first).replace("secs=10", f"secs={secs}")

@@ -1,5 +1,5 @@
-"""Each case of the table, under each proctrack: captured against uncaptured run, and the log
-against both."""
+"""Each case of the table, under each proctrack: the captured run equals the uncaptured run, and the
+log equals both."""
 
 import pytest
 

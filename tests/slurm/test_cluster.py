@@ -1,5 +1,4 @@
-"""The cluster itself, without the plugin: it does what Slurm does, and nothing of it is left on the
-machine."""
+"""The cluster itself, without the plugin, behaves like Slurm and leaves nothing on the machine."""
 
 import os
 import re
@@ -115,7 +114,7 @@ def test_requeue(slurm: SlurmCluster) -> None:
 
 
 def test_an_orphan_lives_on_under_linuxproc_alone(slurm: SlurmCluster) -> None:
-    """What makes tests with linuxproc alone hide lost last lines."""
+    """Tests that use only linuxproc hide lost last lines because orphans survive their job."""
     user = slurm.add_user()
     job = slurm.sbatch(user, "setsid bash -c 'sleep 1000 & exit' & wait; echo over")
     assert slurm.wait(job).state == "COMPLETED"
@@ -139,7 +138,7 @@ def test_a_node_fails_and_comes_back(slurm: SlurmCluster) -> None:
 
 
 def test_namespaces_of_all_processors_can_be_kept(slurm: SlurmCluster) -> None:
-    """As job_container/tmpfs keeps those of jobs."""
+    """job_container/tmpfs keeps the namespaces of jobs in the same way."""
     enter = [machine.program("nsenter"), "-t", str(slurm.first_pid), "--mount", "--pid", "--"]
     for processor in os.sched_getaffinity(0):
         script = f"cd {slurm.folder} && taskset -pc {processor} $$ && {KEEPS}"

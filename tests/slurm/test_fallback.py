@@ -1,5 +1,5 @@
-"""Without the compiled plugin: TaskProlog and TaskEpilog capture bash batch scripts, and nothing
-else notices."""
+"""TaskProlog and TaskEpilog capture bash batch scripts without the compiled plugin, and leave
+everything else unchanged."""
 
 import os
 import signal
@@ -21,8 +21,8 @@ from tests.tools.captures.captured_runs import wait_until
 COMPLETED = JobEnd("COMPLETED", 0, 0)
 APART = ("--output=job.out", "--error=job.err")
 LINES = 20_000
-# all that a shell may find of what went on before it; the same job twice differs in Slurm's own
-# variables
+# Everything that a shell can see of its start. Two runs of the same job differ in Slurm's own
+# variables.
 SHELL = r"""
 echo "options $- $(umask)"; shopt; set -o; trap; declare -F; jobs; ulimit -a
 compgen -v | grep -v ^SLURM | sort; env | grep -v -e ^SLURM -e ^TMPDIR= | sort
@@ -32,8 +32,8 @@ echo "[${!-}] [$0]" "$@" "$(pgrep -P $$ | wc -l)"
 
 
 class Case(NamedTuple):
-    """end: of the job. logged: whether there is a log. options: of sbatch, $HOME in them is the
-    user's."""
+    """One script. end: the job's. logged: whether the job has a log. options: arguments of sbatch;
+    `$HOME` stands for the user's home."""
 
     script: str
     end: JobEnd = COMPLETED
@@ -73,7 +73,7 @@ CASES = {
 
 
 class Run(NamedTuple):
-    """end, out, err: what a user has of it."""
+    """One run of a case. log_id: the job's name in the log."""
 
     user: JobUser
     job_id: str
@@ -108,7 +108,7 @@ def output(run: Run) -> tuple[bytes, bytes]:
 
 
 def lines(cluster: FallbackCluster, run: Run, stream: str = "stdout") -> list[str]:
-    """Of the log, of all attempts."""
+    """Return the log's lines of one stream, across all attempts."""
     log = cluster.log_of(run.log_id)
     return [line for key in sorted(log) if key[3] == stream for line in log[key]]
 
@@ -126,7 +126,7 @@ def start_case(cluster: FallbackCluster, case: Case, *, plain: bool) -> Run:
 
 @pytest.fixture(scope="module")
 def runs(cluster: FallbackCluster) -> dict[str, tuple[Run, Run]]:
-    """Of each case a plain run and one that may be captured; all at once."""
+    """Start a plain run and a run with opt-in for each case, all at once. Return both by name."""
     return {name: (start_case(cluster, case, plain=True), start_case(cluster, case, plain=False))
             for name, case in CASES.items()}  # fmt: skip
 
@@ -175,14 +175,14 @@ def replaced(text: bytes, words: dict[bytes, bytes]) -> bytes:
 
 
 def squeezed(texts: list[str]) -> list[str]:
-    """Without repeats and empty lines, which the log has in its own way."""
+    """Drop empty lines and repeats because the log stores them differently."""
     lines = [text.expandtabs().rstrip() for text in texts if text]
     return [text for at, text in enumerate(lines) if not at or lines[at - 1] != text]
 
 
 @UNDER_CGROUP
 def test_who_did_not_opt_in_is_not_touched(cluster: FallbackCluster) -> None:
-    """And an opt-in that comes while the job runs is for the next one."""
+    """An opt-in during a job applies to the next job."""
     user = cluster.add_user()
     step = "srun --quiet bash -c 'env | grep -c -e BASH_ENV -e LOGSHIPPER || :'"
     script = f"touch ~/.logoptin\n{SHELL}\n{step}\nps -u $(id -u) -o args"
@@ -223,7 +223,7 @@ def test_arrays_and_requeues(cluster: FallbackCluster) -> None:
 
 @UNDER_BOTH
 def test_scancel_loses_nothing(cluster: FallbackCluster) -> None:
-    """The script's own last words included."""
+    """The log includes the script's last words."""
     user = opted_in(cluster)
     script = "trap 'seq 3000; echo bye; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
     run = begin(cluster, user, script, *APART)
@@ -327,7 +327,7 @@ def test_modes_and_commands(cluster: FallbackCluster) -> None:
 
 @UNDER_CGROUP
 def test_a_note_of_somebody_elses_is_left_alone(cluster: FallbackCluster) -> None:
-    """Then the job isn't captured, as nobody could wait for its log."""
+    """The job then runs without capture because no process could wait for its log."""
     ann, ben = opted_in(cluster), cluster.add_user()
     job_id = cluster.sbatch(ann, "echo one", "--hold", "--nodelist=n1", *APART)
     note = Path(f"/tmp/logshipper-batch-{job_id}")
@@ -345,7 +345,7 @@ def test_a_note_of_somebody_elses_is_left_alone(cluster: FallbackCluster) -> Non
 
 @UNDER_CGROUP
 def test_a_home_that_hangs(cluster: FallbackCluster) -> None:
-    """Nobody opted in, once the look's time is up."""
+    """The job runs without capture after the time limit for the look has passed."""
     user, scratch = opted_in(cluster), cluster.add_user()
     os.chown(scratch.home, user.uid, user.gid)
     away = user._replace(home=scratch.home)
@@ -355,7 +355,7 @@ def test_a_home_that_hangs(cluster: FallbackCluster) -> None:
     with fuse(cluster, user, "serve") as server:
         server.send_signal(signal.SIGSTOP)
         assert cluster.as_root("scontrol", "release", job_id).returncode == 0
-        assert cluster.wait(job_id) == COMPLETED  # it hangs until then
+        assert cluster.wait(job_id) == COMPLETED  # the home hangs until then
     run = Run(away, job_id, cluster.log_id(job_id, user))
     assert output(run) == (b"".join(b"%d\n" % n for n in range(1, 11)), b"")
     assert cluster.show(job_id)[0]["RunTime"] >= "00:00:02"

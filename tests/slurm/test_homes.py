@@ -1,5 +1,5 @@
-"""Homes and opt-in files that are hostile, gone, or hang: the job runs, nothing is captured that
-nobody asked for, and root never looks itself."""
+"""Homes and opt-in files that are hostile, missing or hang: the job runs, captures only with an
+opt-in, and root never reads the file itself."""
 
 import contextlib
 import os
@@ -65,7 +65,7 @@ def unreadable(place: Path) -> None:
 
 def a_socket(place: Path) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
-        folder_fd = os.open(place.parent, os.O_RDONLY)  # its path may be longer than a socket's
+        folder_fd = os.open(place.parent, os.O_RDONLY)  # as a socket's path it may be too long
         bound.bind(f"/proc/self/fd/{folder_fd}/{place.name}")
         os.close(folder_fd)
 
@@ -95,7 +95,7 @@ HOSTILE = [
 
 
 def test_hostile_opt_in_files(cluster: CapturingCluster) -> None:
-    """It fails closed: nothing is logged, and one event says why (R13)."""
+    """Capture fails closed: it logs nothing, and one event gives the reason (R13)."""
     job_ids = {}
     for spoil in HOSTILE:
         user = cluster.add_user()
@@ -118,7 +118,7 @@ def test_largest_opt_in_file(cluster: CapturingCluster, user: JobUser) -> None:
 
 @pytest.fixture
 def away(cluster: CapturingCluster, user: JobUser) -> JobUser:
-    """The user, working elsewhere than in the home; `at_home` is for the job."""
+    """Return the user with a working folder outside the home. Combine it with `at_home`."""
     elsewhere = cluster.folder / f"scratch-{user.name}"
     elsewhere.mkdir(0o700)
     os.chown(elsewhere, user.uid, user.gid)
@@ -126,7 +126,8 @@ def away(cluster: CapturingCluster, user: JobUser) -> JobUser:
 
 
 def at_home(user: JobUser) -> dict[str, str]:
-    """Not by --export, which has slurmd itself log in there first, capture or not."""
+    """Return sbatch's environment with the user's home. `--export` would make slurmd log in there
+    first, with or without capture."""
     return {"HOME": str(user.home)}
 
 
@@ -145,7 +146,7 @@ def test_no_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> Non
 def fuse(
     cluster: CapturingCluster, user: JobUser, mode: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """The user's home as `mode` has it, on all nodes; the server's process."""
+    """Mount a FUSE home in the given mode on all nodes. Yield the server's process."""
     if not FUSE.exists():
         gate.lacking(
             f"there is no {FUSE}: a home that hangs is played by FUSE (modprobe fuse; a container: --device)"
@@ -165,7 +166,7 @@ def fuse(
             assert server.stdout.readline() == b"mounted\n"
             yield server
         finally:
-            server.kill()  # who waits for it gets an error
+            server.kill()  # waiting processes get an error
             cluster.as_root("umount", "--lazy", str(user.home))
 
 
@@ -173,8 +174,8 @@ def fuse(
 def test_home_that_hangs(
     cluster: CapturingCluster, user: JobUser, away: JobUser, mode: str
 ) -> None:
-    """Nobody opted in. stopped: who waits can be killed, as where NFS' server is gone; silent:
-    nobody can end it."""
+    """The job runs without capture. stopped: waiting processes can be killed, as after the loss of
+    an NFS server. silent: they cannot be killed."""
     with fuse(cluster, user, "serve" if mode == "stopped" else "hang") as server:
         if mode == "stopped":
             server.send_signal(signal.SIGSTOP)
@@ -182,14 +183,14 @@ def test_home_that_hangs(
             hanging_home(cluster, user, away)
         except BaseException:
             server.kill()
-            cluster.resume_nodes()  # which Slurm drains where a process can't be killed
+            cluster.resume_nodes()  # Slurm drains a node if it cannot kill a process
             raise
     wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)
 
 
 def hanging_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> None:
     job_id = cluster.sbatch(away, PRINTS, "--nodelist=n1", *APART, env=at_home(user))
-    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)  # it hangs until then
+    assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)  # the home hangs until then
     assert (away.home / "job.out").read_text() == OUT
     script = "echo first; srun echo second; srun echo third"
     steps = cluster.sbatch(
@@ -205,14 +206,15 @@ def hanging_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> Non
         )
         assert not cluster.entries(job)
     cluster.wait_idle()
-    # later steps of a job obey: they don't look again
+    # later steps of a job follow the decision and don't look again
     assert str(plugin_lines(cluster, steps)).count(".logoptin couldn't be looked at") == 1
 
 
 def test_home_that_root_may_not_see(
     cluster: CapturingCluster, user: JobUser, away: JobUser
 ) -> None:
-    """As by NFS with root_squash: the user alone asks for the file, once for all steps of a job."""
+    """NFS with root_squash behaves like this. Only the user requests the file, once for all steps
+    of a job."""
     with fuse(cluster, user, "serve") as server:
         job_id = runs_at_home(cluster, user, away)
         steps = "srun --quiet echo first; srun --quiet echo second"

@@ -1,5 +1,5 @@
-"""Users who forge, swap and look: what is recorded of a job is what Slurm knows, and nobody else's
-is touched."""
+"""Users who forge, swap and spy: the records of a job contain Slurm's own facts, and other users'
+captures stay intact."""
 
 import stat
 from collections.abc import Iterator
@@ -21,12 +21,13 @@ FORGED = {
     "SLURM_STEP_ID": "77", "SLURM_STEPID": "77", "HOSTNAME": "forged", "SLURM_JOB_NUM_NODES": "777",
 }  # fmt: skip
 OUT_SLOWLY = "for i in $(seq 300); do echo out $i; [ $((i % 30)) != 0 ] || sleep 0.4; done"
-ROOTS_SECRET = "what root alone may read"  # noqa: S105  # of nobody
+ROOTS_SECRET = "what root alone may read"  # noqa: S105  # made up
 
 
 @pytest.fixture
 def victim(cluster: CapturingCluster) -> Iterator[tuple[JobUser, str]]:
-    """Somebody else, whose captured job runs on n1 until the test is over; the job's id."""
+    """Yield another user and the id of that user's job. It runs with capture on n1 until the test
+    ends."""
     victim_user = cluster.add_user()
     (victim_user.home / ".logoptin").touch()
     script = "echo first; until [ -e go ]; do sleep 0.1; done; echo last"
@@ -45,7 +46,7 @@ def capture_of(cluster: CapturingCluster, job_id: str) -> list[Path]:
 
 
 def is_true(cluster: CapturingCluster, job_id: str, user: JobUser, **fields: object) -> None:
-    """Asserts whose the job is, by what Loki has."""
+    """Assert that Loki attributes the job to its real user."""
     facts = {"user": user.name, "uid": user.uid, "partition": "main", "account": "true", "name": "true",
              "host": "n1", "cluster": cluster.cluster, "label_host": "n1", "attempt": "1", "nodes": 1,
              **fields}  # fmt: skip
@@ -55,7 +56,7 @@ def is_true(cluster: CapturingCluster, job_id: str, user: JobUser, **fields: obj
 
 
 def test_nodes_of_a_job(cluster: CapturingCluster, user: JobUser) -> None:
-    """Of a batch script on the first of its nodes, too."""
+    """A batch script on the first of its nodes also reports all nodes."""
     job_id = cluster.sbatch(user, "echo mine", "--nodes=2", "--overcommit", *APART)
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     cluster.wait_closed([job_id], 1)
@@ -101,8 +102,8 @@ def test_forged_environment_of_a_step(
 
 
 def test_forged_restart(cluster: CapturingCluster, user: JobUser) -> None:
-    """Without the plugin for identities a user can call their own job by another attempt, and
-    nothing else."""
+    """Without the plugin for identities, users can forge only the attempt number of their own
+    jobs."""
     job_id = cluster.sbatch(
         user, "echo mine", "--nodelist=n1", *APART, env={"SLURM_RESTART_COUNT": "7"}
     )
@@ -113,8 +114,8 @@ def test_forged_restart(cluster: CapturingCluster, user: JobUser) -> None:
 
 
 def test_a_name_is_what_it_is(cluster: CapturingCluster, user: JobUser) -> None:
-    """A job's name and account are the user's to choose, bytes of any kind: they are quoted, and
-    forge no field."""
+    """Users choose any bytes as a job's name and account. The record quotes them, so they forge no
+    field."""
     name = 'a","user":"root","x":"\\ \x1b[31m\u2028é\n'
     options = ("--nodelist=n1", f"--job-name={name}", '--account=b","uid":0')
     assert cluster.run_as(user, "srun", *options, "echo", "mine").stdout == b"mine\n"
@@ -128,8 +129,8 @@ def test_a_name_is_what_it_is(cluster: CapturingCluster, user: JobUser) -> None:
 def test_what_a_user_puts_into_the_own_capture(
     cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
 ) -> None:
-    """Links to what root alone may read, FIFOs, folders, and whatever races with those who read and
-    write there."""
+    """The user plants links to root's files, FIFOs and folders, and races with the readers and
+    writers of the capture."""
     secret = cluster.folder / "secret"
     secret.write_text(f'{ROOTS_SECRET}\n{{"loss": 1}}\n')
     secret.chmod(0o600)
@@ -192,8 +193,7 @@ def test_modes_of_what_root_keeps(
 def test_a_users_own_helpers(
     cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
 ) -> None:
-    """Another user can neither look into them nor end them; their own user can't look into them
-    either."""
+    """Other users can neither inspect nor kill them. Their own user cannot inspect them either."""
     wait_until(
         lambda: {"keeper", "relay"} <= helpers(cluster).keys(), "the victim's are there", 20.0
     )

@@ -1,5 +1,8 @@
-"""deploy/slurm/README.md, step by step as written, on machines that have Debian and Slurm and
-nothing else: installed, used, upgraded with a job running, and taken out with a job running."""
+"""Every step of deploy/slurm/README.md works as written on machines that have only Debian and
+Slurm.
+
+The tests install, use, upgrade and remove logshipper. Upgrade and removal happen while a job runs.
+"""
 
 import re
 import subprocess
@@ -36,7 +39,7 @@ LOGGED = ["line 1", "line 2", "line 3", '{"step": 1}', "a bar 100%", '{"step": 2
           "line 6"]  # fmt: skip
 
 MANY = 100
-# no process for each line
+# the loop starts no process per line
 PRINTS_ON = """#!/bin/bash
 exec 9<> <(:)
 for ((n = 1; ; n++)); do
@@ -46,12 +49,12 @@ for ((n = 1; ; n++)); do
 done
 """
 
-pytestmark = pytest.mark.timeout(1800)  # the clean root is made once
+pytestmark = pytest.mark.timeout(1800)  # the first test builds the clean root
 
 
 @pytest.fixture(scope="module")
 def packages(slurm_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Step 1: `make deb` calls this script."""
+    """Return the folder of built packages (step 1). `make deb` calls the same script."""
     folder = tmp_path_factory.mktemp("dist")
     command = [str(ROOT / "deploy/packages/build.sh"), "deb", str(folder)]
     done = subprocess.run(
@@ -67,7 +70,7 @@ def packages(slurm_machine: None, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="module")
 def newer(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same packages with a higher number."""
+    """Return a folder with the same packages and a higher version number."""
     folder = tmp_path_factory.mktemp("newer")
     for path in packages.glob("*.deb"):
         tree = folder / "tree"
@@ -106,13 +109,13 @@ def copy(site: Site, name: str, packages: Path) -> None:
 
 
 def is_installed(site: Site, name: str, version: str) -> None:
-    """Both packages are, in that version."""
+    """Assert that both packages are installed in that version."""
     shown = site.run(name, "dpkg-query -W -f '${Version}\n' logshipper 'logshipper-slurm-*'")
     assert shown.count(version) == 2
 
 
 def submit(site: Site, name: str) -> str:
-    """Starts RUNNING, which waits after its first lines; its id."""
+    """Start RUNNING, which waits after its first lines. Return the job's id."""
     site.put("login", f"/home/ann/{name}", RUNNING)
     job = site.run("login", f"sbatch --parsable {name}", user="ann").strip()
     site.wait_for(f"test -e begun-{job}")
@@ -120,7 +123,7 @@ def submit(site: Site, name: str) -> str:
 
 
 def finish(site: Site, job: str) -> None:
-    """Lets RUNNING go on; it ends as usual, and its own output is whole."""
+    """Let RUNNING continue. Assert that it ends as usual and its own output is complete."""
     site.run("login", "touch go-on", user="ann")
     wait_until(
         lambda: "FAILED" in site.run("login", f"scontrol -o show job {job}"),
@@ -145,7 +148,7 @@ def wait_logged(site: Site, job: str, lines: Sequence[str] = LOGGED) -> None:
 
 
 def test_every_block_is_followed() -> None:
-    """A step that is added to the guide is to be added here."""
+    """This test fails if the guide gains a step. Add the step to these tests."""
     assert {heading: len(texts) for heading, texts in blocks().items()} == {
         "1. Packages": 1, "2. Every machine": 1, "3. Each compute node": 1, "4. Where users log in": 1,
         "5. The line in plugstack.conf": 1, "6. The controller": 1, "7. A job": 1, "Is it right?": 1, "Upgrading": 1,
@@ -177,7 +180,7 @@ def test_installed_in_seven_steps(site: Site) -> None:
 
 
 def test_the_check_on_the_node_finds_nothing_wrong(site: Site) -> None:
-    """But for the Prometheus that there isn't."""
+    """The check reports only the missing Prometheus."""
     output = site.follow("Is it right?", "node")
     assert "plugin" in output
     assert "spool_dir" in output
@@ -219,7 +222,7 @@ def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
         "the admin's file stays"
     )
     for name in ("node", "controller"):
-        # the package's script does, where there is systemd
+        # with systemd, the package's script restarts it
         site.systemctl(name, "systemctl restart logshipper-agent")
     finish(site, job)
     wait_logged(site, job)
@@ -233,7 +236,7 @@ def test_back_and_upgraded_with_a_hundred_jobs_running(
     site.run("login", f"sbatch {options} many.sh", user="ann")
 
     def wait_lines(more: int) -> None:
-        """So many more of each job."""
+        """Wait until each job has printed this number of further lines."""
         before = {place: len(lines) for place, lines in printed(site).items()}
 
         def reached() -> bool:
@@ -273,7 +276,7 @@ def test_back_and_upgraded_with_a_hundred_jobs_running(
 
 
 def printed(site: Site) -> dict[tuple[str, str], list[str]]:
-    """What many.sh's jobs printed, by job and stream."""
+    """Return the printed lines of many.sh's jobs, by job and stream."""
     script = 'for f in [0-9]*.out [0-9]*.err; do [ ! -e $f ] || sed "s/^/$f /" $f; done'
     lines = defaultdict(list)
     for line in site.run("login", script, user="ann").splitlines():
@@ -285,7 +288,7 @@ def printed(site: Site) -> dict[tuple[str, str], list[str]]:
 
 def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:
     job = submit(site, "out.sh")
-    wait_logged(site, job, LOGGED[:4])  # its sidecar's Python has begun
+    wait_logged(site, job, LOGGED[:4])  # its sidecar's Python runs
     site.follow("Taking it out", "node")
     site.follow("Taking it out", "controller", which=1)
     output = ""
@@ -305,9 +308,9 @@ def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:
     for name in ("node", "login"):
         site.follow("2. Every machine", name)
     site.start_agent("node")
-    wait_logged(site, job)  # also what it printed when nothing of logshipper was installed
+    wait_logged(site, job)  # includes the lines that it printed while logshipper was not installed
     empty = "[ -z \"$(find /var/spool/logshipper -name '*@*')\" ]"
-    site.wait_for(empty, "node", user="")  # what is shipped is taken away a little later
+    site.wait_for(empty, "node", user="")  # the agent deletes shipped captures slightly later
 
     site.stop("agent-node")
     assert "captures" not in site.run("node", "apt-get -qq purge logshipper 'logshipper-slurm-*'")

@@ -1,5 +1,5 @@
-"""Jobs that have a /tmp and a /dev/shm of their own (job_container/tmpfs): captured ones end as
-others do, and nothing of ours is in what Slurm unmounts and removes at a job's end."""
+"""Jobs with a private /tmp and /dev/shm (job_container/tmpfs): captured jobs end like others, and
+logshipper keeps nothing open in the folders that Slurm unmounts and removes."""
 
 import contextlib
 import glob
@@ -25,7 +25,7 @@ from tests.tools.captures.captured_runs import wait_until
 PLUGIN = "/usr/lib/*/slurm*/job_container_tmpfs.so"
 CONF = "JobContainerType=job_container/tmpfs\nPrologFlags=Contain"
 END_SECS = 30.0
-# what is in the node's /tmp isn't in the job's, and what one step leaves there the next one finds
+# The job cannot see the node's /tmp, and each step finds the files of earlier steps.
 PRIVATE = """
 echo out $(ls /tmp /dev/shm | grep -c logshipper) of the others
 for place in /tmp /dev/shm; do
@@ -51,8 +51,8 @@ CASES = [
 
 
 class PrivateCluster(CapturingCluster):
-    """Its jobs' folders are `NODE/containers/JOBID`. It isn't in /tmp itself: jobs would not see
-    their homes."""
+    """A cluster whose jobs have their folders in `NODE/containers/JOBID`. The cluster itself is
+    outside /tmp because jobs would not see their homes there."""
 
     def __init__(self, loki: LokiServer) -> None:
         if not glob.glob(PLUGIN):
@@ -69,7 +69,7 @@ class PrivateCluster(CapturingCluster):
         return self.node_folder(node) / "containers"
 
     def kept(self) -> list[str]:
-        """What is still there of jobs' containers: folders, and mounts in the nodes' namespace."""
+        """Return the remains of jobs' containers: folders, and mounts in the nodes' namespace."""
         mounts = Path(f"/proc/{self.first_pid}/mounts").read_text().splitlines()
         return [
             *(str(path) for node in NODES for path in self.containers(node).glob("[0-9]*")),
@@ -92,7 +92,7 @@ def test_ends_as_uncaptured(private: PrivateCluster, case: Case) -> None:
     plain, captured = cases.run_pair(private, case)
     for run in (plain, captured):
         cases.finish(private, case, run)
-    removed(private)  # before what a job left behind is killed
+    removed(private)  # before the test kills the job's remaining processes
     assert cases.difference(case, plain, captured) == []
     assert cases.log_difference(private, case, plain, captured) == []
     assert cases.nothing_logged(private, plain) == []
@@ -100,8 +100,8 @@ def test_ends_as_uncaptured(private: PrivateCluster, case: Case) -> None:
 
 
 def of_containers(cluster: PrivateCluster, run: cases.Run) -> set[str]:
-    """What the nodes' logs say of a job's container, whose job it is left out; but not what
-    slurmstepd says where it comes too late to it."""
+    """Return the nodes' log lines about a job's container, without the job's id. Exclude
+    slurmstepd's messages about a container that it reached too late."""
     about = ("mount", "rmdir", "unlink", "busy")
     (job_id,) = run.job_ids
     lines = [line for node in NODES for line in cluster.log(node).splitlines() if job_id in line]
@@ -110,13 +110,13 @@ def of_containers(cluster: PrivateCluster, run: cases.Run) -> set[str]:
 
 
 def test_nothing_of_ours_is_in_it(private: PrivateCluster) -> None:
-    """Keeper, relay and sidecar see what slurmd sees; what they hold open is nothing of the job's
-    /tmp."""
+    """Keeper, relay and sidecar share slurmd's mount namespace, and hold no file of the job's /tmp
+    open."""
     user, job_id = waiting_job(private)
     for pid in helpers_outside(private):
         held = []
         for path in glob.glob(f"/proc/{pid}/fd/*"):
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # closed in the meantime
                 held.append(os.readlink(path))
         assert not [path for path in held if path.startswith(("/tmp/", "/dev/shm/"))], pid
     (user.home / "go").touch()
@@ -125,7 +125,7 @@ def test_nothing_of_ours_is_in_it(private: PrivateCluster) -> None:
 
 
 def test_is_removed_while_python_has_not_begun(private: PrivateCluster) -> None:
-    """A sidecar outlives its job by whatever its start takes."""
+    """A sidecar can outlive its job by the duration of its own start."""
     late, go = late_python(private)
     private.set_plugstack(f"{private.line} {late} drain_secs=0")
     try:
@@ -142,7 +142,7 @@ def test_is_removed_while_python_has_not_begun(private: PrivateCluster) -> None:
 
 
 def waiting_job(cluster: PrivateCluster) -> tuple[JobUser, str]:
-    """A captured job that runs until there is `go`."""
+    """Start a captured job that runs until `go` exists. Return its user and id."""
     script = f"{PRIVATE}exec 5< /tmp/own; echo {READY}; until [ -e go ]; do sleep 0.1; done"
     user = cluster.add_user()
     return user, ready_job(cluster, user, script)

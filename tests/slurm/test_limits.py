@@ -1,5 +1,5 @@
-"""Jobs at the edge of what they may use, under task/cgroup and task/affinity: they end as without
-capture, and what captures runs elsewhere."""
+"""Jobs at their resource limits, under task/cgroup and task/affinity: they end as without capture,
+and the helpers run outside the job's limits."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,8 @@ taken = [bytearray(b"x") * (1 << 20) for _ in range(256)]
 print("out too late")
 """
 
-# takes memory to 98 % of the job's, as the kernel counts it, and tells who else is counted with it
+# Fills memory to 98 % of the job's limit as the kernel counts it, and prints all processes in the
+# same cgroup.
 NEARLY_ALL = """#!/usr/bin/python3
 import os, re, time
 
@@ -73,7 +74,8 @@ def grows(place: Path) -> None:
 
 @pytest.fixture(scope="module")
 def limited(slurm_machine: None, loki: LokiServer) -> Iterator[CapturingCluster]:
-    """Two nodes that have what the machine has, and give a job no more than it asked for."""
+    """Yield a cluster of two nodes with the machine's real resources. Jobs get only the resources
+    that they requested."""
     with unless_missing(
         lambda: CapturingCluster(loki, proctrack="cgroup", constrain=True, cpus=2)
     ) as running:
@@ -86,7 +88,7 @@ def test_ends_as_uncaptured(limited: CapturingCluster, limit: Case) -> None:
 
 
 def test_helpers_are_elsewhere(limited: CapturingCluster) -> None:
-    """Not in the job's cgroups, so neither in its memory nor on its core."""
+    """They are outside the job's cgroups, so they use neither its memory nor its core."""
     user = limited.add_user()
     (user.home / ".logoptin").touch()
     script = "taskset -cp $$ | grep -o '[^:]*$'; cat /proc/self/cgroup >&2; until [ -e go ]; do sleep 0.1; done"

@@ -1,5 +1,5 @@
-"""Many jobs, or many tasks, at once: nothing is missing, nothing comes twice, and nothing is
-left."""
+"""Many simultaneous jobs or tasks: the log has each line exactly once, and nothing remains
+afterwards."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ from tests.slurm.tools.users import JobUser
 from tests.slurm.tools.whole import helpers, late_python, slow_python
 from tests.tools.captures.captured_runs import wait_until
 
-MANY = 200  # jobs at once
+MANY = 200  # simultaneous jobs
 JOBS_LINES, RANKS_LINES = 20, 200
 LOAD_SECS = 150.0
 
@@ -64,7 +64,7 @@ def test_many_jobs(cluster: CapturingCluster, user: JobUser) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("ranks", [32, 64])
 def test_many_ranks(cluster: CapturingCluster, user: JobUser, ranks: int) -> None:
-    """All on one node: one socket and one keeper for all of them. They begin to print together."""
+    """All ranks share one node, one socket and one keeper, and start to print together."""
     script = f"""touch begun.$SLURM_PROCID; until [ $(ls begun.* | wc -l) = {ranks} ]; do sleep 0.1; done
         for i in $(seq {RANKS_LINES}); do echo out $SLURM_PROCID $i; echo err $SLURM_PROCID $i >&2; done"""
     lines_of = {name: [f"{name} {rank} {n}" for rank in range(ranks) for n in range(1, RANKS_LINES + 1)]
@@ -118,8 +118,8 @@ def test_a_job_does_not_wait_for_python(cluster: CapturingCluster, user: JobUser
 
 
 def test_a_flood_waits_for_python(cluster: CapturingCluster, user: JobUser) -> None:
-    """More than relay and pipe hold: the job is slowed down until somebody reads, and nothing is
-    missing."""
+    """The output exceeds the buffers of relay and pipe. The job slows down until a reader starts,
+    and the log is complete."""
     cluster.set_plugstack(f"{cluster.line} {slow_python(cluster, 4.0)}")
     script = "seq -f 'out %.0f of a flood that nobody reads for some seconds' 100000"
     job_id = cluster.sbatch(user, script, *APART)

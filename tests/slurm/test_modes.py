@@ -1,5 +1,5 @@
-"""`/LOGCOMMAND` under Slurm (R16): a secret that is printed after a command that narrows is nowhere
-in Loki, whoever of the job prints it."""
+"""`/LOGCOMMAND` under Slurm (R16): a secret after a narrowing command never reaches Loki,
+regardless of the job's process that prints it."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from tests.slurm.tools.users import JobUser
 from tests.slurm.tools.whole import slow_python
 from tests.tools.captures.captured_runs import wait_until
 
-SECRET = "hunter2-is-the-secret"  # noqa: S105  # of nobody
+SECRET = "hunter2-is-the-secret"  # noqa: S105  # made up
 COMMAND = '/LOGCOMMAND {"mode":"disabled"}'
 DISABLE = f"echo '{COMMAND}'"
-# the job's own output has what the relay has read. Before that nothing orders a stream's lines
-# after the other's (R17)
+# The job's own output shows that the relay has read the command. Before that, nothing orders the
+# lines of one stream after those of the other (R17).
 UNTIL_READ = "until grep -q LOGCOMMAND ~/job.out; do sleep 0.05; done"
 TELL = f"echo {SECRET} $SLURM_PROCID; {UNTIL_READ}; echo {SECRET} err >&2"
-PRINTF = 'printf "/LOGCOMMAND {\\"mode\\":\\"disabled\\"}\\n"'  # between apostrophes
+PRINTF = 'printf "/LOGCOMMAND {\\"mode\\":\\"disabled\\"}\\n"'  # for use between apostrophes
 
 BATCH = {
     "the_script": f"{DISABLE}; {TELL}",
@@ -27,15 +27,15 @@ BATCH = {
     "rank_1": f"srun -n2 bash -c 'if [ $SLURM_PROCID = 0 ]; then {PRINTF}; else {UNTIL_READ}; {TELL}; fi'",
     "background": f"(until [ -e ~/go ]; do sleep 0.05; done; {TELL}) & {DISABLE}; touch ~/go; wait",
 }
-# ranks with captures of their own obey their own commands and those of captures that were there
-# before, on their node
+# Ranks with their own captures follow their own commands and those of earlier captures on their
+# node.
 OF_RANKS = {"the_script", "nested_srun", "background"}
 KINDS = [(form, "") for form in BATCH] + [(form, "tty: false\n") for form in BATCH]
 KINDS += [(form, "per_task: true\n") for form in sorted(OF_RANKS)]
 
 
 def nowhere(cluster: CapturingCluster, job_id: str) -> None:
-    """Asserts that no line and no label in Loki has the secret, but what was printed before."""
+    """Assert that Loki has the earlier lines, and no line or label with the secret."""
     entries = [str(entry) for entry in cluster.entries(job_id)]
     assert not [entry for entry in entries if SECRET in entry]
     assert [entry for entry in entries if "first of all" in entry], entries
@@ -79,8 +79,8 @@ def test_secret_of_the_next_step(cluster: CapturingCluster, user: JobUser) -> No
 
 @pytest.fixture
 def first_is_slow(cluster: CapturingCluster, user: JobUser) -> None:
-    """The first capture's Python takes seconds to begin, later ones' don't: its relay has read, and
-    nobody obeyed."""
+    """Delay the Python of the first capture by seconds. Its relay has read the command, but no
+    sidecar has applied it."""
     script = cluster.folder / "python-once-slow"
     wait = f"mkdir {user.home}/begun 2>/dev/null && sleep 4"
     script.write_text(f'#!/bin/sh\n{wait}\nexec {cluster.python} "$@"\n')
@@ -94,7 +94,7 @@ class TestFirstIsSlow:
         nowhere(cluster, next_step(cluster, user))
 
     def test_secret_of_a_rank(self, cluster: CapturingCluster, user: JobUser) -> None:
-        """Ranks with captures of their own, on the node of the batch script's."""
+        """The ranks have their own captures on the batch script's node."""
         (user.home / ".logoptin").write_text("per_task: true\n")
         job_id = cluster.sbatch(
             user, f"echo first of all; {BATCH['nested_srun']}", "-N1", "-n2", *APART
@@ -104,7 +104,7 @@ class TestFirstIsSlow:
         nowhere(cluster, job_id)
 
     def test_secret_of_a_step_beside_it(self, cluster: CapturingCluster, user: JobUser) -> None:
-        """A step that begins while another one, which is disabled, still runs."""
+        """The second step begins while the first one, already disabled, still runs."""
         write(
             user,
             "first.sh",

@@ -1,12 +1,12 @@
-"""`logshipper run` in a task that the plugin captures: every line is logged once."""
+"""`logshipper run` in a task that the plugin captures logs every line once."""
 
 from tests.slurm.tools.capturing import CapturingCluster
 from tests.slurm.tools.users import JobUser
 
 
 def test_in_a_captured_script(cluster: CapturingCluster, user: JobUser) -> None:
-    """What goes through the script's own output is the script's; what goes into a file is a step of
-    the job."""
+    """Lines that pass through the script's own output belong to the script. A run into a file is a
+    step of the job."""
     run = f"{cluster.python} -m logshipper run --"
     script = f"""
 echo begin

@@ -1,5 +1,5 @@
-"""Whatever is wrong with the plugin's surroundings: the job runs, its own output is whole, and a
-node's log says why nothing, or not all, was captured."""
+"""Faults in the plugin's surroundings: the job runs, its own output is complete, and the node's log
+gives the reason for a missing or partial capture."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ const unsigned int plugin_version = {}, spank_plugin_version = 1;
 int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv) {{ {} return 0; }}
 """
 WRONG = {
-    "of_another_release": ("", "spank", "0x990b00", ""),  # whose plugins have another version
+    "of_another_release": ("", "spank", "0x990b00", ""),  # its plugins have another version
     "of_another_type": ("", "select/spank", "1", ""),
     "that_needs_what_this_slurm_lacks": (
         "extern void slurm_of_a_newer_one(void);",
@@ -60,7 +60,7 @@ WRONG = {
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_wrong_plugin(cluster: CapturingCluster, user: JobUser, kind: str) -> None:
-    """Built for another Slurm."""
+    """The plugin was built for another Slurm."""
     source, place = cluster.folder / f"{kind}.c", cluster.folder / f"{kind}.so"
     source.write_text(FOREIGN.format(*WRONG[kind]))
     subprocess.run(
@@ -94,7 +94,7 @@ def test_wrong_keeper(cluster: CapturingCluster, user: JobUser, keeper: str) -> 
 
 @pytest.mark.parametrize("python", ["/bin/false", "/bin/true", "/bin/cat", "/dev/null"])
 def test_wrong_python(cluster: CapturingCluster, user: JobUser, python: str) -> None:
-    """What is no Python, but may run."""
+    """The configured file is executable, but not Python."""
     cluster.set_plugstack(f"{cluster.line} python={python}")
     job_id = runs_whole(cluster, user)
     wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)
@@ -105,7 +105,8 @@ def test_wrong_python(cluster: CapturingCluster, user: JobUser, python: str) -> 
 
 
 def test_python_that_hangs(cluster: CapturingCluster, user: JobUser) -> None:
-    """The job ends as always; what waits for Python gives up, and the node's log says it."""
+    """The job ends as usual. The processes that wait for Python give up, and the node's log reports
+    it."""
     script = cluster.folder / "hanging-python"
     script.write_text("#!/bin/sh\nexec sleep 1000\n")
     script.chmod(0o755)
@@ -118,38 +119,38 @@ def test_python_that_hangs(cluster: CapturingCluster, user: JobUser) -> None:
 
 
 def test_python_without_the_package(cluster: CapturingCluster, user: JobUser) -> None:
-    """The job's own slurmstepd tells it; where that ended before Python did, that of the next step
-    on the node."""
+    """The job's own slurmstepd reports it. If slurmstepd ends before Python, the next step on the
+    node reports it."""
     cluster.set_plugstack(f"{cluster.line} python=/usr/bin/python3")
     waits = f"touch begun; until [ -e go ]; do sleep 0.1; done{SLOWLY}"
     job_id = cluster.sbatch(user, waits, "--nodelist=n1", *APART)
     wait_until((user.home / "begun").exists, "it has begun", 30.0)
     wait_until(lambda: "sidecar" not in helpers(cluster), "Python has ended", 30.0)
-    (user.home / "go").touch()  # from here on it takes three seconds
+    (user.home / "go").touch()  # the job needs three more seconds
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     assert not difference(user)
     assert "No module named" in str(plugin_lines(cluster, job_id))
     job_id = runs_whole(cluster, user)
     wait_until(lambda: "keeper" not in helpers(cluster), "its keeper has ended", 30.0)
-    runs_whole(cluster, cluster.add_user())  # who didn't opt in: nothing more is left to be told
+    runs_whole(cluster, cluster.add_user())  # without opt-in, so no further report follows
     assert "No module named" in str(plugin_lines(cluster, job_id))
 
 
 def test_opted_out_costs_nothing(cluster: CapturingCluster) -> None:
     wait_until(lambda: not helpers(cluster), "the jobs before are over", 30.0)
-    runs_whole(cluster, cluster.add_user())  # takes what their keepers said last
+    runs_whole(cluster, cluster.add_user())  # reports the last messages of earlier keepers
     user = cluster.add_user()
     before = cluster.log("n1")
     script = (
         'pgrep -u "$(id -u)" -c . ; ls -l /proc/$$/fd/1 | grep -c job.out; env | grep -c LOGSHIPPER'
     )
     job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART)
-    assert cluster.wait(job_id).state in {"COMPLETED", "FAILED"}  # as grep ends
+    assert cluster.wait(job_id).state in {"COMPLETED", "FAILED"}  # grep sets the exit code
     processes, is_file, mark = (user.home / "job.out").read_text().split()
     assert (int(processes) <= 3, is_file, mark) == (True, "1", "0")
     assert not cluster.entries(job_id)
     assert not list((cluster.node_folder("n1") / "spool").glob(f"{job_id}@*"))
-    log = cluster.log("n1")[len(before) :].replace(str(cluster.folder), "")  # whose name has it
+    log = cluster.log("n1")[len(before) :].replace(str(cluster.folder), "")  # it contains the word
     assert "logshipper" not in log
 
 
@@ -187,8 +188,7 @@ os.write(2, b"err %d\\n" % number)
 def test_killed_in_a_flood(
     cluster: CapturingCluster, user: JobUser, victim: str, opt_in: str
 ) -> None:
-    """Nobody's death may hurt the job: not a byte of its own output is missing, and none is there
-    twice."""
+    """The death of any helper leaves the job intact: its own output has every byte exactly once."""
     (user.home / ".logoptin").write_text(opt_in)
     job_id = cluster.sbatch(user, FLOOD, "--nodelist=n1", *APART)
     wait_until(lambda: helpers(cluster).get("sidecar"), "its sidecar has begun", 20.0)

@@ -1,5 +1,5 @@
-"""Who is captured: decided once for a job, restart and node, by ~/.logoptin as its first task finds
-it."""
+"""`~/.logoptin` decides about capture once per job, restart and node, at the job's first task
+there."""
 
 import os
 import stat
@@ -67,7 +67,8 @@ def test_each_node_decides_for_itself(cluster: CapturingCluster) -> None:
 
 
 def start_first_run(cluster: CapturingCluster) -> tuple[JobUser, str]:
-    """A user who has opted in, and the id of a job that has printed and waits to be requeued."""
+    """Return a user who opted in, and the id of a job that has printed and waits for its
+    requeue."""
     user = cluster.add_user()
     (user.home / ".logoptin").touch()
     script = "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || sleep 1000"
@@ -80,7 +81,7 @@ def start_first_run(cluster: CapturingCluster) -> tuple[JobUser, str]:
 
 
 def run_again(cluster: CapturingCluster, user: JobUser, job_id: str) -> str:
-    """Requeues the job; what both runs printed."""
+    """Requeue the job. Return the output of both runs."""
     cluster.requeue(job_id)
     end = cluster.wait(job_id)
     output = (user.home / "job.out").read_text()
@@ -123,7 +124,7 @@ def test_streams_are_terminals(cluster: CapturingCluster) -> None:
 
 IN_A_TERMINAL = ("script", "--quiet", "--return", "--command")
 INTERACTIVE = {
-    # --pty wants a terminal on its stdin
+    # --pty requires a terminal on its stdin
     "srun_pty": (
         (*IN_A_TERMINAL, "srun --quiet --pty bash -c 'tty; echo typed'", "/dev/null"),
         b"",
@@ -169,7 +170,8 @@ def test_steps_of_an_interactive_one_are_captured(cluster: CapturingCluster, use
 
 
 def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
-    """Nor another user's; the segments are its own ones."""
+    """Users cannot write into each other's captures either. Only the owner can access the
+    segments."""
     ann, ben = cluster.add_user(), cluster.add_user()
     (ann.home / ".logoptin").touch()
     job_id = cluster.sbatch(ann, "echo first; sleep 4; echo last", "--nodelist=n1")

@@ -1,5 +1,5 @@
-"""Sessions of ssh on a node that pam_slurm_adopt takes into a job: they aren't captured, nor is the
-job changed by them, and they end with it."""
+"""Ssh sessions that pam_slurm_adopt adopts into a job: logshipper does not capture them, they leave
+the job unchanged, and they end with it."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ from tests.tools.waiting import scaled
 
 PAM = ("/lib/security/pam_slurm_adopt.so", "/lib/x86_64-linux-gnu/security/pam_slurm_adopt.so")
 SERVICE = "/etc/pam.d/sshd"
-PORT = "2222"  # in the cluster's own network
+PORT = "2222"  # inside the cluster's own network
 END_SECS = 30.0
 SAYS = "echo of ssh; echo of ssh >&2; cat /proc/self/cgroup; [ -t 1 ] || echo no terminal"
 SCRIPT = "\n".join(
@@ -31,7 +31,8 @@ SCRIPT = "\n".join(
 
 
 class SshCluster(CapturingCluster):
-    """Whoever has a job on n1 may come in there by ssh, into the job; nobody else."""
+    """A cluster that admits users by ssh to n1, into their job there. It refuses users without a
+    job."""
 
     def __init__(self, loki: LokiServer) -> None:
         self._pam = next((path for path in PAM if os.path.exists(path)), "")
@@ -58,7 +59,7 @@ class SshCluster(CapturingCluster):
         (folder / "config").write_text(
             f"ListenAddress 127.0.0.1:{PORT}\nHostKey {folder}/host\nPidFile none\nUsePAM yes\nStrictModes no\n"
         )
-        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # sshd wants it empty and root's
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # required by sshd, empty and root's
         conf = f"SLURM_CONF={self.node_folder('n1') / 'slurm.conf'}"
         sshd = machine.program("sshd")
         log = self.start_program("sshd", "env", conf, sshd, "-D", "-e", "-f", f"{folder}/config")
@@ -66,7 +67,7 @@ class SshCluster(CapturingCluster):
         return self
 
     def add_user(self, name: str = "") -> JobUser:
-        """One who has a key."""
+        """Return a user with an ssh key."""
         user = super().add_user(name)
         folder = user.home / ".ssh"
         folder.mkdir()
@@ -121,7 +122,7 @@ def test_session_is_the_jobs_and_not_captured(node: SshCluster, opted_in: bool) 
 
 @pytest.mark.parametrize("opted_in", [False, True])
 def test_session_ends_with_its_job(node: SshCluster, opted_in: bool) -> None:
-    """One that has a terminal."""
+    """The session has a terminal."""
     user = node.add_user()
     job_id = ready_job(node, user, SCRIPT, opted_in=opted_in)
     with node.ssh(user, "echo begun; sleep 1000", "-tt") as session:

@@ -1,6 +1,8 @@
-"""Steps and scripts in containers, by Pyxis and enroot where an admin has installed both, with
-enroot's folders where users can write: captured ones end as others, and what captures stays out of
-the container."""
+"""Steps and scripts in containers of Pyxis and enroot: captured ones end like others, and the
+helpers stay outside the container.
+
+The tests need both installed by an admin, and enroot's folders in places that users can write to.
+"""
 
 import glob
 import os
@@ -27,7 +29,7 @@ PLUGINS = (
 )
 PROGRAMS = ("bash", "cat", "env", "grep", "id", "ls", "seq", "sh", "sleep", "true")
 MARK = "/of-the-image"
-# it is in the container, and nothing of ours is
+# the step runs in the container, and the container has no files of logshipper
 INSIDE = f"cat {MARK}; ls /opt/logshipper 2>/dev/null; env | grep -c PYTHON\n"
 IMAGE = "--container-image={image}"
 SAID = ["of the image", "0"]
@@ -60,7 +62,7 @@ CASES = [
 
 
 class PyxisCluster(CapturingCluster):
-    """image: a container with some programs of this machine's."""
+    """A cluster with Pyxis. image: a container with some of this machine's programs."""
 
     def __init__(self, loki: LokiServer, plugin: str) -> None:
         super().__init__(loki, proctrack="cgroup", place=PLACES[1])
@@ -91,7 +93,7 @@ def _make_image(root: Path, image: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pyxis(slurm_machine: None, loki: LokiServer) -> Iterator[PyxisCluster]:
-    # no registry has it: not even a machine that must have Slurm needs it
+    # no registry has Pyxis, so machines that must have Slurm may still lack it
     found = [path for pattern in PLUGINS for path in sorted(glob.glob(pattern))]
     if not found:
         pytest.skip(f"there is no spank_pyxis.so: {', '.join(PLUGINS)}")

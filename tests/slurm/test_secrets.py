@@ -1,5 +1,5 @@
-"""A secret that a task prints right after a command on its other stream is nowhere in Loki, nor on
-the node: of a batch script, of a step, and of `srun` of four tasks at once."""
+"""A secret right after a command on the other stream reaches neither Loki nor the node's spool:
+from a batch script, a step, and `srun` of four simultaneous tasks."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.slurm.tools.cluster import JobEnd
 from tests.slurm.tools.users import JobUser
 from tests.tools.stress import secret_stress
 
-# of each task; LOGSHIPPER_SECRETS=36 and LOGSHIPPER_SECRET_JOBS=72 make 2,592 of each kind
+# Secrets per task. LOGSHIPPER_SECRETS=36 and LOGSHIPPER_SECRET_JOBS=72 make 2,592 of each kind.
 SECRETS = int(os.environ.get("LOGSHIPPER_SECRETS", "6"))
 JOBS = int(os.environ.get("LOGSHIPPER_SECRET_JOBS", "4"))
 AT_ONCE = 4
@@ -21,7 +21,7 @@ STRESS_SECS = 400.0
 
 
 def a_task(home: Path, name: str, files: str) -> str:
-    """A shell command; files: their name without the ending."""
+    """Return a shell command. files: name of its output files without suffix."""
     job = home / "task.py"
     job.write_text(secret_stress.JOB)
     return f"{PYTHON} -S -E {job} {name} {SECRETS} {home}/{files}.out {home}/{files}.err"
@@ -32,7 +32,8 @@ def the_script(home: Path, number: int) -> str:
 
 
 def a_step(home: Path, number: int) -> str:
-    """From a job whose own output isn't captured, or the step would belong to it."""
+    """Return a step of a job without captured output. Otherwise, the step would belong to the job's
+    capture."""
     return f"srun -n1 --output=s{number}.out --error=s{number}.err " + a_task(
         home, f"step{number}", f"s{number}"
     )
@@ -70,7 +71,7 @@ def test_secret_right_after_the_other_streams_command(
             end = cluster.wait(job_id, STRESS_SECS)
             assert end == JobEnd("COMPLETED", 0, 0), cluster.describe(job_id, str(end))
         job_ids += wave
-    captures = jobs if kind == "batch" else jobs * (tasks + 1)  # the script has one, too
+    captures = jobs if kind == "batch" else jobs * (tasks + 1)  # the script also has its own
     cluster.wait_closed(job_ids, captures, STRESS_SECS)
     printed = b"".join(path.read_bytes() for path in user.home.glob("*.out")) + b"".join(
         path.read_bytes() for path in user.home.glob("*.err")

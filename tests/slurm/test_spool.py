@@ -1,5 +1,5 @@
-"""Whatever is wrong with the node's spool: jobs run, their own output is whole, and the node's log
-says what it is."""
+"""Faults of the node's spool: jobs run, their own output is complete, and the node's log names the
+fault."""
 
 import os
 from pathlib import Path
@@ -17,13 +17,13 @@ FILL = "dd if=/dev/zero of={}/filler bs=4k 2>/dev/null; true"
 
 
 def another_spool(cluster: CapturingCluster, spool: Path, more: str = "") -> None:
-    """No agent serves it: what is in it stays there."""
+    """Configure a spool without an agent, so that its content stays."""
     cluster.set_plugstack(f"{cluster.line} spool={spool} {more}")
 
 
 def says(cluster: CapturingCluster, user: JobUser, job_id: str, words: str) -> None:
-    """Asserts that the node's log says it; what is found out after slurmstepd has ended is told by
-    the next step."""
+    """Assert that the node's log contains `words`. The next step reports a fault that appears after
+    slurmstepd has ended."""
     wait_until(lambda: "keeper" not in helpers(cluster), "its keeper has ended", 30.0)
     (user.home / ".logoptin").unlink()
     runs_whole(cluster, user)
@@ -70,7 +70,7 @@ def test_read_only(cluster: CapturingCluster, user: JobUser) -> None:
 
 
 def test_becomes_read_only(cluster: CapturingCluster, user: JobUser) -> None:
-    """Steps after the first one read the decision, but can't make a capture."""
+    """Later steps can read the decision, but cannot create a capture."""
     with cluster.mounted(cluster.folder / "becoming-read-only", "1m") as spool:
         another_spool(cluster, spool, "drain_secs=1")
         steps = "srun --quiet echo first; touch ready; until [ -e go ]; do sleep 0.1; done; srun --quiet echo second"
@@ -140,5 +140,5 @@ def test_full_of_the_users_captures(cluster: CapturingCluster, user: JobUser) ->
     assert [path.name.partition("@")[0] for path in spool.glob("*@*")] == [first]
     another = cluster.add_user()
     (another.home / ".logoptin").touch()
-    third = runs_whole(cluster, another)  # whom it doesn't concern
+    third = runs_whole(cluster, another)  # the limit applies per user
     assert list(spool.glob(f"{third}@*"))

@@ -1,5 +1,5 @@
-"""How Slurm ended a job is told in Loki by the controller's agent, and of nobody who wasn't
-captured."""
+"""The controller's agent reports to Loki how Slurm ended each captured job, and stays silent about
+uncaptured jobs."""
 
 import re
 import shlex
@@ -39,10 +39,10 @@ ON_N1, ON_N2 = "--nodelist=n1", "--nodelist=n2"
 
 
 class ControlledCluster(CapturingCluster):
-    """With both hooks, each with a folder of its own, and an agent on the controller that reads
-    jobcomp/script's. jobs: ids of the jobs that all tests look at, by name."""
+    """A cluster with both hooks, each with its own folder, and an agent on the controller. The
+    agent reads the records of jobcomp/script. jobs: ids of the shared jobs by name."""
 
-    def __init__(self, loki: LokiServer, **options: Any) -> None:  # Any: of SlurmCluster
+    def __init__(self, loki: LokiServer, **options: Any) -> None:  # Any: options of SlurmCluster
         super().__init__(loki, more=PREEMPTION, **options)
         self.loki_url = loki.url
         self.ended = {name: self.folder / f"ended-{name}" for name in ("jobcomp", "epilog")}
@@ -71,7 +71,7 @@ class ControlledCluster(CapturingCluster):
     def ends(
         self, job_id: str, number: int = 1, by: str = "jobcomp/script"
     ) -> list[dict[str, Any]]:  # Any: JSON
-        """The events that tell how a job's runs ended, once there are so many."""
+        """Wait for this number of end events of the job. Return them by attempt."""
 
         def job_ends() -> list[dict[str, Any]]:  # Any: JSON
             return [
@@ -101,7 +101,7 @@ class ControlledCluster(CapturingCluster):
 
 @pytest.fixture(scope="module")
 def cluster(slurm_machine: None, loki: LokiServer) -> Iterator[ControlledCluster]:
-    """With jobs under way. Memory is limited where it can be: by cgroups."""
+    """Yield a cluster with running jobs. Cgroups limit the jobs' memory."""
     with unless_missing(
         lambda: ControlledCluster(loki, proctrack="cgroup", constrain=True, kill_wait=2)
     ) as running:
@@ -179,7 +179,7 @@ def test_failed(
 
 
 def test_cancelled(cluster: ControlledCluster) -> None:
-    """Its line stands behind all others of the job's."""
+    """The note follows all other lines of the job."""
     job_id = cluster.jobs["cancelled"]
     wait_printed(cluster, job_id, "ready")
     assert not cluster.as_root("scancel", job_id).returncode
@@ -271,8 +271,8 @@ def test_nothing_of_others(cluster: ControlledCluster) -> None:
 
 
 def sums_of_all_jobs(cluster: ControlledCluster) -> tuple[float, float, float]:
-    """How many ended in hours, how many had waited, how many the hook told of; others may end
-    meanwhile."""
+    """Return three counts: jobs in hourly sums, jobs in the sums of wait times, and records from
+    the hook. Further jobs may end in the meantime."""
     metrics = cluster.controller.metrics()
     jobs = re.findall(r"^logshipper_agent_slurm_hour_jobs\{.*\} (\S+)$", metrics, re.M)
     waits = re.search(r"^logshipper_agent_slurm_wait_seconds_count (\S+)$", metrics, re.M)
@@ -286,7 +286,7 @@ def slurm_counts(cluster: ControlledCluster) -> dict[str, Any]:  # Any: JSON
 
 
 def test_dead_node(cluster: ControlledCluster) -> None:
-    """Nobody there closes the capture."""
+    """No process on the node closes the capture."""
     job_id = cluster.sbatch(opted_in(cluster), READY, ON_N2, "--no-requeue")
     wait_until(lambda: bool(cluster.events(job_id)), "Loki knows that it began", 40.0)
     cluster.agents["n2"].stop(signal.SIGKILL)
@@ -303,7 +303,7 @@ def test_dead_node(cluster: ControlledCluster) -> None:
         assert reader.summary.ended_ns == end["ended_ns"]
 
 
-@pytest.mark.timeout(240)  # Slurm looks at limits twice a minute
+@pytest.mark.timeout(240)  # Slurm checks limits twice a minute
 def test_time_limit(cluster: ControlledCluster, capsys: pytest.CaptureFixture[str]) -> None:
     job_id = cluster.jobs["timeout"]
     assert cluster.wait(job_id, 150.0).state == "TIMEOUT"
@@ -329,8 +329,8 @@ def epilog_records(cluster: ControlledCluster) -> dict[str, list[EndRecord]]:
 
 
 def test_what_the_epilog_can_tell(cluster: ControlledCluster) -> None:
-    """The last test: exit status and end, but hardly a state. An agent tells what it has of the
-    same jobs."""
+    """Runs last. The epilog reports exit status and end, but rarely a state. A second agent reports
+    the same jobs from the epilog's records."""
     records = epilog_records(cluster)
     states = {
         name: [

@@ -1,5 +1,5 @@
-"""Plugin and keeper against the headers of each release of Slurm that a distribution packages, with
-all warnings as errors, by this machine's compiler."""
+"""Plugin and keeper build without warnings against the headers of every Slurm release that a
+distribution packages. This machine's compiler treats all warnings as errors."""
 
 import subprocess
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.slurm.tools.plugin import SOURCE
 from tests.tools.slurm_headers import SUITES, headers, release
 
 BUILT = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")
-UNVERSIONED = (0, 0)  # before 21.08 a plugin doesn't tell what it was built against
+UNVERSIONED = (0, 0)  # before 21.08, plugins don't record the release that they were built against
 
 
 @pytest.mark.timeout(900)

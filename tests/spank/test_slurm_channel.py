@@ -1,5 +1,5 @@
-"""One stream of the relay under Slurm (deploy/slurm/spank/channel.c), by a program that says what
-the kernel gives."""
+"""One stream of the relay under Slurm (deploy/slurm/spank/channel.c). A test program plays the
+kernel."""
 
 import subprocess
 from pathlib import Path
@@ -11,8 +11,8 @@ from tests.tools.captures.line_cases import CASES, Case
 from tests.tools.fakes.slurm_player import SOURCE, build_obstacle
 
 PARTS = ("channel.c", "output.c", "journal.c", "basics.c")
-# --wrap: reads of the master are answered by the word in argv[1], a letter each: d: data, e: EIO,
-# a: EAGAIN, z: the end
+# --wrap answers reads of the master by the letters of argv[1]: d: data, e: EIO, a: EAGAIN, z: the
+# end
 PROGRAM = """
 #include "channel.h"
 #include "spool.h"
@@ -51,8 +51,9 @@ int main(int argc, char **argv)
     return 0;
 }
 """
-# a poll for each line of stdin: milliseconds, then `STREAM:HEX` of what is read; answers in hex
-# what went out. `terminal`: both streams go to one, else to one pipe
+# Each line of stdin is one poll: milliseconds, then `STREAM:HEX` of the bytes to read. The program
+# answers with the written bytes in hex. Both streams go to one terminal (`terminal`) or to one
+# pipe.
 LINES = """
 #include "channel.h"
 #include "spool.h"
@@ -180,12 +181,12 @@ def test_lines_of_two_streams(lines: Path, case: Case) -> None:
     ("answers", "size", "at_end"),
     [
         ("ddee", 16, True),
-        ("dedee", 16, True),  # what Linux does now and then: the last bytes come after a first EIO
+        ("dedee", 16, True),  # Linux does this occasionally: the last bytes follow a first EIO
         ("eee", 0, True),
         ("dea", 8, False),
         ("da", 8, False),
         ("dz", 8, True),
-        ("d" * 9000, 61440, False),  # as much as a turn takes
+        ("d" * 9000, 61440, False),  # the limit of one turn
     ],
 )
 def test_a_terminals_end(program: Path, answers: str, size: int, at_end: bool) -> None:

@@ -1,6 +1,9 @@
-"""The keeper and the relay (in C) are killed at each of their fault points, each one shown to be
-hit: the job's own output has every byte once, and so has the log where capture had begun; what was
-half begun is cleared away."""
+"""Keeper and relay (in C) die at each of their fault points, and each test proves that it hit its
+point.
+
+The job's own output has every byte once. If capture had begun, so has the log. Half-finished captures
+disappear.
+"""
 
 import re
 import subprocess
@@ -16,7 +19,7 @@ from tests.tools.fakes.slurm_player import KEEPER, RELAY, SIDECAR, SOURCE, Node,
 
 __all__ = ["node"]  # a fixture
 
-# where the task isn't captured yet: it goes on as if it never would have been
+# Before the task's capture begins. The task continues as without capture.
 BEFORE = ("keeper_decided", "capture_made", "capture_named", "relay_made", "sidecar_started")
 BEGIN = ("relay_begun",)
 TO_FILES = (
@@ -47,7 +50,7 @@ def test_every_fault_point_is_in_the_code_once_and_tried() -> None:
 
 
 class Faults:
-    """The files that the keeper which is built for tests looks for."""
+    """Trigger files that the test build of the keeper looks for."""
 
     def __init__(self, binaries: Path) -> None:
         self._folder = binaries / "test" / "faults"
@@ -117,5 +120,5 @@ def test_nothing_is_lost_or_twice(
     assert logged.lines() == FLOOD_LINES
     assert logged.lines(Stream.STDERR) == [b"err"]
     assert logged.ledger()["stdout"]["lost"] == 0
-    if point == "end_told":  # a relay that was killed before leaves that to Slurm's own records
+    if point == "end_told":  # a relay that dies earlier leaves the exit code to Slurm's own records
         assert logged.records("end")[-1]["exit_code"] == 7

@@ -1,6 +1,9 @@
-"""What root keeps of each job on a node, SPOOL/.jobs: written by a job's steps and its prolog,
-forgotten at its epilog. Prolog and epilog are run as slurmd runs them, by the real slurmstepd. And
-how the keeper leaves a job's cgroups."""
+"""SPOOL/.jobs holds root's records of each job on a node: steps and prolog write them, the epilog
+deletes them.
+
+The real slurmstepd runs prolog and epilog as slurmd does. Further tests cover the keeper's exit
+from a job's cgroups.
+"""
 
 import os
 import shutil
@@ -42,8 +45,7 @@ def node(binaries: Path) -> Iterator[Node]:
 
 
 def job_script(node: Node, kind: str, job: int, restarts: int | None, **more: str) -> str:
-    """A job's prolog or epilog, with what slurmd puts into its environment. Returns what it
-    says."""
+    """Run a job's prolog or epilog with slurmd's environment. Return its messages."""
     if not os.path.exists(SLURMSTEPD):
         gate.lacking("slurmd isn't installed")
     environment = {
@@ -77,7 +79,7 @@ def all_named(node: Node, *names: str) -> set[str]:
 
 
 def put(node: Node, *names: str, uid: int | None = None) -> None:
-    """Files of jobs, named without the user's id: `5.0` is the first run of job 5."""
+    """Write files of jobs, named without the user's id: `5.0` is the first run of job 5."""
     (node.spool / ".jobs").mkdir(0o700, exist_ok=True)
     for name in names:
         (node.spool / ".jobs" / file_name(node, name, uid=uid)).write_text("out absent\n")
@@ -101,8 +103,8 @@ def test_epilog_forgets_the_job(node: Node) -> None:
 
 
 def test_epilog_of_a_run_leaves_the_next_one(node: Node) -> None:
-    """It may have decided here already. What no run can have made, as its number was forged,
-    goes."""
+    """The next run may have decided here already. The epilog deletes files with a forged run
+    number."""
     put(node, "5.0", "5.0.modes", "5.1", "5.2", "5.2.modes", "5.3", "5.999")
     job_script(node, "prolog", 5, 2)
     job_script(node, "epilog", 5, 1)
@@ -117,13 +119,13 @@ def test_epilog_that_isnt_told_the_run_forgets_all(node: Node) -> None:
     assert job_files(node) == all_named(node, "6.0")
 
 
-FORGED = 1000  # as MOST_RESTARTS of jobs_folder.h
+FORGED = 1000  # MOST_RESTARTS of jobs_folder.h
 CROWD = 30_000
 
 
 def crowd(node: Node) -> None:
-    """Files of other jobs, more than an epilog looks through: links, as so many inodes take a file
-    system seconds."""
+    """Create more files of other jobs than an epilog scans. They are hard links because a file
+    system takes seconds to create so many inodes."""
     first, *paths = (
         node.spool / ".jobs" / file_name(node, f"6.{number}") for number in range(CROWD)
     )
@@ -134,7 +136,7 @@ def crowd(node: Node) -> None:
 
 @pytest.mark.parametrize("restarts", [1, None])
 def test_epilog_finds_its_own_among_all_others(node: Node, restarts: int | None) -> None:
-    """However many files other jobs have here, and whatever this one has forged."""
+    """Neither other jobs' files nor this job's forged ones hide them."""
     job_names = [f"5.{run}{rest}" for run in (0, 1, 2, 3, FORGED) for rest in ("", ".modes")] + [
         "5.slurm"
     ]
@@ -151,7 +153,7 @@ def test_epilog_finds_its_own_among_all_others(node: Node, restarts: int | None)
 
 def test_epilog_forgets_earlier_jobs_of_its_number(node: Node) -> None:
     put(node, "5.0", "5.1", "5.slurm", "55.0", uid=node.uid + 1)
-    for name in ("5.0", "5.0.modes", "5.slurm"):  # of a release that didn't name the user
+    for name in ("5.0", "5.0.modes", "5.slurm"):  # written by a release without user ids in names
         (node.spool / ".jobs" / name).write_text("out absent\n")
     put(node, "5.1")
     job_script(node, "epilog", 5, 0)
@@ -169,7 +171,7 @@ def test_epilog_and_prolog_never_fail(node: Node, fault: str) -> None:
     assert not (node.spool / ".jobs").exists()
 
 
-# ---- jobs whose end nobody saw
+# ---- jobs whose end went unnoticed
 
 
 def test_old_files_are_swept_once_a_day(node: Node) -> None:
@@ -199,7 +201,7 @@ def test_old_files_are_swept_however_many_there_are(node: Node) -> None:
 
 
 def test_what_an_earlier_boot_left_counts_no_more(node: Node) -> None:
-    """A decision of then isn't one of this job, whose number may be given again."""
+    """The number may belong to another job since then, so its old decision is void."""
     node.optin.unlink()
     assert node.run("true").captured() == [False]
     node.opt_in()
@@ -215,11 +217,11 @@ def test_what_an_earlier_boot_left_counts_no_more(node: Node) -> None:
     ).read_text().strip()
 
 
-# ---- whose it is
+# ---- files of other users
 
 
 def test_decision_of_another_users_job_of_that_number_counts_no_more(node: Node) -> None:
-    """Slurm gives numbers again. Nor does one count that names no user."""
+    """Slurm reuses job numbers. A decision without a user id is void, too."""
     jobs = node.spool / ".jobs"
     put(node, "4711.0", uid=node.uid + 1)
     (jobs / "4711.0").write_text("out absent\n")
@@ -256,7 +258,7 @@ def test_record_of_another_users_job_of_that_number_counts_no_more(node: Node) -
     assert (logged.identity["account"], logged.identity["attempt"]) == ("own", 1)
 
 
-# ---- what Slurm says of a job
+# ---- Slurm's facts about a job
 
 
 def test_prolog_records_what_a_step_might_forge(node: Node) -> None:
@@ -286,7 +288,8 @@ def test_record_is_renewed_by_the_next_run(node: Node) -> None:
 
 
 def test_batch_script_tells_later_steps(node: Node) -> None:
-    """Without a prolog: slurmd has made its environment, a step's comes from the user."""
+    """There is no prolog. slurmd creates the batch script's environment, but a step's comes from
+    the user."""
     node.run("true", words=("account=physics",))
     node.logged()
     node.run("true", words=("step=0", "account=forged"))
@@ -300,7 +303,7 @@ def test_batch_script_tells_later_steps(node: Node) -> None:
     )
 
 
-# ---- out of the job's cgroups
+# ---- exit from the job's cgroups
 
 V1 = """30 25 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 31 25 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
@@ -310,7 +313,7 @@ SCOPE = "system.slice/slurmstepd.scope"
 
 
 def cgroups(folder: Path, mounts: str, memberships: str, *groups: str) -> Path:
-    """A tree like /proc/self and /sys/fs/cgroup."""
+    """Create a tree like /proc/self and /sys/fs/cgroup. Return its root."""
     root = folder / "root"
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/mountinfo").write_text(mounts)
@@ -355,14 +358,14 @@ def test_cgroup_v1_roots(tmp_path: Path, binaries: Path) -> None:
     assert occupied_groups(root) == ["cpu,cpuacct", "memory"]
 
 
-SLUID = "sEKNKTV3WPV500"  # which a job's cgroup is called by from Slurm 26.05 on
+SLUID = "sEKNKTV3WPV500"  # name of a job's cgroup from Slurm 26.05 on
 LAYOUTS = {
     "job_5/step_0/slurm": SCOPE,
     "job_5/step_batch/user/task_0": SCOPE,
     "job_5": SCOPE,
     f"{SLUID}/step_0/slurm": SCOPE,
     f"{SLUID}/step_extern/user/task_special": SCOPE,
-    "job_5/step_0/user/job_6": "system.slice/node7_slurmstepd.scope",  # several slurmd on a host
+    "job_5/step_0/user/job_6": "system.slice/node7_slurmstepd.scope",  # several slurmd on one host
     f"{SLUID}/step_batch/slurm": "hpc.slice/slurmstepd.scope",  # CgroupSlice=
 }
 
@@ -370,12 +373,12 @@ LAYOUTS = {
 def leaf_in(root: Path, scope: str) -> None:
     leaf = root / "sys/fs/cgroup" / scope / "logshipper"
     leaf.mkdir(parents=True)
-    (leaf / "cgroup.procs").touch()  # the kernel makes it with the folder
+    (leaf / "cgroup.procs").touch()  # the kernel creates it with the folder
 
 
 @pytest.mark.parametrize("where", LAYOUTS)
 def test_cgroup_v2_leaf_in_the_delegated_scope(tmp_path: Path, binaries: Path, where: str) -> None:
-    """Never the scope itself: its children have controllers."""
+    """The keeper never joins the scope itself because the scope's children have controllers."""
     scope = LAYOUTS[where]
     root = cgroups(tmp_path, V2, f"0::/{scope}/{where}\n", "", scope, f"{scope}/{where}")
     leaf_in(root, scope)
@@ -384,8 +387,8 @@ def test_cgroup_v2_leaf_in_the_delegated_scope(tmp_path: Path, binaries: Path, w
 
 
 def test_cgroup_v2_of_a_container(tmp_path: Path, binaries: Path) -> None:
-    """IgnoreSystemd=yes in a container that has the host's cgroup namespace: what is mounted isn't
-    the root, and can't be joined."""
+    """IgnoreSystemd=yes in a container with the host's cgroup namespace. The mounted folder is not
+    the root, and no process can join it."""
     mounts = (
         "29 25 0:26 /../other /mnt rw - cgroup2 cgroup2 rw\n"
         "30 25 0:26 /docker/8f2 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
@@ -413,7 +416,8 @@ def test_cgroup_v2_that_cant_be_left_is_told(tmp_path: Path, binaries: Path) -> 
 
 
 class Looker:
-    """A process that looks at ~/.logoptin for long, in a job's cgroup; and those that move it."""
+    """A process in a job's cgroup that looks at ~/.logoptin for a long time, and the processes that
+    move it."""
 
     def __init__(self, folder: Path, binaries: Path) -> None:
         self.process = subprocess.Popen(["sleep", "1000"])
@@ -429,7 +433,7 @@ class Looker:
         self._movers: list[subprocess.Popen[str]] = []
 
     def hold_movers(self) -> None:
-        """In the midst of a move, until somebody reads who is moved."""
+        """Block movers in the middle of a move until a reader opens cgroup.procs."""
         self.procs.unlink()
         os.mkfifo(self.procs)
 
@@ -443,7 +447,7 @@ class Looker:
         return self._movers[-1]
 
     def move(self, started: int | None = None) -> str:
-        """What the mover says."""
+        """Return the mover's output."""
         return self.start_mover(started).communicate(timeout=scaled(20))[0]
 
     def status(self) -> str:
@@ -476,7 +480,7 @@ def test_number_that_is_anothers_by_now_is_not_moved(looker: Looker) -> None:
     assert looker.move(looker.started - 1) == ""
     looker.process.kill()
     os.waitid(os.P_PID, looker.process.pid, os.WEXITED | os.WNOWAIT)
-    assert looker.move() == ""  # it is dead, and not reaped
+    assert looker.move() == ""  # it is dead, but not reaped
     looker.process.wait()
     assert looker.move() == ""
     assert looker.procs.read_text() == ""
@@ -485,8 +489,8 @@ def test_number_that_is_anothers_by_now_is_not_moved(looker: Looker) -> None:
 @needs_root
 @pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGTERM])
 def test_number_of_who_looks_is_nobody_elses_while_it_is_moved(looker: Looker, signo: int) -> None:
-    """Its user kills it in that moment, so that another process gets its number, and is freed of
-    the job's limits."""
+    """Its user kills it at that moment, so that another process could get its number and escape the
+    job's limits."""
     looker.hold_movers()
     mover = looker.start_mover()
     wait_until(lambda: f"TracerPid:\t{mover.pid}\n" in looker.status(), "it is traced")
@@ -501,7 +505,8 @@ def test_number_of_who_looks_is_nobody_elses_while_it_is_moved(looker: Looker, s
 
 @needs_root
 def test_who_cannot_be_traced_is_not_moved(looker: Looker) -> None:
-    """Somebody traces it already. Without that its number isn't certain to be its own."""
+    """Another process already traces it. Without tracing, the mover cannot be sure of the number's
+    owner."""
     looker.hold_movers()
     first = looker.start_mover()
     wait_until(lambda: f"TracerPid:\t{first.pid}\n" in looker.status(), "it is traced")

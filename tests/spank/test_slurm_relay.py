@@ -1,8 +1,8 @@
 """The Slurm plugin's keeper and relay in C, without Slurm: a program plays slurmstepd
 (tests/tools/fakes/slurm_player.py).
 
-What a task prints reaches its own output byte for byte, and the log line for line, whoever dies or
-hangs meanwhile.
+A task's output reaches its own destination byte for byte, and the log line for line, even if
+processes die or hang.
 """
 
 import contextlib
@@ -36,7 +36,8 @@ from tests.tools.fakes.slurm_player import (
 
 __all__ = ["node"]  # a fixture
 
-# both streams, no last newline, a bar, bytes that are no text, more than a pipe or pty holds
+# Both streams, no last newline, a progress bar, bytes that are not text, and more output than a
+# pipe or pty holds.
 BOTH = r"""
 import os, sys
 for n in range(3000):
@@ -50,7 +51,7 @@ print('the end', end='')
 """
 
 
-# ---- what is printed, and what is logged
+# ---- output and log
 
 
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
@@ -83,7 +84,7 @@ def test_output_is_byte_identical_and_logged(node: Node, content: bytes) -> None
 
 
 def test_terminal_is_as_under_logshipper_run(node: Node) -> None:
-    """A pty of 160 columns; with `tty: false` a pipe."""
+    """The task gets a pty of 160 columns, or a pipe with `tty: false`."""
     asks = python(
         "import os; print(os.isatty(1), os.isatty(2), os.isatty(0)); print(tuple(os.get_terminal_size(2)))"
     )
@@ -98,7 +99,7 @@ def test_terminal_is_as_under_logshipper_run(node: Node) -> None:
 
 
 def test_colours_are_kept_for_who_asks_for_it(node: Node) -> None:
-    """The relay reads two keys only; the sidecar reads all."""
+    """The relay reads only two keys, the sidecar reads all of them."""
     node.opt_in(b"colors: keep\nsnapshots: 30s\n")
     node.run("printf", "%b", r"\033[1;31mred\033[0m\n")
     [logged] = node.logged()
@@ -106,8 +107,8 @@ def test_colours_are_kept_for_who_asks_for_it(node: Node) -> None:
 
 
 def test_streams_that_are_one_file_are_not_torn(node: Node, tmp_path: Path) -> None:
-    """As sbatch has it: stdout and stderr lead to one file. Whole lines, all of them, in each
-    stream's order."""
+    """sbatch sends stdout and stderr to one file. The file has all lines complete, in each stream's
+    order."""
     code = """
 import os, sys
 for n in range(3000):
@@ -147,7 +148,7 @@ def test_signals(node: Node, signo: int) -> None:
 
 
 def test_task_finds_no_child_and_no_fd(node: Node) -> None:
-    """A loop on os.wait() ends, and nothing but 0, 1, 2 is open in the task."""
+    """A loop on os.wait() ends, and the task has only 0, 1 and 2 open."""
     code = """
 import os
 try:
@@ -160,7 +161,7 @@ print(sorted(os.listdir('/proc/self/fd'), key=int)[:-1])
 
 
 def test_blocked_output_blocks_only_itself(node: Node) -> None:
-    """Nobody reads stdout: stderr goes on. Afterwards every byte of stdout comes."""
+    """While stdout has no reader, stderr continues. Afterwards every byte of stdout arrives."""
     code = """
 import os, threading
 def flood():
@@ -191,8 +192,8 @@ def test_reader_that_leaves_brings_sigpipe(node: Node) -> None:
 
 
 def test_end_is_not_late(node: Node) -> None:
-    """Neither for Python's start, nor for the log: the reader of a short task's output sees its end
-    at once."""
+    """The end waits neither for Python's start nor for the log. Readers of a short task's output
+    see it at once."""
     setting, go = late_python(node)
     played = node.run("echo", "out", settings=(setting, "drain_secs=60"))
     assert (played.out, len(played.reports("drained"))) == (b"out\n", 1)
@@ -201,8 +202,8 @@ def test_end_is_not_late(node: Node) -> None:
 
 
 def test_background_process_keeps_its_output(node: Node) -> None:
-    """What a task leaves behind holds the pty: the end doesn't wait for it, and what it prints
-    later isn't lost."""
+    """A remaining background process holds the pty. The end does not wait for it, and its later
+    output reaches the log."""
     code = "echo now; (while [ ! -e $0 ]; do sleep 0.05; done; echo later; echo later >&2) &"
     go = node.folder / "go"
     played = node.start("sh", "-c", code, str(go), settings=("drain_secs=60",))
@@ -216,8 +217,8 @@ def test_background_process_keeps_its_output(node: Node) -> None:
 
 
 def test_stuck_output_is_waited_for_no_longer_than_said(node: Node) -> None:
-    """A reader that pauses: its pipe was full before, what the task printed is in the pty or the
-    relay when it ends."""
+    """The reader pauses with a full pipe. The task's last output is still in the pty or the relay
+    at its end."""
     out, into = os.pipe()
     with open(out, "rb") as pipe:
         before = full(into)
@@ -232,8 +233,8 @@ def test_stuck_output_is_waited_for_no_longer_than_said(node: Node) -> None:
 
 
 def full(pipe: int) -> bytes:
-    """Fills a pipe. Returns what is in it. By its pages: a page that isn't full takes no part of a
-    larger write."""
+    """Fill a pipe and return its content. It writes whole pages because a partial page takes no
+    part of a larger write."""
     os.set_blocking(pipe, False)
     content = b""
     with contextlib.suppress(BlockingIOError):
@@ -292,7 +293,7 @@ def test_same_fields_as_the_node_agent(node: Node) -> None:
     [
         ("1700000000", "1700007200", 7200),
         ("1700000000", "1731535999", 365 * 86400 - 1),
-        ("1700000000", "1731536000", None),  # a year: no limit
+        ("1700000000", "1731536000", None),  # a year means no limit
         ("", "", None),  # Slurm before 23.02
         ("", "1700007200", None),
         ("1700000000", "", None),
@@ -304,7 +305,7 @@ def test_same_fields_as_the_node_agent(node: Node) -> None:
     ],
 )
 def test_the_jobs_time_limit(node: Node, start: str, end: str, limit: int | None) -> None:
-    """As slurmstepd has it in a task's environment."""
+    """slurmstepd puts the limit into a task's environment."""
     node.run("true", words=(f"start={start}", f"end={end}"))
     [logged] = node.logged()
     assert logged.identity.get("limit_secs") == limit
@@ -326,8 +327,8 @@ def test_spool_that_is_not_as_it_must_be(node: Node, fault: str) -> None:
 
 @needs_root
 def test_full_spool(node: Node) -> None:
-    """No room for the directory: the task isn't touched. No room for lines: its output is whole,
-    the loss is told."""
+    """Without room for the directory, the task stays untouched. Without room for lines, its output
+    is complete and the log reports the loss."""
     with small_disk(node.spool, 256):
         filler = node.spool / ".filler"
         fill(filler)
@@ -372,7 +373,7 @@ def test_other_users_get_nowhere(node: Node) -> None:
     assert as_user(node.uid, lambda: error_names(user_acts)) == ["PermissionError"] * 3
 
 
-# ---- opting in
+# ---- opt-in
 
 
 def test_nobody_opted_in(node: Node) -> None:
@@ -384,8 +385,8 @@ def test_nobody_opted_in(node: Node) -> None:
 
 
 def test_decision_stands(node: Node) -> None:
-    """Decided once per job and restart: later steps obey it, whatever was touched or removed
-    meanwhile."""
+    """The first step decides per job and restart. Later steps follow it, regardless of changes to
+    the file."""
     assert node.run("true", words=("step=0",)).captured() == [True]
     node.optin.unlink()
     assert node.run("true", words=("step=1",)).captured() == [True]
@@ -396,8 +397,8 @@ def test_decision_stands(node: Node) -> None:
 
 
 def test_restarts_that_only_the_task_knows(node: Node) -> None:
-    """Of a batch script under Slurm 22.05: slurmstepd doesn't know them; each run of the job
-    decides by itself."""
+    """Under Slurm 22.05, slurmstepd does not know the restarts of a batch script. Each run of the
+    job decides by itself."""
     assert node.run("true").captured() == [True]
     node.optin.unlink()
     assert node.run("true", words=("late_restarts=1",)).captured() == [False]
@@ -473,8 +474,8 @@ def test_file_of_another_user_is_not_read_by_root(node: Node) -> None:
 
 @needs_root
 def test_hung_home(node: Node) -> None:
-    """Nobody opted in; the task starts after 2 s; what hangs holds nothing of the job; later steps
-    don't look again."""
+    """The job runs without capture, and the task starts after 2 s. The hanging process holds
+    nothing of the job, and later steps don't look again."""
     node.optin.unlink()
     with hung_folder(node.home):
         played = node.run("echo", "out")
@@ -496,10 +497,10 @@ def test_nested_and_interactive_steps_are_left_alone(node: Node) -> None:
     assert node.run("true", words=("nested=1", "job=3", "tasks=2")).captured() == [True, True]
 
 
-@needs_root  # an ordinary user's sidecar may see them, where user namespaces are forbidden
+@needs_root  # without user namespaces, an ordinary user's sidecar may see them
 def test_how_a_task_was_started_is_known_where_that_is_asked_for(node: Node) -> None:
-    """`context: true`: of the task's own program, not of the daemon that forked it. Its folder and
-    environment aren't for a sidecar to see, whose user namespace is its own."""
+    """`context: true` reports the task's own program, not the daemon that forked it. The sidecar
+    has its own user namespace, so it cannot read the task's folder and environment."""
     node.opt_in(b"context: true\n")
     go = node.folder / "go"
     words = python(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)")
@@ -518,7 +519,7 @@ def test_how_a_task_was_started_is_known_where_that_is_asked_for(node: Node) -> 
 
 
 def test_terminal_is_left_alone(node: Node) -> None:
-    """srun --pty: a task with a terminal."""
+    """A task with a terminal, as by srun --pty."""
     master, slave = os.openpty()
     try:
         played = node.start(
@@ -567,7 +568,8 @@ def test_wider_again_is_wider_for_later_ones(node: Node) -> None:
 
 
 def test_valgrind_finds_nothing(node: Node, binaries: Path) -> None:
-    """Memory and descriptors of keeper and relay, from start to end, a second task included."""
+    """Valgrind checks memory and descriptors of keeper and relay from start to end, with two
+    tasks."""
     if not shutil.which("valgrind"):
         gate.lacking("valgrind isn't installed")
     log = node.folder / "valgrind"
@@ -582,7 +584,7 @@ def test_valgrind_finds_nothing(node: Node, binaries: Path) -> None:
     assert played.captured() == [True, True]
     logged = node.logged(2)
     assert [len(capture.lines(Stream.STDERR)) for capture in logged] == [1000, 1000]
-    # lines that begin with `--` are about system calls that this valgrind doesn't know
+    # lines with a leading `--` report system calls that this valgrind does not know
     findings = [
         line
         for path in log.iterdir()

@@ -1,5 +1,5 @@
-"""Busy nodes and small limits: a Python that begins late costs no log, and what runs next to a task
-takes nothing of what its user may have (tests/tools/fakes/slurm_player.py plays slurmstepd)."""
+"""Busy nodes and small limits: a late Python loses no lines, and the helpers use none of the user's
+resources (tests/tools/fakes/slurm_player.py plays slurmstepd)."""
 
 import fcntl
 import math
@@ -29,9 +29,9 @@ from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture
 
-STRANGER = 4_054_321  # a uid that has no other process
-# as many processes as one may have: the task itself, and two. Who looked at ~/.logoptin counts
-# until init reaps it
+STRANGER = 4_054_321  # a uid without other processes
+# The limit allows three processes: the task itself and two more. The process that looked at
+# ~/.logoptin counts until init reaps it.
 LIMITED = f"""
 import os, resource, time
 resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))
@@ -48,14 +48,14 @@ print('both')
 """
 
 
-# ---- Python begins late
+# ---- late Python
 
 
 def test_who_keeps_nobody_waiting_is_not_given_up(node: Node) -> None:
-    """The side pipe is full, but not the relay's own buffer: the job runs on, however long Python
-    takes."""
+    """The side pipe is full, but the relay's own buffer is not. The job continues, regardless of
+    Python's delay."""
     setting, go = late_python(node)
-    stall_secs = math.ceil(scaled(1))  # of this too it must begin within, once Python runs
+    stall_secs = math.ceil(scaled(1))  # also Python's time to begin once it runs
     node.script(
         "prints",
         f"head -c 1100000 /dev/zero | tr '\\0' x; echo; sleep {3 * stall_secs + 1}; echo end",
@@ -74,8 +74,8 @@ def test_who_keeps_nobody_waiting_is_not_given_up(node: Node) -> None:
 
 
 def test_end_does_not_wait_for_python(node: Node, tmp_path: Path) -> None:
-    """What the job left in its terminal has no room: the step's end is late by drain_secs at
-    most."""
+    """The job's last output in its terminal has no room. It delays the step's end by at most
+    drain_secs."""
     setting, go = late_python(node)
     settings = (setting, "stall_secs=60", "drain_secs=3")
     with (tmp_path / "slurm.out").open("wb") as file:
@@ -93,7 +93,7 @@ def test_end_does_not_wait_for_python(node: Node, tmp_path: Path) -> None:
 
 
 def is_waiting(pid: int) -> bool:
-    """A writer that sleeps in each of some looks."""
+    """Return whether a writer sleeps at each of several checks."""
     states = set()
     for _ in range(20):
         states.add(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
@@ -102,7 +102,7 @@ def is_waiting(pid: int) -> bool:
 
 
 def relayed(node: Node) -> int:
-    """Bytes of stdout that relays have read."""
+    """Return the bytes of stdout that relays have read."""
     counts = [path.read_bytes() for path in node.spool.glob("*@*/segments/counters")]
     return sum(int.from_bytes(count[16:24], "little") for count in counts)
 
@@ -110,10 +110,10 @@ def relayed(node: Node) -> int:
 @needs_root
 @pytest.mark.parametrize(("tasks", "kib"), [(16, 1024), (100, 256)])
 def test_size_of_side_pipes(node: Node, binaries: Path, tasks: int, kib: int) -> None:
-    """They aren't charged to the user, whose 65th of this size would be refused; all together have
-    a cap."""
-    node.keeper = binaries / "logshipper-keeper"  # sanitizers take much memory
-    node.python = Path("/bin/cat")  # any program: it is only to be seen
+    """The kernel does not charge the pipes to the user, otherwise it would refuse the 65th of this
+    size. All together have a cap."""
+    node.keeper = binaries / "logshipper-keeper"  # the sanitizers' build takes too much memory
+    node.python = Path("/bin/cat")  # any program: it only has to be visible
     setting, go = late_python(node)
     played = node.start(
         "sh",
@@ -152,7 +152,7 @@ def may_have_namespaces() -> bool:
 
 @needs_root
 def test_small_limit_of_processes(node: Node) -> None:
-    """Relay and sidecar don't count."""
+    """Relay and sidecar do not count against the limit."""
     if not may_have_namespaces():
         gate.lacking("no user namespaces here, or Linux before 5.14")
     node.home.chmod(0o755)
@@ -174,7 +174,7 @@ def test_small_limit_of_processes(node: Node) -> None:
 
 @needs_root
 def test_helpers_have_no_capabilities(node: Node) -> None:
-    """In a namespace of their own, too; and there is one for all of a step."""
+    """They also have none in their own namespace, which all helpers of a step share."""
     played = node.start("cat", words=("tasks=3",), stdin=subprocess.PIPE)
     pids = node.process(RELAY, 3) + node.process(SIDECAR, 3)
     for pid in pids:
@@ -189,15 +189,15 @@ def test_helpers_have_no_capabilities(node: Node) -> None:
     assert [capture.lines() for capture in node.logged(3)] == [[]] * 3
 
 
-# ---- many
+# ---- many tasks
 
 
 def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
-    """Each its own capture, complete; memory of a relay."""
-    node.keeper = binaries / "logshipper-keeper"  # as it is installed: sanitizers take much memory
+    """Each task has its own complete capture, and a relay needs little memory."""
+    node.keeper = binaries / "logshipper-keeper"  # the installed build: sanitizers need more memory
     go = node.folder / "go"
     code = "for i in 1 2 3 4 5; do echo $PLAY_TASK $i; done; while [ ! -e $0 ]; do sleep 0.2; done; echo end"
-    out = node.folder / "out"  # a pipe that nobody reads holds a task up
+    out = node.folder / "out"  # a pipe without a reader would block a task
     with out.open("wb") as file:
         played = node.start(
             "sh",
@@ -208,8 +208,8 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
             settings=("stall_secs=600",),
             stdout=file,
         )
-    # once a job has ended, a sidecar that hasn't begun has 2 min left: not enough for 64 where the
-    # machine is busy
+    # After a job's end, a sidecar has 2 min to begin. On a busy machine that is too short for 64
+    # sidecars.
     wait_until(
         lambda: [len(capture.lines()) for capture in node.readable()] == [5] * 64,
         "all sidecars have begun",
@@ -229,11 +229,11 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
     assert resident < 2 << 20, resident
 
 
-# ---- a relay that begins late
+# ---- late relay
 
 
 def test_task_that_went_on_without_its_relay(node: Node, binaries: Path) -> None:
-    """It has its own output, and the log says so: with the task's end, and no line."""
+    """The task keeps its own output. The log reports this and the task's end, without lines."""
     hold = binaries / "test" / "faults" / "relay_made.wait"
     hold.touch()
     try:
@@ -277,7 +277,7 @@ def patience(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("0.05 0.10 0.20 1/300 4711\n", 8, 10),
         ("8.00 4.00 2.00 8/300 4711\n", 8, 10),
         ("12.00 4.00 2.00 3/300 4711\n", 8, 15),
-        ("1.00 0.50 0.20 24/300 4711\n", 8, 30),  # it has only just become busy
+        ("1.00 0.50 0.20 24/300 4711\n", 8, 30),  # the node has just become busy
         ("99999.99 1.00 1.00 2/300 4711\n", 2, 60),
         ("", 8, 10),
         ("nothing of this kind", 8, 10),

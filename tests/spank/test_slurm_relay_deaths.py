@@ -1,5 +1,5 @@
-"""Nobody's death may hurt the job: sidecar, relay and keeper are killed, or hang, wherever in their
-course they are (tests/tools/fakes/slurm_player.py plays slurmstepd)."""
+"""The job survives the death or hang of sidecar, relay and keeper at any point
+(tests/tools/fakes/slurm_player.py plays slurmstepd)."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture
 
-# prints, waits for a line on its stdin, prints on; both streams
+# Prints on both streams, waits for a line on its stdin, and prints again.
 WAITING = """
 import os, sys
 print('before', flush=True)
@@ -47,7 +47,7 @@ ERR_BYTES = b"err before\nerr after\n"
 
 
 def start_waiting(node: Node, *settings: str) -> Played:
-    """WAITING, once its first line has come through."""
+    """Start WAITING, and return it after its first line."""
     played = node.start(*python(WAITING), settings=settings, stdin=subprocess.PIPE)
     assert played.process.stdout is not None
     assert played.process.stdout.readline() == b"before\n"
@@ -55,12 +55,12 @@ def start_waiting(node: Node, *settings: str) -> Played:
 
 
 def finish_waiting(played: Played) -> None:
-    """It ends as without capture, every byte of it where it belongs."""
+    """Finish WAITING. Assert that it ends as without capture, with every byte in its place."""
     played.finish(b"\n")
     assert (played.code, b"before\n" + played.out, played.err) == (7, AFTER_BYTES, ERR_BYTES)
 
 
-# ---- nobody's death may hurt the job
+# ---- deaths that leave the job intact
 
 
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
@@ -83,7 +83,7 @@ def test_sidecar_is_killed(node: Node, content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
 def test_relay_is_killed(node: Node, content: bytes) -> None:
-    """The sidecar takes over: no EIO, no lost byte, no lost line."""
+    """The sidecar takes over without EIO, lost bytes or lost lines."""
     node.opt_in(content)
     played = start_waiting(node)
     wait_until(
@@ -102,7 +102,7 @@ def test_relay_is_killed(node: Node, content: bytes) -> None:
 
 
 def test_relay_is_killed_before_python_runs(node: Node) -> None:
-    """The streams wait for the sidecar in a socket, which holds them meanwhile."""
+    """The streams wait for the sidecar in a socket, which keeps them open."""
     setting, go = late_python(node)
     played = start_waiting(node, setting)
     [pid] = node.process(RELAY)
@@ -117,8 +117,8 @@ def test_relay_is_killed_before_python_runs(node: Node) -> None:
 @pytest.mark.parametrize("state", ["not begun", "begun"])
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_asked_to_end(node: Node, state: str, signo: int) -> None:
-    """As by systemd, which stops slurmstepd's scope: all of ours end with the task, once its log is
-    written."""
+    """systemd sends such signals when it stops slurmstepd's scope. All helpers end with the task,
+    after they have written its log."""
     setting, go = late_python(node)
     sidecar = SIDECAR if state == "begun" else Path(setting.partition("=")[2]).name
     played = start_waiting(node, *([setting] if state == "not begun" else []))
@@ -137,11 +137,11 @@ def test_asked_to_end(node: Node, state: str, signo: int) -> None:
 FLOOD = 200_000  # numbered lines, 1.3 MB: more than pipes and terminals hold
 FLOOD_LINES = [b"%d" % n for n in range(1, FLOOD + 1)]
 FLOOD_BYTES = b"".join(line + b"\n" for line in FLOOD_LINES)
-LONG_FLOOD = 1_000_000  # 6.9 MB: more than a relay takes before its sidecar does
+LONG_FLOOD = 1_000_000  # 6.9 MB: more than a relay takes before its sidecar reads
 
 
 def relayed(node: Node) -> int:
-    """Bytes that the newest capture's relay has read, of both streams."""
+    """Return the bytes of both streams that the newest capture's relay has read."""
     for path in node.spool.glob("*@*/segments/counters"):
         if len(counts := path.read_bytes()) == COUNTERS_BYTES:
             return sum(struct.unpack_from("<QxxxxxxxxQ", counts, 16))
@@ -149,16 +149,17 @@ def relayed(node: Node) -> int:
 
 
 def once_told(node: Node, code: str) -> str:
-    """A task that begins when its relay is known: it may be over in some milliseconds."""
+    """Return a script that delays `code` until the test knows its relay. Without the delay, it
+    might end within milliseconds."""
     return f"while [ ! -e {node.folder}/begin ]; do sleep 0.01; done; {code}"
 
 
 def kill_relay(node: Node, after: int) -> None:
-    """Once it has read so many bytes of a task that waits to be told."""
+    """Release a `once_told` task. Kill its relay after it has read `after` bytes."""
     [pid] = node.process(RELAY)
     (node.folder / "begin").touch()
     deadline = time.monotonic() + scaled(60)
-    while relayed(node) < after:  # without a pause, which may be longer than the rest of the task
+    while relayed(node) < after:  # without a pause, which could outlast the task
         assert time.monotonic() < deadline, f"the relay hasn't read {after} bytes"
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -168,7 +169,7 @@ def kill_relay(node: Node, after: int) -> None:
 
 @contextlib.contextmanager
 def own_output(kind: str, path: Path) -> Iterator[int]:
-    """What a task gets as its output: a file, one that is appended to, a pipe with a reader that
+    """Yield a task's output: a file, a file opened for appending, or a pipe. The pipe's reader
     writes to the file."""
     if kind != "pipe":
         path.write_bytes(b"" if kind == "file" else b"before\n")
@@ -187,9 +188,8 @@ def own_output(kind: str, path: Path) -> Iterator[int]:
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
 @pytest.mark.parametrize("kind", ["file", "append", "pipe"])
 def test_relay_is_killed_in_a_flood(node: Node, binaries: Path, kind: str, content: bytes) -> None:
-    """At any moment: not a byte of its own output is lost or comes twice, and not a line of the
-    log."""
-    # as it is installed: its course isn't the sanitizers'
+    """At any moment, the task's own output and the log keep every byte and line exactly once."""
+    # the installed build, because sanitizers change the timing
     node.keeper = binaries / "logshipper-keeper"
     node.opt_in(content)
     rng = random.Random(f"{kind} {content!r}")
@@ -214,8 +214,8 @@ def test_relay_is_killed_in_a_flood(node: Node, binaries: Path, kind: str, conte
 
 
 def test_relay_is_killed_between_streams_that_are_one_file(node: Node, binaries: Path) -> None:
-    """As sbatch has it. Each stream's bytes are all there once, in its order: one prints digits,
-    the other letters."""
+    """sbatch sends both streams to one file. It has each stream's bytes once and in order: one
+    stream prints digits, the other letters."""
     node.keeper = binaries / "logshipper-keeper"
     path = node.folder / "own"
     digits = b"".join(FLOOD_LINES[:60000])
@@ -236,7 +236,7 @@ def test_relay_is_killed_between_streams_that_are_one_file(node: Node, binaries:
 
 
 def test_relay_is_killed_in_a_flood_before_python_runs(node: Node) -> None:
-    """The task's writes wait meanwhile, they don't fail."""
+    """The task's writes wait for the sidecar instead of failing."""
     setting, go = late_python(node)
     with own_output("pipe", node.folder / "own") as out:
         task = once_told(node, f"seq {LONG_FLOOD}; exit 7")
@@ -261,8 +261,8 @@ def test_keeper_is_killed(node: Node) -> None:
 
 
 def test_hung_sidecar_is_given_up(node: Node) -> None:
-    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the
-    job runs on. Who hasn't begun has three times as long."""
+    """A full side pipe slows the job. After some seconds without a read, the relay gives the
+    sidecar up, and the job continues. A sidecar that has not begun has three times as long."""
     hangs = node.script("hangs", "exec sleep 1000")
     flood = python("for n in range(100000): print('x' * 40)")
     played = node.run(*flood, settings=(f"python={hangs}", "stall_secs=1", "drain_secs=5"))
@@ -284,7 +284,7 @@ def test_python_that_fails_is_told_with_its_reason(node: Node) -> None:
 
 
 def test_what_is_said_too_late_the_next_step_tells(node: Node) -> None:
-    """Python fails when the step is over, and nobody has waited for it."""
+    """Python fails after the end of the step, which did not wait for it."""
     go = node.folder / "go"
     code = f"while [ ! -e {go} ]; do sleep 0.02; done; echo 'ModuleNotFoundError: no such module' >&2; exit 1"
     played = node.run("echo", "out", settings=(f"python={node.script('broken', code)}",))
@@ -314,7 +314,7 @@ def test_missing_keeper_leaves_the_task_untouched(node: Node) -> None:
     assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
 
 
-# ---- nobody waits for a sidecar that hangs
+# ---- no wait for a hanging sidecar
 
 
 END_SECS = scaled(3.0)
@@ -327,13 +327,13 @@ def stop_sidecar(node: Node) -> int:
 
 
 def ends_in_time(played: Played, since: float) -> None:
-    """The step has ended, and whoever reads its output sees its end."""
+    """Assert that the step ends in time, and readers of its output see its end."""
     played.finish()
     assert time.monotonic() - since < END_SECS
 
 
 def test_hung_sidecar_and_a_quiet_end(node: Node) -> None:
-    """And once it goes on, the log has all."""
+    """After the sidecar resumes, the log is complete."""
     played = start_waiting(node)
     pid = stop_sidecar(node)
     since = time.monotonic()
@@ -345,7 +345,7 @@ def test_hung_sidecar_and_a_quiet_end(node: Node) -> None:
     assert node.logged()[0].lines() == AFTER
 
 
-# prints until nothing has been taken for a while, and ends; tells how much it was
+# Prints until no bytes have been read for a while, then ends and reports the number of bytes.
 FILLING = """
 import os, select, sys, time
 os.write(1, b'begun\\n')
@@ -360,8 +360,8 @@ os.write(2, b'%d' % written)
 
 
 def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
-    """No more can be kept for it: it is given up at the end, and what is left in the pipes goes on
-    its way."""
+    """The relay cannot store more for the sidecar and gives it up at the end. The remaining bytes
+    of the pipes still arrive."""
     go = node.folder / "go"
     node.opt_in(b"tty: false\n")
     with own_output("pipe", node.folder / "own") as out:
@@ -383,8 +383,8 @@ def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
 
 @pytest.mark.parametrize("state", ["hung", "not begun"])
 def test_hung_sidecar_and_what_the_task_left_behind(node: Node, state: str) -> None:
-    """What was left behind ends: who reads the output sees that at once. Once the sidecar goes on,
-    the log has all."""
+    """A remaining background process ends, and readers of the output see that at once. After the
+    sidecar resumes, the log is complete."""
     later = node.folder / "later"
     setting, go = late_python(node)
     code = f"echo now; (while [ ! -e {later} ]; do sleep 0.02; done; echo later) &"

@@ -1,4 +1,4 @@
-"""The Slurm plugin in C, without Slurm: two streams that are one file, and the look at ~/.logoptin
+"""The Slurm plugin in C, without Slurm: two streams into one file, and the check of ~/.logoptin
 next to the job."""
 
 import os
@@ -20,13 +20,13 @@ from tests.tools.waiting import scaled
 __all__ = ["node"]  # a fixture
 
 
-# ---- one file for both
+# ---- one file for both streams
 
 
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
 def test_lines_of_two_processes_are_not_torn(node: Node, tmp_path: Path, content: bytes) -> None:
-    """While nobody gets the processor at once; long lines come in many pieces. A line whose writer
-    pauses within it for longer than the relay waits may be torn."""
+    """All processes wait for the processor, and long lines come in many pieces. A line can tear
+    only if its writer pauses within it for longer than the relay waits."""
     code = """
 import os, sys, time
 name, fd = (b'err', 2) if os.fork() == 0 else (b'out', 1)
@@ -66,7 +66,7 @@ if fd == 1: os.wait()
 def test_line_without_an_end_does_not_slow_the_other_stream_down(
     node: Node, tmp_path: Path
 ) -> None:
-    """Dots without end, and more on the other stream than waits for them anywhere."""
+    """One stream prints endless dots. The other prints more than any buffer on the way holds."""
     code = """
 import os, time
 pid = os.fork()
@@ -85,28 +85,29 @@ while os.waitpid(pid, os.WNOHANG) == (0, 0):
     assert (tmp_path / "slurm.out").read_bytes().count(b"err") == 10_000
 
 
-# ---- a look that hangs
+# ---- a check that hangs
 
 
 def until(path: Path) -> str:
-    """A script that ends when path is there."""
+    """Return a script that ends when the path exists."""
     return f"while [ ! -e {path} ]; do sleep 0.02; done"
 
 
 @pytest.fixture
 def job_cgroup() -> Iterator[Path]:
-    """A job's cgroup as Slurm has it. Skips where none can be made."""
+    """Yield a job's cgroup in Slurm's layout. Skip the test if this machine cannot create one."""
     yield from made_group("freezer", "cgroup2", job="job_1")
 
 
 @pytest.fixture
 def sluid_cgroup() -> Iterator[Path]:
-    """As Slurm 26.05 has it, which calls it by the job's SLUID under cgroup v2."""
+    """Yield a job's cgroup of Slurm 26.05, which names it by the job's SLUID under cgroup v2."""
     yield from made_group("cgroup2", job="sEKNKTV3WPV500")
 
 
 def made_group(*kinds: str, job: str) -> Iterator[Path]:
-    """kinds: a controller of version 1, or cgroup2; in the first hierarchy that is one of them."""
+    """Create a job's cgroup in the first matching hierarchy. kinds: controllers of version 1, or
+    cgroup2."""
     lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     mounts = [
         Path(words[4])
@@ -140,7 +141,7 @@ def is_removed(folder: Path) -> bool:
 
 
 def lookers(node: Node) -> list[int]:
-    """Of the job's user, and out of the job's cgroup."""
+    """Return the checking processes of the job's user outside the job's cgroup."""
     pids = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
@@ -160,7 +161,7 @@ def lookers(node: Node) -> list[int]:
 
 @needs_root
 def test_look_that_hangs_is_taken_out_of_the_job(node: Node, job_cgroup: Path) -> None:
-    """Slurm waits for the job's cgroup to be empty; and nobody waits for ever."""
+    """Slurm waits until the job's cgroup is empty. No process waits forever."""
     with hung_folder(node.home):
         played = node.start(
             "echo",
@@ -201,7 +202,7 @@ def test_what_captures_is_next_to_a_job_that_is_called_by_its_sluid(
 
 @needs_root
 def test_job_whose_cgroup_cannot_be_left_is_not_captured(node: Node, job_cgroup: Path) -> None:
-    """What captures it would count against its memory, and hold up its end."""
+    """The helpers would count against the job's memory, and delay its end."""
     groups = job_cgroup.parents[2]
     script = f'mount --bind {groups} {groups} && mount -o remount,bind,ro {groups} && exec "$@"'
     read_only = node.script("read-only", script)
@@ -221,7 +222,7 @@ def test_job_whose_cgroup_cannot_be_left_is_not_captured(node: Node, job_cgroup:
     assert node.names() == []
 
 
-# ---- what the node's log is told
+# ---- reports in the node's log
 
 
 @pytest.mark.parametrize("opted_in", [True, False])
@@ -231,7 +232,7 @@ def test_job_whose_cgroup_cannot_be_left_is_not_captured(node: Node, job_cgroup:
 def test_keeper_that_is_no_program_is_told(
     node: Node, content: str, reason: str, opted_in: bool
 ) -> None:
-    """Whether its exec fails before or after the first word to it."""
+    """The exec fails before or after the first message to the keeper."""
     node.keeper = node.folder / "no-keeper"
     if content:
         node.keeper.write_text(content)

@@ -1,6 +1,5 @@
-"""Separate captures of one job start no wider than the narrowest of them on their node (R16),
-whatever of the earlier ones isn't read yet when they begin (tests/tools/fakes/slurm_player.py plays
-slurmstepd)."""
+"""Later captures of a job start no wider than its narrowest one on their node (R16), even if the
+earlier ones have unread output. tests/tools/fakes/slurm_player.py plays slurmstepd."""
 
 import contextlib
 import os
@@ -27,7 +26,7 @@ def capture_of(node: Node, step: str, captures: int = 2) -> Logged:
 
 
 def inherited(logged: Logged) -> str:
-    """Why it started narrower; it must have told."""
+    """Return the reason for a narrower start. Assert that the capture reported it."""
     [event] = logged.records("event")
     assert (event["event"], event["from"], event["to"]) == ("mode_inherited", "enabled", "disabled")
     return str(event["message"])
@@ -38,8 +37,8 @@ def stored(logged: Logged) -> bytes:
 
 
 def has_started(node: Node, step: str) -> bool:
-    """Whether a step's sidecar has begun to log. Captures without their counters are only being
-    made."""
+    """Return whether a step's sidecar has begun to log. Captures without counters are still being
+    created."""
     names = [
         name for name in node.names() if (node.spool / name / "segments" / "counters").exists()
     ]
@@ -50,7 +49,7 @@ def has_started(node: Node, step: str) -> bool:
 
 
 def test_command_that_nobody_has_read(node: Node) -> None:
-    """The first step is over before its Python begins; the next one's waits for it."""
+    """The first step ends before its Python begins. The next step's sidecar waits for it."""
     setting, go = late_python(node)
     node.run("sh", "-c", PRINT_COMMAND, words=("step=0",), settings=(setting,))
     node.run("echo", "a secret", words=("step=1",))
@@ -64,8 +63,8 @@ def test_command_that_nobody_has_read(node: Node) -> None:
 
 
 def test_a_stale_command_opens_no_later_capture(node: Node) -> None:
-    """stderr said `enabled` before stdout said `disabled`; in whichever order they are read, the
-    next one starts so."""
+    """stderr said `enabled` before stdout said `disabled`. The next capture starts disabled in
+    either reading order."""
     node.run("sh", "-c", f"echo '{ENABLE}' >&2; echo '{COMMAND}'", words=("step=0",))
     node.run("echo", "a secret", words=("step=1",))
     later = capture_of(node, "1")
@@ -84,7 +83,8 @@ def test_nothing_narrows_in_what_nobody_has_read(node: Node) -> None:
 
 @contextlib.contextmanager
 def earlier_step(node: Node) -> Iterator[Played]:
-    """One that waits, once its sidecar has read a first line. Its stdin is closed in the end."""
+    """Yield a step that waits after its sidecar has read a first line. Close its stdin at the
+    end."""
     code = "echo first; while read line; do echo $line; done"
     played = node.start("sh", "-c", code, words=("step=0",), stdin=-1, settings=("stall_secs=60",))
     assert played.process.stdin is not None
@@ -96,7 +96,7 @@ def earlier_step(node: Node) -> Iterator[Played]:
 
 
 def print_line(played: Played, line: str) -> None:
-    """Until it is in the task's own output."""
+    """Print a line, and wait until the task's own output has it."""
     assert played.process.stdin is not None
     assert played.process.stdout is not None
     played.process.stdin.write(f"{line}\n".encode())
@@ -105,7 +105,8 @@ def print_line(played: Played, line: str) -> None:
 
 
 def test_earlier_sidecar_hangs(node: Node) -> None:
-    """The wait has its bound; after that it is in doubt, and says so."""
+    """The wait is limited. Afterwards the later capture starts narrower and gives the doubt as its
+    reason."""
     with earlier_step(node) as first:
         [hung] = node.process(SIDECAR)
         os.kill(hung, signal.SIGSTOP)
@@ -136,7 +137,7 @@ def test_flood_is_not_slowed_down_for_long(node: Node) -> None:
 
 @pytest.mark.parametrize("dead", [SIDECAR, "both"])
 def test_earlier_sidecar_is_dead(node: Node, dead: str) -> None:
-    """Nobody is waited for; what it hadn't read may have been a command."""
+    """The later capture does not wait. The unread output may have contained a command."""
     until = f"until [ -e {node.folder}/$1 ]; do sleep 0.02; done"
     prints = f"echo '{COMMAND}'; touch {node.home}/printed"
     code = f"wait_for() {{ {until}; }}; echo first; wait_for print; {prints}; wait_for end"
@@ -160,7 +161,7 @@ def test_earlier_sidecar_is_dead(node: Node, dead: str) -> None:
 
 
 def slots(node: Node) -> list[tuple[int, ...]]:
-    """Those in use: begun, taken, obeyed, mode, over."""
+    """Return the used slots of the table: begun, taken, obeyed, mode, over."""
     table = (node.spool / ".jobs" / f"4711.{node.uid}.0.modes").read_bytes()[SLOT_BYTES:]
     return [words for words in struct.iter_unpack("<8Q", table) if words[0]]
 
@@ -183,7 +184,7 @@ def test_dead_sidecar_that_had_read_all(node: Node) -> None:
 
 
 def test_ranks_that_begin_together_wait_for_nobody(node: Node) -> None:
-    """However late their Pythons are: none had printed before."""
+    """Late Pythons cause no wait because no rank had printed before."""
     setting, go = late_python(node)
     code = "touch $1/begun.$PLAY_TASK; while [ ! -e $1/all ]; do sleep 0.05; done; seq 100"
     played = node.start(
@@ -204,7 +205,7 @@ def test_ranks_that_begin_together_wait_for_nobody(node: Node) -> None:
 
 
 def test_slots_are_used_again(node: Node) -> None:
-    """A job of many steps; the last mode of each counts on."""
+    """A job of many steps reuses them, and the last mode of each step remains in force."""
     for step in range(4):
         node.run("true", words=(f"step={step}",))
         node.logged(step + 1)
@@ -219,7 +220,7 @@ def test_slots_are_used_again(node: Node) -> None:
 
 @pytest.mark.parametrize("table", [b"4711@1.abcd disabled\n", b"\0" * 4096, b"x" * 8192])
 def test_table_that_is_none(node: Node, table: bytes) -> None:
-    """Then nothing is known: fails closed."""
+    """Without a readable table, the capture fails closed."""
     jobs = node.spool / ".jobs"
     jobs.mkdir(0o700)
     (jobs / f"4711.{node.uid}.0.modes").write_bytes(table)

@@ -1,6 +1,9 @@
-"""What runs next to a task is its user's by uid alone: the user's own processes can't look into it,
-what it has in the kernel isn't charged to the user, and it sees how far the sidecar is
-(tests/tools/fakes/slurm_player.py plays slurmstepd)."""
+"""The helpers next to a task share only the user's uid (tests/tools/fakes/slurm_player.py plays
+slurmstepd).
+
+The user's own processes cannot inspect them, the kernel does not charge their resources to the
+user, and they notice the sidecar's progress.
+"""
 
 import ctypes
 import errno
@@ -21,8 +24,8 @@ from tests.tools.fakes.slurm_player import KEEPER, RELAY, SIDECAR, Node, node
 
 __all__ = ["node"]  # a fixture
 
-STRANGER = 4_054_322  # a uid that has no other process
-NOBODY = 65534  # the relay's real group, so that no process of the user's has all of its groups
+STRANGER = 4_054_322  # a uid without other processes
+NOBODY = 65534  # the relay's real group, so no process of the user has all of its groups
 PTRACE_SEIZE = 0x4206
 
 
@@ -39,7 +42,7 @@ def _fails(result: int) -> None:
 
 
 def attempts(pid: int) -> "dict[str, Callable[[], object]]":
-    """Ways to look into a process, or to steer it."""
+    """Return the ways to inspect or control a process, by name."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.restype = ctypes.c_long
     libc.process_vm_readv.restype = ctypes.c_ssize_t
@@ -52,7 +55,7 @@ def attempts(pid: int) -> "dict[str, Callable[[], object]]":
     def take_fd() -> None:
         pidfd = os.pidfd_open(pid)
         try:
-            _fails(libc.syscall(438, pidfd, 0, 0))  # pidfd_getfd, the same number everywhere
+            _fails(libc.syscall(438, pidfd, 0, 0))  # pidfd_getfd has the same number everywhere
         finally:
             os.close(pidfd)
 
@@ -70,7 +73,7 @@ def attempts(pid: int) -> "dict[str, Callable[[], object]]":
 
 
 def successes(pid: int) -> list[str]:
-    """Attempts that get anywhere; maps may be opened, but are empty."""
+    """Return the successful attempts. An empty maps file does not count."""
     names = []
     for name, attempt in attempts(pid).items():
         try:
@@ -83,8 +86,8 @@ def successes(pid: int) -> list[str]:
 
 
 def without_namespaces(node: Node) -> None:
-    """The keeper runs where the kernel gives nobody a user namespace: in a root that isn't its
-    mount namespace's."""
+    """Run the keeper without user namespaces: the kernel refuses them in a root that differs from
+    its mount namespace's."""
     root = node.folder / "root"
     root.mkdir()
     result = subprocess.run(
@@ -123,7 +126,7 @@ def test_processes_of_the_same_user_can_not_look_into_helpers(
 
     *helpers, task_successes = as_user(0, look)
     assert helpers == [[], [], []]
-    # so it is no rule that forbids all of that here
+    # proves that no general rule forbids all of this here
     assert {"trace", "read mem", "fds", "maps"} <= set(task_successes)
     played.finish(b"\n")
     assert node.logged()[0].lines() == [b"begun"]
@@ -149,11 +152,11 @@ def test_helpers_leave_no_core_file_and_the_task_may(node: Node) -> None:
     assert soft == hard == ("unlimited" if limits[1] == resource.RLIM_INFINITY else str(limits[1]))
 
 
-# ---- what is charged to the user
+# ---- resources charged to the user
 
 
 def send_fds(count: int) -> int:
-    """How many fds a process may have on their way, which are received in the end."""
+    """Return the number of fds that a process may have in flight, at most `count`."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     for number in range(count):
@@ -169,10 +172,10 @@ def send_fds(count: int) -> int:
 
 @needs_root
 def test_fds_on_their_way_to_sidecars_are_not_the_users(node: Node, binaries: Path) -> None:
-    """A user has as many of them at most as one of their own processes may have files open: four
-    are offered for each capture, as long as it runs."""
-    node.keeper = binaries / "logshipper-keeper"  # sanitizers take much memory
-    node.python = Path("/bin/cat")  # any program: it takes none of them
+    """The limit of a user's fds in flight equals a process's limit of open files. Each capture has
+    four of them in flight as long as it runs."""
+    node.keeper = binaries / "logshipper-keeper"  # the sanitizers' build takes too much memory
+    node.python = Path("/bin/cat")  # any program: it receives none of them
     go = node.folder / "go"
     waits = node.script(
         "waits", f'while [ ! -e {go} ]; do sleep 0.05; done; exec {node.python} "$@"'
@@ -185,7 +188,7 @@ def test_fds_on_their_way_to_sidecars_are_not_the_users(node: Node, binaries: Pa
     fd_count = as_user(STRANGER, lambda: send_fds(1000))
     go.touch()
     played.finish()
-    # less, and the fds of others count; more, and nothing is limited here
+    # fewer: other users' fds count; more: this machine has no limit
     assert 60 <= fd_count < 1000
 
 
@@ -210,8 +213,8 @@ os.write(report, b'done\\n')
 
 
 def test_sidecar_that_is_slow_at_the_end_is_not_given_up(node: Node) -> None:
-    """It takes longer than stall_secs, and reports nothing; but what it takes out of the side pipe,
-    which is root's, tells of progress."""
+    """The sidecar takes longer than stall_secs and reports nothing. The level of the side pipe,
+    which belongs to root, shows its progress."""
     ended, done = node.folder / "ended", node.home / "done"
     slow = node.folder / "slow"
     slow.write_text(SLOW_SIDECAR.format(ended=str(ended), done=str(done)))
@@ -224,5 +227,5 @@ def test_sidecar_that_is_slow_at_the_end_is_not_given_up(node: Node) -> None:
     ended.touch()
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends", 30.0)
     assert int(done.read_text()) > 800_000
-    # which would tell what came too late to be told
+    # the next step would report late messages
     assert node.run("true", words=("job=5",)).messages() == ""

@@ -1,5 +1,5 @@
-"""When frames go to the sidecar under Slurm (deploy/slurm/spank/side_pipe.c), by a program that says
-what time it is."""
+"""The relay under Slurm sends frames to the sidecar at the right times
+(deploy/slurm/spank/side_pipe.c). A test program plays the clock."""
 
 import subprocess
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.spank.test_slurm_channel import compiled
 from tests.tools.captures.gather_cases import CASES, Call, Case, Frame
 from tests.tools.fakes.slurm_player import SOURCE
 
-# a turn for each line of stdin: milliseconds, then `NAME:STREAM:FLAGS:HEX` of each call; answers
-# what was sent in hex, and how long the relay may wait in ms, -1: for ever
+# Each line of stdin is one turn: milliseconds, then `NAME:STREAM:FLAGS:HEX` of each call. The
+# program answers with the sent bytes in hex, and the relay's longest wait in ms (-1: forever).
 PROGRAM = """
 #include "side_pipe.h"
 #include <fcntl.h>

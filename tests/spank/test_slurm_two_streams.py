@@ -1,5 +1,5 @@
-"""Slurm tasks whose two streams switch modes against each other leak nothing (R11, R16, R17): the
-two-stream tests of the classifier, by the C relay."""
+"""Slurm tasks whose two streams switch modes against each other leak nothing (R11, R16, R17). These
+are the classifier's two-stream tests, run by the C relay."""
 
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What comes out of the machine, parsed, and what is wrong with it: text in, values out."""
+"""Parse the machine's answers, and find their faults: text in, values out."""
 
 import base64
 import json
@@ -10,12 +10,12 @@ from logshipper_ingest.model.ledger import LEDGER_COUNTS, STREAM_NAMES
 from tests.slurm.tools.capturing import Stream
 from tests.slurm.tools.cluster import OVER, JobEnd
 
-OUTCOMES = LEDGER_COUNTS[1:8]  # what becomes of lines that were read
+OUTCOMES = LEDGER_COUNTS[1:8]  # possible outcomes of lines that were read
 
 
 class Job(NamedTuple):
-    """Of `scontrol show job`. group: the job id that sbatch printed, of arrays and heterogeneous
-    jobs."""
+    """A job as `scontrol show job` reports it. group: the job id from sbatch, shared by an array or
+    a heterogeneous job."""
 
     job_id: str
     group: str
@@ -28,8 +28,8 @@ class Job(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What Loki has of a job. logs: its lines without logshipper's own; closed: the events that
-    end its captures."""
+    """Loki's data about a job. logs: its lines without logshipper's own. closed: the final events
+    of its captures."""
 
     logs: dict[Stream, list[str]]
     closed: list[dict[str, Any]]  # Any: JSON
@@ -37,7 +37,7 @@ class Account(NamedTuple):
 
 
 def jobs_of(text: str) -> list[Job]:
-    """text: of `scontrol --oneliner show job`."""
+    """Parse the output of `scontrol --oneliner show job`."""
     jobs = []
     for line in text.splitlines():
         about = dict(re.findall(r"(\S+?)=(\S*)", line))
@@ -50,7 +50,8 @@ def jobs_of(text: str) -> list[Job]:
 
 
 def files_of(text: str) -> dict[str, dict[str, bytes]]:
-    """By user and name. text: a line for each file, `USER CONTENT NAME`, the content in base64."""
+    """Return file contents by user and name. text: one line per file, `USER CONTENT NAME`, with the
+    content in base64."""
     files: dict[str, dict[str, bytes]] = {}
     for line in text.splitlines():
         user, content, name = line.split(" ", 2)
@@ -59,7 +60,7 @@ def files_of(text: str) -> dict[str, dict[str, bytes]]:
 
 
 def accounts_of(text: str) -> dict[str, Account]:
-    """By job id. text: what guest/entries.py prints."""
+    """Return accounts by job id. text: output of guest/entries.py."""
     accounts: dict[str, Account] = {}
     for metadata, labels, line in map(json.loads, text.splitlines()):
         account = accounts.setdefault(metadata["job_id"], Account({}, [], []))
@@ -75,8 +76,8 @@ def accounts_of(text: str) -> dict[str, Account]:
 
 
 def ledger_faults(account: Account) -> list[str]:
-    """Sentences about captures whose account doesn't balance, or knows of another number of lines
-    than Loki has, or of lost ones."""
+    """Return messages about faulty captures. Their ledger does not balance, differs from Loki's
+    number of lines, or counts lost lines."""
     faults = []
     for event in account.closed:
         for stream in STREAM_NAMES.values():
@@ -101,7 +102,7 @@ def _stream_faults(ledger: Mapping[str, int], count: int) -> Iterable[str]:
 
 
 def event_words(account: Account) -> list[str]:
-    """What the events of a job's captures say, but for those that every capture has."""
+    """Return the text of a job's events, without those that every capture has."""
     keys = ("event", "step", "task", "state", "reason", "message", "lines", "lost")
     return [
         " ".join(f"{key}={event[key]}" for key in keys if key in event)
@@ -111,7 +112,7 @@ def event_words(account: Account) -> list[str]:
 
 
 class Result(NamedTuple):
-    """Of a case. problems: empty where it went well; note: a figure, where there is one."""
+    """Result of a case. problems: empty if it passed. note: an optional figure."""
 
     name: str
     secs: float
@@ -119,7 +120,7 @@ class Result(NamedTuple):
     note: str = ""
 
     def line(self, number: int, count: int) -> str:
-        """What is printed of it."""
+        """Return the report of the result."""
         word = "failed" if self.problems else "ok"
         head = f"[{number}/{count}] {self.name}: {word}, {self.secs:.0f} s"
         return "\n".join(
@@ -128,7 +129,7 @@ class Result(NamedTuple):
 
 
 def summary(results: Sequence[Result], facts: Mapping[str, str], minutes: float) -> str:
-    """The last words: counts, minutes, and facts of the machine."""
+    """Return the final report: counts, minutes, and facts about the machine."""
     failed = [result.name for result in results if result.problems]
     words = [f"{len(results)} cases, {len(failed)} failed, {minutes:.1f} minutes"]
     words += [f"{name} {value}" for name, value in facts.items()]

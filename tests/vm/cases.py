@@ -1,5 +1,5 @@
-"""The cases: those of tests/slurm's table, and what only a machine with systemd and cgroup v2 has.
-Without `ends` a case must end as it does without the plugin."""
+"""The cases: those of tests/slurm's table, and cases that need a machine with systemd and cgroup
+v2. Cases without `ends` must end as without the plugin."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,14 +12,14 @@ from tests.slurm.tools.users import JobUser
 from tests.vm.cluster import NODES_UP
 from tests.vm.machine import Machine
 
-# of tests/slurm's table, begun next to each other
+# cases of tests/slurm's table that run side by side
 TABLE = """
     time_limit time_limit_killed both_streams one_file no_last_newline silent exit_1 exit_7 exit_255 signal_9 signal_11
     signal_15 scancel scancel_signal tail_after_scancel array nested_srun nested_srun_exit_code steps os_wait background
     any_bytes not_a_terminal srun_unbuffered srun_exit_code srun_8 salloc per_task outlives_term surroundings of_a_job
     srun_killed nested_srun_label het het_srun srun srun_patterns
 """.split()
-HANGING = "-> /mnt/hang/.logoptin"  # a link to it
+HANGING = "-> /mnt/hang/.logoptin"  # a link to this path
 EATS = "x = [bytearray(1 << 20) for n in range(400)]"
 SLOW = f"echo {READY}; for i in $(seq 60); do echo out $i; echo err $i >&2; sleep 0.3; done\n"
 WAITS = BOTH.format(150) + f"echo {READY}\n[ $SLURM_RESTART_COUNT ] || sleep 1000\n"
@@ -28,22 +28,24 @@ group=/sys/fs/cgroup$(sed -n 's/^0:://; s|/step_.*||p' /proc/self/cgroup)
 cat $group/memory.current $group/memory.peak >memory.txt 2>/dev/null
 cat $group/cpu.stat >cpu.txt
 """
-# a job's cgroup is called by its number, from 26.05 on otherwise: the one of its script's process, without the step
+# From 26.05 on, the cgroup's name is not the job's number. Take the cgroup of the script's process,
+# without the step.
 COMMANDS = """cd /sys/fs/cgroup
 names() {{ cat $(find "$@" -name cgroup.procs) /dev/null | while read pid; do cat /proc/$pid/comm; done; }}
 names .$(sed -n 's/^0:://; s|/step_.*||p' /proc/$(pgrep -o -u {user} slurm_script)/cgroup); echo --
 names system.slice/*slurmstepd.scope/logshipper 2>/dev/null || :
 """
-# slurmctld finds out that a job is gone when slurmd registers, some time after the job's start
+# slurmctld notices that a job is gone when slurmd registers, some time after the job's start
 NOTICE = "for n in $(seq 12); do squeue -h | grep -q . || break; sleep 15; systemctl restart slurmd; done"
-# slurmctld writes its jobs down some seconds after one has changed
+# slurmctld saves its jobs some seconds after a change
 SAVED = """touch /run/changed
 for job in $(squeue -h -o %A); do scontrol update jobid=$job comment=vm; done
 until [ /var/lib/slurm/slurmctld/job_state -nt /run/changed ]; do sleep 1; done"""
 SCOPE = "n1_slurmstepd.scope"
 
 
-# a file system that never answers; who waits for it can't be killed, as where NFS' server is gone
+# a file system that never answers; waiting processes cannot be killed, as after the loss of an NFS
+# server
 HANG = """mkdir -p /mnt/hang
 systemd-run --quiet --unit=hang sh -c 'tail -f /dev/null | python3 -I /usr/local/lib/vm/fuse_home.py /mnt/hang 0 hang'
 until grep -q ' /mnt/hang ' /proc/mounts; do sleep 0.5; done"""
@@ -51,9 +53,11 @@ HANG_ENDS = "systemctl stop hang; umount --lazy /mnt/hang"
 
 
 class Fault(NamedTuple):
-    """A case that is run alone. to: what it does is done to the `captured` run only, and the one
-    without the plugin is as any other; or to `each` by itself; or once to `both`, side by side.
-    before, after: root's scripts around the captured run."""
+    """A case that runs alone. before, after: root's scripts around the captured run.
+
+    to: runs that the fault affects. `captured`: only this run; the run without the plugin is an
+    ordinary one. `each`: every run by itself. `both`: both runs at once, side by side.
+    """
 
     case: Case
     to: Literal["captured", "each", "both"]
@@ -62,11 +66,11 @@ class Fault(NamedTuple):
 
 
 def table() -> list[Case]:
-    """In the order of TABLE: the long ones first."""
+    """Return the cases in the order of TABLE, the long ones first."""
     cases = {case.name: case for case in (*CASES, *TIMED)}
-    # it prints which node it is on
+    # its output names its node
     cases["surroundings"] = replace(cases["surroundings"], options=(*APART, "--nodelist=n1"))
-    # as its two jobs end without the plugin: the table counts one of them twice
+    # compare with the ends without the plugin, because the table counts one of its two jobs twice
     cases["het_srun"] = replace(cases["het_srun"], ends=())
     return [cases[name] for name in TABLE] + [
         LIMITS[0],  # out of memory
@@ -83,7 +87,7 @@ def table() -> list[Case]:
 
 
 def attempts(lines: int) -> dict[tuple[str, str, str, str], list[str]]:
-    """The log of a job that printed as WAITS twice."""
+    """Return the log of a job that printed the lines of WAITS twice."""
     out, err = ([f"{word} {n}" for n in range(1, lines + 1)] for word in ("out", "err"))
     return {
         (attempt, "batch", "0", stream): content
@@ -93,7 +97,7 @@ def attempts(lines: int) -> dict[tuple[str, str, str, str], list[str]]:
 
 
 def faults(machine: Machine) -> list[Fault]:
-    """What is done to agent, slurmd, systemd and machine while a job runs."""
+    """Return the faults of agent, slurmd, systemd and machine during a job."""
 
     def does(*scripts: str) -> Callable[..., None]:
         def act(*_: object) -> None:
@@ -119,7 +123,8 @@ def faults(machine: Machine) -> list[Fault]:
         begin_anew("systemctl reboot")
 
     def reset(*_: object) -> None:
-        """At once, with what is on the disk by then: also that the jobs run."""
+        """Reset at once, with the current state of the disk, which includes slurmctld's record of
+        the running jobs."""
         machine.output(SAVED, secs=120)
         begin_anew("sync; echo b >/proc/sysrq-trigger")
 
@@ -132,7 +137,7 @@ def faults(machine: Machine) -> list[Fault]:
     stopped = f"systemctl stop {SCOPE}; systemctl restart slurmd"
 
     def look(_: object, user: JobUser, __: str) -> None:
-        """Who is in the job's cgroup, and who next to it."""
+        """Check the processes inside and next to the job's cgroup."""
         inside, _, outside = machine.output(COMMANDS.format(user=user.name)).partition("--\n")
         machine.output(f"touch {user.home}/go")
         captured = machine.run(f"test -e {user.home}/.logoptin").code == 0

@@ -1,4 +1,4 @@
-"""Slurm in the machine: users, jobs, their files, and what Loki has of them."""
+"""Slurm in the machine: users, jobs, their files, and Loki's data about them."""
 
 import base64
 import shlex
@@ -15,20 +15,20 @@ from tests.vm.root import LAST_USER
 
 JOB_SECS = 400.0
 SHIPPED_SECS = 240.0
-# all of them
+# for all nodes
 NODES_UP = (
     "sinfo -h -N -o %T | grep -q . && ! sinfo -h -N -o %T | grep -qvx -e idle -e mixed -e allocated"
 )
-LOOK_SECS = 2.0  # scontrol takes a while where a processor is emulated
+LOOK_SECS = 2.0  # scontrol takes a while on an emulated processor
 PLUGSTACK = "/etc/slurm/plugstack.conf.d/10-logshipper.conf"
-# a Python takes seconds to start where a processor is emulated
+# Python takes seconds to start on an emulated processor
 PATIENT = "stall_secs=300 drain_secs=60"
 FILES = """cd /home; for user in {users}; do for file in $user/*.out $user/*.err $user/*.txt; do
 [ -f "$file" ] && echo "$user $(base64 -w0 "$file") ${{file#*/}}"; done; done; true"""
 
 
 class GuestCluster:
-    """Methods may be called by several threads, but for those that do something to all of it."""
+    """Methods for single users and jobs are thread-safe, methods for the whole cluster are not."""
 
     agents = "logshipper-agent logshipper-agent-n2"  # units
 
@@ -40,10 +40,10 @@ class GuestCluster:
         self._jobs: list[Job] = []
         self._looked = 0.0
 
-    # ---- all of it
+    # ---- whole cluster
 
     def wait_up(self) -> None:
-        """Until Slurm takes jobs, and Loki and the agent answer."""
+        """Wait until Slurm accepts jobs, and Loki and the agents answer."""
         self.machine.until(NODES_UP, 300)
         self.machine.until(
             f"systemctl is-active --quiet {self.agents} && (exec 3<>/dev/tcp/127.0.0.1/3100)",
@@ -51,7 +51,7 @@ class GuestCluster:
         )
 
     def set_plugin(self, *, loaded: bool) -> None:
-        """Whether plugstack.conf names the plugin, from the next step on."""
+        """Add the plugin to plugstack.conf or remove it, from the next step on."""
         if loaded:
             line = f"optional logshipper.so spool=/var/spool/logshipper cluster=vm {PATIENT}"
             self.machine.output(f"""
@@ -63,13 +63,13 @@ class GuestCluster:
             self.machine.output(f"rm -f {PLUGSTACK}")
 
     def wait_shipped(self) -> None:
-        """Until nothing waits in the spool: then all is in Loki."""
+        """Wait until the spools are empty, so that Loki has everything."""
         self.machine.until(
             "! ls /var/spool/logshipper /var/spool/logshipper-n2 | grep -q @", SHIPPED_SECS
         )
 
     def accounts(self) -> dict[str, Account]:
-        """What Loki has, by job."""
+        """Return Loki's data by job."""
         script = "/opt/logshipper/bin/python -I /usr/local/lib/vm/entries.py"
         return accounts_of(self.machine.output(script, secs=300))
 
@@ -81,7 +81,7 @@ class GuestCluster:
         return JobUser(f"u{number}", 3000 + number, 3000 + number, Path(f"/home/u{number}"))
 
     def jobs(self) -> list[Job]:
-        """All that Slurm knows, as of LOOK_SECS ago at most."""
+        """Return all jobs that Slurm knows, at most LOOK_SECS old."""
         with self._lock:
             if time.monotonic() - self._looked > LOOK_SECS:
                 answer = self.machine.run("scontrol --oneliner show job", secs=120)
@@ -90,7 +90,7 @@ class GuestCluster:
             return self._jobs
 
     def begin(self, case: Case, run: Run, *, opted_in: bool) -> None:
-        """Has the run's user submit the case's job, or call its command."""
+        """Submit the case's job as the run's user, or call its command."""
         name = run.user.name
         if opted_in:
             content, arrow, target = case.opt_in.partition("-> ")
@@ -117,17 +117,17 @@ class GuestCluster:
         return self.machine.output(words, user=user, secs=120).split()[-1]
 
     def wait_ready(self, run: Run) -> None:
-        """Until its job has printed READY."""
+        """Wait until the run's job has printed READY."""
         self.machine.until(f"grep -qs -a '{READY}' {run.user.home}/*.out", 180)
 
     def act(self, case: Case, run: Run) -> None:
-        """Does to a job what the case wants, once it has printed READY."""
+        """Perform the case's action on a job after it has printed READY."""
         if case.act is not None:
             self.wait_ready(run)
             case.act(self, run.user, run.job_id)
 
     def finish(self, run: Run) -> None:
-        """Waits for the ends of all of the user's jobs."""
+        """Wait for the ends of all jobs of the user."""
         name = run.user.name
         deadline = time.monotonic() + JOB_SECS
         while True:
@@ -142,7 +142,8 @@ class GuestCluster:
         run.ends = sorted(job.end for job in own)
 
     def fetch(self, runs: Sequence[Run]) -> None:
-        """The users' output files; `figures` is what they wrote into *.txt, by user."""
+        """Fetch the users' output files. Store the content of their *.txt files in `figures`, by
+        user."""
         users = " ".join(run.user.name for run in runs)
         files = files_of(self.machine.output(FILES.format(users=users), secs=300))
         for run in runs:
@@ -151,7 +152,7 @@ class GuestCluster:
             run.files = normal(outputs, run.job_ids, run.user)
             self.figures[run.user.name] = {name: own[name] for name in own.keys() - outputs.keys()}
 
-    # ---- what is done to jobs
+    # ---- actions on jobs
 
     def scancel(self, user: JobUser, *words: str) -> None:
         self.machine.output(shlex.join(["scancel", *words]), user=user.name, secs=120)
@@ -159,5 +160,5 @@ class GuestCluster:
     def requeue(self, job_id: str) -> None:
         self.machine.output(f"scontrol requeue {job_id}", secs=120)
         self.machine.until(f"scontrol show job {job_id} | grep -q JobState=PENDING", 120)
-        # what is launched in the second of the kill is killed, too
+        # Slurm would also kill a job launched within the same second
         self.machine.output(f"sleep 2; scontrol update jobid={job_id} StartTime=now", secs=120)

@@ -1,12 +1,14 @@
-"""Runs scripts in the virtual machine, for `python -m tests.vm.run` outside of it: requests come over
-a virtio-serial port, answers go back. It is copied into the machine and run there by its Python
-alone, so it imports nothing of ours.
+"""Run scripts in the virtual machine, for `python -m tests.vm.run` outside of it. Requests arrive
+over a virtio-serial port, answers return the same way. The machine runs a copy of this file with
+its own Python, so it imports nothing of ours.
 
-A message is a JSON object on a line. Each start of the machine says `{"boot": ID}`; a request is
-`{"id": 1, "script": "...", "user": "", "secs": 60}`, its answer
-`{"id": 1, "code": 0, "output": "..."}`. Scripts run next to each other, by bash, in the user's
-home; output is both streams, its last MAX_OUTPUT bytes. code: of the script, 128 and the number
-where a signal ended it, TIMED_OUT where `secs` were over.
+A message is one line with a JSON object. Each start of the machine sends `{"boot": ID}`. A request
+is `{"id": 1, "script": "...", "user": "", "secs": 60}`, its answer `{"id": 1, "code": 0, "output":
+"..."}`.
+
+Scripts run side by side, by bash, in the user's home. output: the last MAX_OUTPUT bytes of both
+streams. code: the script's exit code, 128 plus the number of a fatal signal, or TIMED_OUT after
+`secs`.
 """
 
 import json
@@ -24,19 +26,19 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def encode(message: dict[str, Any]) -> bytes:  # Any: JSON
-    """A line."""
+    """Return the message as a line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 class Decoder:
-    """Messages of bytes as they come. What is no message, such as the half of one that a reset cut
-    off, is left out."""
+    """Decode messages from incoming bytes. It skips anything else, such as half a message that a
+    reset cut off."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Those that are whole now."""
+        """Return the messages that are now complete."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         messages = []
         for line in lines:
@@ -50,7 +52,7 @@ class Decoder:
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a request."""
+    """Run a request, and return its answer."""
     name = request.get("user") or "root"
     user = pwd.getpwnam(name)
     environment = {
@@ -75,7 +77,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(port: BinaryIO) -> None:
-    """Until the port is closed."""
+    """Serve requests until the port closes."""
     lock = threading.Lock()
 
     def send(message: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
-"""deploy/slurm/README.md as an admin follows it in the machine, under systemd: packages upgraded,
-rolled back and taken out with jobs running, and installed in seven steps."""
+"""deploy/slurm/README.md as an admin follows it in the machine, under systemd: upgrade, rollback
+and removal of packages while jobs run, and installation in seven steps."""
 
 import re
 import time
@@ -17,10 +17,10 @@ REPLACEMENTS = {
     "http://loki.example.org:3100": "http://127.0.0.1:3100", "http://prometheus.example.org:9090": "http://127.0.0.1:9",
     "hpc": "vm",
 }  # fmt: skip
-# apt asks nobody, and looks nowhere but here
+# apt asks for no confirmation, and uses no other source
 APT = """printf 'APT::Get::Assume-Yes "true";\\n' >/etc/apt/apt.conf.d/90-yes; export DEBIAN_FRONTEND=noninteractive"""
 VERSIONS = "dpkg-query -W -f '${Version}\\n' 'logshipper*' | sed 's/.*-//; s/+.*//' | sort -u"
-# what is captured waits to be told, what isn't hasn't to
+# captured jobs wait for a signal to continue, others don't
 WAITS = f"{BOTH.format(50)}echo {READY}; until [ -e go ] || [ ! -e ~/.logoptin ]; do sleep 0.5; done\n{BOTH.format(20)}"
 STEPS = (
     "3. Each compute node",
@@ -32,7 +32,7 @@ HELLO = ["hello from n1", "hello from a step"]
 
 
 def step(heading: str, which: int = 0) -> str:
-    """A block of the guide, for the machine's own servers."""
+    """Return a block of the guide, with the machine's own servers."""
     text = blocks()[heading][which]
     for theirs, ours in REPLACEMENTS.items():
         text = text.replace(theirs, ours)
@@ -40,7 +40,7 @@ def step(heading: str, which: int = 0) -> str:
 
 
 def faults(machine: Machine) -> list[Fault]:
-    """In this order; the last one leaves nothing installed."""
+    """Return the faults in their order. The last one leaves nothing installed."""
 
     def apt(folder: str, script: str, number: int) -> None:
         versions = machine.output(
@@ -74,7 +74,7 @@ def faults(machine: Machine) -> list[Fault]:
 
 
 def seven_steps(cluster: GuestCluster) -> Result:
-    """On a machine that has been purged: a job of a user's is in Loki in the end."""
+    """Install by the guide on a machine after a purge. At the end, Loki has a user's job."""
     machine = cluster.machine
     begin = time.monotonic()
     problems = []

@@ -1,5 +1,5 @@
-"""What a run of virtual machines begins with: its command line, a release's disk with this clone's
-project, and how QEMU runs a guest here."""
+"""Preparation of runs of virtual machines: command line, a release's disk with this clone's
+project, and QEMU's options on this machine."""
 
 import argparse
 import os
@@ -22,7 +22,8 @@ LOGS = ROOT / "build" / "vm"
 
 
 class Prepared(NamedTuple):
-    """image: the disk, which is removed in the end. accelerator: its name; options: QEMU's for it."""
+    """A prepared disk image, which is temporary. accelerator: its name. options: QEMU's options for
+    it."""
 
     release: Release
     root: Path
@@ -33,7 +34,7 @@ class Prepared(NamedTuple):
 
 @contextmanager
 def prepared(release_name: str, mirror: str) -> Iterator[Prepared]:
-    """Raises ServerMissing."""
+    """Prepare a release's disk and QEMU's options. Raise ServerMissing."""
     release = RELEASES[release_name]
     fetch_loki()
     root = base_root(release, mirror)
@@ -47,7 +48,7 @@ def prepared(release_name: str, mirror: str) -> Iterator[Prepared]:
 
 
 def command_line(module: str, description: str) -> argparse.ArgumentParser:
-    """With the options that all runs have."""
+    """Return a parser with the options that all runs share."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}", description=description.partition("\n\n")[0]
     )
@@ -57,7 +58,7 @@ def command_line(module: str, description: str) -> argparse.ArgumentParser:
 
 
 def exit_code(run: Callable[[], int]) -> int:
-    """That of a run; 2 where there is no machine."""
+    """Return the exit code of a run, or 2 without a machine."""
     if os.geteuid() != 0:
         print(
             "make test-vm: a machine's root is made by debootstrap, which needs root",

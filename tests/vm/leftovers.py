@@ -1,11 +1,11 @@
-"""What is looked at in the machine when all is over, and what it says of itself."""
+"""Checks of the machine after all cases, and its description of itself."""
 
 import json
 from collections.abc import Mapping, Sequence
 
 from tests.vm.machine import Machine
 
-# name: a script that prints what shouldn't be there
+# scripts that print unwanted leftovers, by name
 LEFT = {
     "processes of ours": "pgrep -a '^logshipper' | grep -v 'logshipper-agent\\|bin/logshipper-agent run' || :",
     "processes of users": "ps -eo user:20,pid,args | grep -E '^u[0-9]{3} ' || :",
@@ -28,12 +28,12 @@ echo; echo slurmd:; cat /var/log/slurm/slurmd-*.log"""
 
 
 def about(machine: Machine) -> str:
-    """The versions of what counts, and how exposed systemd calls the agent's unit."""
+    """Return the relevant versions, and systemd's exposure rating of the agent's unit."""
     return machine.output(ABOUT).strip()
 
 
 def find(machine: Machine) -> list[str]:
-    """Sentences about what is left behind."""
+    """Return messages about leftovers."""
     problems = []
     for name, script in LEFT.items():
         output = machine.output(script).strip()
@@ -42,13 +42,13 @@ def find(machine: Machine) -> list[str]:
     return problems + journal_faults(machine.output(JOURNAL))
 
 
-# systemd's own child, before it is the agent, is in the unit, too
+# the unit also has systemd's own child, before it becomes the agent
 JOURNAL = "journalctl -q -o json _SYSTEMD_UNIT=logshipper-agent.service SYSLOG_IDENTIFIER=logshipper-agent"
 
 
 def journal_faults(text: str) -> list[str]:
-    """Sentences about the agent's messages in the journal whose priority or way isn't right. text:
-    an entry on each line, as JSON."""
+    """Return messages about entries of the agent with a wrong priority or transport in the journal.
+    text: one JSON entry per line."""
     documents = [json.loads(line) for line in text.splitlines()]
     entries = [(document["MESSAGE"], document["PRIORITY"]) for document in documents]
     faults = [
@@ -68,13 +68,13 @@ def journal_faults(text: str) -> list[str]:
 
 
 def logs(machine: Machine) -> str:
-    """For whoever has to find out."""
-    return machine.run(LOGS, secs=120).output  # a controller has no log of slurmd's
+    """Return logs for analysis."""
+    return machine.run(LOGS, secs=120).output  # a controller has no log of slurmd
 
 
 def figures(files: Sequence[Mapping[str, bytes]]) -> str:
-    """Memory (now, peak) and processor time of a job's cgroup without and with the plugin; files:
-    that `accounted` writes in both runs."""
+    """Return memory (current, peak) and processor time of a job's cgroup without and with the
+    plugin. files: output of the case `accounted` in both runs."""
     words = []
     for name, own in zip(("without", "with"), files, strict=False):
         memory = [int(line) / 1e6 for line in own.get("memory.txt", b"").split()]

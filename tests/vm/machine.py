@@ -1,4 +1,5 @@
-"""The virtual machine: QEMU, without a network of this machine's, driven over a virtio-serial port."""
+"""The virtual machine: QEMU without access to this machine's network, controlled over a
+virtio-serial port."""
 
 import itertools
 import json
@@ -20,25 +21,25 @@ BOOT_SECS = 400.0
 KVM_SECS = 25.0
 MONITOR_SECS = 30.0
 QUIET = "root=/dev/vda rw console=ttyS0 net.ifnames=0 quiet systemd.show_status=0 panic=5"
-# what of a processor TCG gets wrong, or takes its time for: five-level page tables; cmpxchg16b, by which
-# a guest dies of a double fault after minutes
+# Features that TCG emulates wrongly or slowly: five-level page tables, and cmpxchg16b. The latter
+# kills a guest by a double fault after minutes.
 TCG = ("-accel", "tcg,thread=multi", "-cpu", "max,la57=off,cx16=off")
 KVM = ("-accel", "kvm", "-cpu", "host")
 
 
 class MachineFailed(Exception):
-    """It didn't start, or didn't answer. str: what, and the end of its console."""
+    """The machine did not start or answer. str: the failure, and the end of its console."""
 
 
 class Answer(NamedTuple):
-    """code: exit code; output: of both streams."""
+    """An answer. code: exit code. output: of both streams."""
 
     code: int
     output: str
 
 
 def accelerator(kernel: Path, initrd: Path) -> tuple[str, Sequence[str]]:
-    """KVM's or TCG's name and options: KVM where a guest's kernel comes up with it."""
+    """Return the name and options of KVM if it boots a guest's kernel, otherwise those of TCG."""
     if os.access("/dev/kvm", os.R_OK | os.W_OK) and _runs(kernel, initrd):
         return "KVM", KVM
     return "TCG", TCG
@@ -60,9 +61,11 @@ def _runs(kernel: Path, initrd: Path) -> bool:
 
 
 class Machine:
-    """`with` starts it and waits until its driver answers. disk: is written to. memory_mb,
-    processors: 0 is as many as there are here, up to 4. words: more of the kernel's command line.
-    devices: more of QEMU's."""
+    """A machine that `with` starts. It waits until the driver answers.
+
+    disk: writable. memory_mb: its memory. processors: 0 uses this machine's number, up to 4. words:
+    added to the kernel's command line. devices: further ones of QEMU.
+    """
 
     def __init__(
         self, kernel: Path, initrd: Path, disk: Path, accelerator: Sequence[str], console: Path, *,
@@ -102,7 +105,7 @@ class Machine:
         return self
 
     def launch(self) -> None:
-        """Starts it and doesn't wait: `wait_boots` does. Raises MachineFailed."""
+        """Start the machine without waiting; `wait_boots` waits. Raise MachineFailed."""
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )  # fmt: skip
@@ -153,17 +156,17 @@ class Machine:
 
     @property
     def boots(self) -> int:
-        """How often it has started."""
+        """Number of starts so far."""
         return len(set(self._boots))
 
     def wait_boots(self, count: int) -> None:
-        """Until it has started so often. Raises MachineFailed."""
+        """Wait for this number of starts. Raise MachineFailed."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.boots >= count, BOOT_SECS):
                 raise self.failed(f"not up within {BOOT_SECS:.0f} s")
 
     def monitor(self, command: str, **arguments: object) -> None:
-        """Has QEMU do something to the machine (QMP). Raises MachineFailed."""
+        """Run a QMP command of QEMU on the machine. Raise MachineFailed."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(MONITOR_SECS)
             connection.connect(f"{self._folder.name}/monitor")
@@ -182,7 +185,7 @@ class Machine:
                         raise self.failed(f"QEMU refused {request}: {answer['error']}")
 
     def start(self, script: str, *, user: str = "", secs: float = 60.0) -> int:
-        """Has a script run; `wait` waits for it. secs: how long it may take."""
+        """Start a script and return its number for `wait`. secs: its time limit."""
         with self._sending:
             number = next(self._numbers)
             request = {"id": number, "script": script, "user": user, "secs": secs}
@@ -190,25 +193,25 @@ class Machine:
         return number
 
     def wait(self, number: int, secs: float = 60.0) -> Answer:
-        """Raises MachineFailed where no answer comes."""
+        """Return the script's answer. Raise MachineFailed if it does not come."""
         with self._changed:
             if not self._changed.wait_for(lambda: number in self._answers, secs + 60):
                 raise self.failed(f"no answer within {secs + 60:.0f} s")
             return self._answers.pop(number)
 
     def run(self, script: str, *, user: str = "", secs: float = 60.0) -> Answer:
-        """Runs a script to its end."""
+        """Run a script to its end."""
         return self.wait(self.start(script, user=user, secs=secs), secs)
 
     def output(self, script: str, *, user: str = "", secs: float = 60.0) -> str:
-        """Of a script that must succeed. Raises MachineFailed."""
+        """Return the output of a script that must succeed. Raise MachineFailed."""
         answer = self.run(script, user=user, secs=secs)
         if answer.code:
             raise self.failed(f"exit code {answer.code} of {script!r}:\n{answer.output[-2000:]}")
         return answer.output
 
     def until(self, condition: str, secs: float) -> None:
-        """Until a script succeeds there; it is run about each second. Raises MachineFailed."""
+        """Repeat a script about once per second until it succeeds. Raise MachineFailed."""
         look = f"until {condition}; do [ $SECONDS -lt $deadline ] || exit 9; sleep 1; done"
         script = f"deadline=$((SECONDS + {secs:.0f})); {look}"
         answer = self.run(script, secs=secs + 60)
@@ -216,7 +219,7 @@ class Machine:
             raise self.failed(f"not within {secs:.0f} s: {condition}\n{answer.output[-2000:]}")
 
     def failed(self, heading: str) -> MachineFailed:
-        """An error with the end of the console."""
+        """Return an error with the end of the console."""
         try:
             lines = self.console.read_text(errors="replace").splitlines()[-15:]
         except OSError:

@@ -1,6 +1,6 @@
-"""Two virtual machines of one disk image, and a link between them: `controller` has slurmctld, Loki
-and an agent, and is where users log in; `node` has slurmd and an agent. Homes are each machine's
-own: output files are the node's."""
+"""Two virtual machines of one disk image, with a link between them. `controller` runs slurmctld,
+Loki and an agent, and users log in there. `node` runs slurmd and an agent. Each machine has its own
+homes, so output files are on the node."""
 
 import shutil
 import tempfile
@@ -29,7 +29,8 @@ WORDS = {
 START_SECS = 400.0
 NODE_SECS = 300.0
 SPOOL = "/var/spool/logshipper"
-# own pace without a process for each line; both words are told apart in one log
+# The script keeps its pace without a process per line. Its two words distinguish the streams in one
+# log.
 SCRIPT = """exec 9<> <(:)
 n=0
 while [ ! -e ~/stop ]; do
@@ -40,7 +41,8 @@ echo out end
 
 
 class Pair:
-    """`with` starts both and waits until they answer. disk: is copied. folder: of their consoles."""
+    """Start both machines on `with`, and wait until they answer. disk: image to copy. folder: for
+    their consoles."""
 
     def __init__(self, root: Path, disk: Path, options: Sequence[str], folder: Path) -> None:
         self._stack = ExitStack()
@@ -52,7 +54,7 @@ class Pair:
             {"controller": CONTROLLER_MB, "node": NODE_MB}.items()
         ):
             own = self._scratch / f"disk-{role}"
-            shutil.copyfile(disk, own)  # which leaves holes out where it can
+            shutil.copyfile(disk, own)  # it leaves out holes if possible
             ends = [f"{self._scratch}/link-{end}" for end in (number, 1 - number)]
             link = f"dgram,id={LINK},local.type=unix,local.path={ends[0]},remote.type=unix,remote.path={ends[1]}"
             card = f"virtio-net-pci,netdev={LINK},mac=52:54:00:0b:0d:0{number + 1}"
@@ -76,13 +78,14 @@ class Pair:
         self._stack.close()
 
     def set_link(self, *, up: bool) -> None:
-        """Whether the machines see each other. The node's own end stays up, as where a switch
-        further away fails."""
+        """Connect or disconnect the machines. The node's own end stays up, as after the failure of
+        a more distant switch."""
         self.controller.monitor("set_link", name=LINK, up=up)
 
 
 class PairCluster(GuestCluster):
-    """Slurm of both: users and jobs are the controller's, what jobs write and spool the node's."""
+    """Slurm on both machines. Users and jobs belong to the controller, output files and spool to
+    the node."""
 
     agents = "logshipper-agent"
 
@@ -97,7 +100,7 @@ class PairCluster(GuestCluster):
         self.node.until("systemctl is-active --quiet logshipper-agent", NODE_SECS)
 
     def wait_node(self) -> None:
-        """Until Slurm takes jobs for it."""
+        """Wait until Slurm accepts jobs for the node."""
         self.machine.until(NODES_UP, NODE_SECS)
 
     def set_plugin(self, *, loaded: bool) -> None:
@@ -108,7 +111,8 @@ class PairCluster(GuestCluster):
         self._on_node.wait_shipped()
 
     def submit(self, user: JobUser, jobs: int, *, pace: float, opted_in: bool) -> None:
-        """Jobs that print by `pace` until `stop`; returns when all print, and are captured."""
+        """Submit jobs that print by `pace` until `stop`. Return when all of them print and, after
+        an opt-in, are captured."""
         if opted_in:
             self.node.output("touch .logoptin", user=user.name)
         out = f"{user.home}/[0-9]*.out"
@@ -126,7 +130,7 @@ class PairCluster(GuestCluster):
             self.node.until(f"[ $({captures}) -ge {spooled + jobs} ]", START_SECS)
 
     def more_lines(self, users: Sequence[JobUser], lines: int = 3, secs: float = 300.0) -> None:
-        """Waits until each of the users' jobs has printed so many more."""
+        """Wait until each of the users' jobs has printed this number of further lines."""
         for user in users:
             files = f"{user.home}/[0-9]*.out"
             self.node.output(
@@ -138,16 +142,16 @@ class PairCluster(GuestCluster):
             )
 
     def stop(self, user: JobUser) -> None:
-        """Has the user's jobs end."""
+        """End the user's jobs."""
         self.node.output("touch stop", user=user.name)
 
     def wait_ends(self, user: JobUser) -> Run:
-        """Of all of the user's jobs."""
+        """Wait for the ends of all jobs of the user."""
         run = Run(user)
         self.finish(run)
         return run
 
     def own_files(self, users: Sequence[JobUser]) -> dict[str, dict[str, bytes]]:
-        """By user and name."""
+        """Return the users' own files by user and name."""
         names = " ".join(user.name for user in users)
         return files_of(self.node.output(FILES.format(users=names), secs=300))

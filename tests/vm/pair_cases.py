@@ -1,5 +1,5 @@
-"""What is done to the two machines while jobs run on the node: each alone, to jobs that were begun
-without the plugin and to captured ones at the same time."""
+"""Faults of the two machines while jobs run on the node. Each runs alone, with uncaptured and
+captured jobs at the same time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ SKEW_SECS = 600
 STATE = "/var/lib/logshipper"
 LOKI_DATA = "/var/lib/loki"
 UNIT = "logshipper-agent"
-RESTART = f"systemctl daemon-reload && systemctl restart {UNIT}"  # as the package's postinst
+RESTART = f"systemctl daemon-reload && systemctl restart {UNIT}"  # like the package's postinst
 VERSION = "python3 -I -c 'import sys; sys.path.append(sys.argv[1]); import logshipper; print(logshipper.__version__)'"
 INSTALLED = f"{VERSION} /opt/logshipper/lib/python3.*/site-packages"
 NEXT = "9.9.9"
-# all but what root may still take: there is none, the disk is made so
+# includes root's reserve: the disk has none
 FILL = """size=$(df --output=avail -B1 {place} | tail -n 1); fallocate -l $size {place}/filler 2>/dev/null
 dd if=/dev/zero of={place}/filler2 bs=4k 2>/dev/null; [ $(df --output=avail -B1 {place} | tail -n 1) -lt 65536 ]"""
 REACH = "timeout 5 bash -c 'exec 3<>/dev/tcp/10.11.13.1/3100' 2>/dev/null"
@@ -28,7 +28,7 @@ FREE = "rm -f {place}/filler {place}/filler2"
 
 @dataclass(frozen=True)
 class Scene:
-    """What a fault is done to: two users' jobs, on a cluster."""
+    """Target of a fault: the jobs of two users on a cluster."""
 
     cluster: PairCluster
     plain: JobUser
@@ -47,8 +47,9 @@ Act = Callable[[Scene], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """jobs: captured ones, begun `at_once` at a time, which print by `pace`. log: how it has to be.
-    ends: whether the fault ends the jobs. before: what is done before they begin."""
+    """A fault. jobs: number of captured jobs, begun `at_once` at a time, which print by `pace`.
+    log: expected state of the log. ends: whether the fault ends the jobs. before: preparation
+    before their start."""
 
     name: str
     act: Act
@@ -61,7 +62,7 @@ class Fault:
     before: Act | None = None
 
 
-# ---- the node begins anew
+# ---- restart of the node
 
 
 def reboot(scene: Scene) -> None:
@@ -82,7 +83,7 @@ def _begin_anew(scene: Scene, begin: Callable[[], object]) -> None:
 
 
 def _wait_gone(scene: Scene) -> None:
-    """Until Slurm knows that the jobs are over, which it finds out when slurmd registers."""
+    """Wait until Slurm knows the end of the jobs. It notices it when slurmd registers."""
     for _ in range(6):
         answer = scene.cluster.machine.run(
             "for n in $(seq 20); do squeue -h | grep -q . || exit 0; sleep 1; done; exit 9"
@@ -97,13 +98,13 @@ def _wait_gone(scene: Scene) -> None:
 
 
 def cut(scene: Scene) -> None:
-    """For 5 minutes nothing passes; jobs print on."""
+    """The link is down for 5 minutes, and jobs continue to print."""
     _cut(scene, CUT_SECS)
     scene.cluster.wait_node()
 
 
 def cut_and_down(scene: Scene) -> None:
-    """Meanwhile the controller gives the node up: its jobs are over when it is back."""
+    """The controller gives the node up during the cut. The jobs are over when the node returns."""
     _cut(scene, DOWN_SECS, "scontrol update nodename=n1 state=down reason=vm")
     scene.cluster.machine.output("scontrol update nodename=n1 state=resume")
     scene.cluster.wait_node()
@@ -132,7 +133,8 @@ def clock_behind(scene: Scene) -> None:
 
 
 def _with_clock(scene: Scene, secs: int) -> None:
-    """munge refuses what is more than 5 minutes off: no job begins or ends; a run by hand does."""
+    """munge refuses credentials that are more than 5 minutes off. No job begins or ends then, but a
+    manual run does."""
     node = scene.cluster.node
     node.output(f"date -s @$(($(date +%s) + {secs}))")
     try:
@@ -152,7 +154,7 @@ def _with_clock(scene: Scene, secs: int) -> None:
 
 
 def _run_by_hand(scene: Scene) -> None:
-    """A capture that begins now; its own files are called as a job's."""
+    """Start a capture now. Its output files have names like a job's."""
     user = scene.captured
     name = f"hand.u{user.uid}"
     prints = "for n in 1 2 3 4 5; do echo out $n; echo err $n >&2; sleep 1; done; echo out end"
@@ -166,7 +168,7 @@ def _run_by_hand(scene: Scene) -> None:
 
 
 def home_apart(scene: Scene) -> None:
-    """Own files are on another disk than all else of the node."""
+    """Put the users' own files on a separate disk."""
     for user in scene.users:
         scene.cluster.node.output(
             f"mount -t tmpfs -o size=50m,mode=700,uid={user.uid},gid={user.gid} none {user.home}"
@@ -174,12 +176,12 @@ def home_apart(scene: Scene) -> None:
 
 
 def disk_full(scene: Scene) -> None:
-    """Of all of the node but the jobs' own files."""
+    """The node's disk is full, except for the jobs' own files."""
     _fill(scene, "/")
 
 
 def state_apart(scene: Scene) -> None:
-    """The agent's state is on a disk of its own."""
+    """Put the agent's state on a separate disk."""
     scene.cluster.node.output(
         f"""systemctl stop {UNIT}; mkdir /root/state; cp -a {STATE}/. /root/state
         mount -t tmpfs -o size=8m,mode=700 none {STATE}; cp -a /root/state/. {STATE}; systemctl start {UNIT}""",
@@ -192,7 +194,7 @@ def state_full(scene: Scene) -> None:
 
 
 def loki_apart(scene: Scene) -> None:
-    """Loki's data is on a disk of its own."""
+    """Put Loki's data on a separate disk."""
     scene.cluster.machine.output(
         f"""systemctl stop loki; mkdir /root/loki; cp -a {LOKI_DATA}/. /root/loki
         mount -t tmpfs -o size=400m none {LOKI_DATA}; cp -a /root/loki/. {LOKI_DATA}; systemctl start loki
@@ -219,7 +221,7 @@ def _fill(scene: Scene, place: str, *, on_node: bool = True) -> None:
 
 
 def upgrade(scene: Scene) -> None:
-    """To a higher version and back, jobs running: those, and one that begins between."""
+    """Upgrade to a higher version and back, while old jobs run and a new one begins in between."""
     node = scene.cluster.node
     version = node.output(INSTALLED).strip()
     for target in (NEXT, version):
@@ -243,6 +245,6 @@ FAULTS = (
     Fault("root_disk_full", disk_full, Log.COUNTED, before=home_apart),
     Fault("state_disk_full", state_full, before=state_apart),
     Fault("loki_disk_full", loki_full, before=loki_apart),
-    # an emulated processor has room for so many; a hundred: tests/slurm/test_install.py
+    # The limit of an emulated processor. tests/slurm/test_install.py runs a hundred.
     Fault("upgrade", upgrade, jobs=25, pace=10.0),
 )  # fmt: skip

@@ -1,5 +1,4 @@
-"""What became of a job's lines: what its own files have, and what Loki has of it. Values in, values
-out."""
+"""Compare the lines of a job's own files with Loki's: values in, values out."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -8,12 +7,13 @@ from typing import NamedTuple
 from tests.slurm.tools.capturing import Stream
 from tests.vm.answers import Account, event_words, ledger_faults
 
-STREAMS = {"out": "stdout", "err": "stderr"}  # by how its files are called
+STREAMS = {"out": "stdout", "err": "stderr"}  # by suffix of its files
 
 
 class Log(Enum):
-    """WHOLE: as the job's files. AHEAD: these had lines that a reset took before they were on the
-    disk, and the log has them. COUNTED: some are missing; log and ledger say how many."""
+    """Expected state of a job's log. WHOLE: equals the job's files. AHEAD: has further lines that a
+    reset removed from the files before they reached the disk. COUNTED: some lines are missing, and
+    log and ledger report their number."""
 
     WHOLE = "whole"
     AHEAD = "ahead"
@@ -21,7 +21,8 @@ class Log(Enum):
 
 
 class Figures(NamedTuple):
-    """Lines. printed: in own files; lost: of those, not in Loki; more: in Loki only."""
+    """Counts of lines. printed: in own files. lost: of these, missing from Loki. more: only in
+    Loki."""
 
     jobs: int = 0
     printed: int = 0
@@ -33,18 +34,18 @@ class Figures(NamedTuple):
         return Figures(*(a + b for a, b in zip(self, other, strict=True)))
 
     def words(self) -> str:
-        """For people."""
+        """Return the figures as text."""
         words = f"{self.jobs} jobs, {self.printed} lines printed, {self.lost} lost, {self.repeated} repeated"
         return f"{words}, {self.more} more in the log than in own files" if self.more else words
 
 
 def own_lines(files: Mapping[str, bytes], log: Log) -> dict[str, dict[str, list[str]]]:
-    """By job id and stream. files: content of `JOB.out` and `JOB.err`, by name."""
+    """Return lines by job id and stream. files: content of `JOB.out` and `JOB.err`, by name."""
     jobs: dict[str, dict[str, list[str]]] = {}
     for name, content in files.items():
         job_id, _, kind = name.rpartition(".")
         if kind in STREAMS:
-            # a reset leaves null bytes for what wasn't on the disk
+            # a reset leaves null bytes instead of unsynced content
             end = content.partition(b"\0")[0].rfind(b"\n") + 1 if log is Log.AHEAD else None
             lines = content[:end].decode(errors="replace").split("\n")
             # slurmstepd writes into the file itself
@@ -54,7 +55,8 @@ def own_lines(files: Mapping[str, bytes], log: Log) -> dict[str, dict[str, list[
 
 
 def sequence_faults(job_id: str, lines: Mapping[str, Sequence[str]], *, whole: bool) -> list[str]:
-    """Sentences about own files that aren't what the script prints. whole: to its end."""
+    """Return messages about own files that differ from the script's output. whole: the script
+    printed all of it."""
     faults = []
     for stream, own in lines.items():
         word = stream.removeprefix("std")
@@ -71,7 +73,7 @@ def sequence_faults(job_id: str, lines: Mapping[str, Sequence[str]], *, whole: b
 def compare(
     job_id: str, own: Mapping[str, Sequence[str]], account: Account, log: Log
 ) -> tuple[Figures, list[str]]:
-    """A job's lines, and sentences about what isn't as it has to be."""
+    """Return a job's figures, and messages about its faults."""
     figures, faults = Figures(jobs=1), []
     logs = _by_stream(account.logs)
     for stream in STREAMS.values():
@@ -117,7 +119,7 @@ def _faults(printed: Sequence[str], stored: Sequence[str], log: Log) -> Iterable
 def _ledger_faults(account: Account, figures: Figures, log: Log) -> list[str]:
     faults = ledger_faults(account)
     if log is not Log.COUNTED:
-        # a reset costs what wasn't synced, which the ledger then says
+        # a reset loses unsynced lines, and the ledger reports them
         return [fault for fault in faults if log is Log.WHOLE or "lines are lost" not in fault]
     faults = [fault for fault in faults if "lines are lost" not in fault]
     lost = sum(

@@ -1,8 +1,8 @@
-"""`make test-vm MACHINES=2`: boots two machines with a link between them, a controller with Slurm's
-daemon and Loki and a node; does to them, while jobs print on the node, what befalls clusters; and
-counts lines. Jobs that were begun without the plugin must end in the same way.
+"""`make test-vm MACHINES=2`: boots a controller with slurmctld and Loki and a node, with a link
+between them. Causes typical faults of clusters while jobs print on the node, and counts lines. Jobs
+without the plugin must end in the same way.
 
-Exit code: 0, 1 where a case failed, 2 where there are no machines.
+Exit code: 0, 1 if a case failed, 2 without machines.
 """
 
 import sys
@@ -26,7 +26,7 @@ EMPTY = Account({}, [], [])
 
 
 class Trial:
-    """A fault, what its jobs wrote, and what went wrong on the way."""
+    """A fault, its jobs' files, and its problems."""
 
     def __init__(self, cluster: PairCluster, fault: Fault) -> None:
         self.fault = fault
@@ -37,7 +37,7 @@ class Trial:
         self.secs = 0.0
 
     def run(self, progress: Progress) -> None:
-        """To the end of its jobs, and until nothing waits to be shipped."""
+        """Run the fault to the end of its jobs, and until the spool is empty."""
         begin = time.monotonic()
         try:
             self._run(progress)
@@ -70,14 +70,14 @@ class Trial:
         cluster.wait_shipped()
 
     def _give_up(self) -> None:
-        """So that others have the machines for themselves."""
+        """End the jobs, so that other faults have the machines to themselves."""
         cluster = self.scene.cluster
         for user in self.scene.users:
             cluster.node.run("touch stop", user=user.name)
             cluster.machine.run(f"scancel -u {user.name}", secs=120)
 
     def result(self, accounts: dict[str, Account]) -> Result:
-        """accounts: what Loki has, by job."""
+        """Return the result. accounts: Loki's data by job."""
         figures, problems = Figures(), list(self.problems)
         if not problems:
             plain, captured = self.runs
@@ -104,7 +104,7 @@ class Trial:
 
 
 def _told(run: Run, accounts: dict[str, Account]) -> list[str]:
-    """Jobs of which Loki doesn't know how Slurm ended them."""
+    """Return messages about jobs whose end by Slurm is missing from Loki."""
     states = {end.state for end in run.ends}
     return [
         f"{job_id}: Loki is told {told}, not how Slurm ended it, {states}"
@@ -118,7 +118,8 @@ def _states(account: Account) -> list[str | None]:
 
 
 def _read(cluster: PairCluster, trial: Trial) -> dict[str, Account]:
-    """What Loki has, when it is told how the jobs ended: which is when their captures are closed."""
+    """Return Loki's data once it has the ends of the jobs, which follow the ends of their
+    captures."""
     deadline = time.monotonic() + TOLD_SECS
     while True:
         accounts = cluster.accounts()
@@ -129,7 +130,7 @@ def _read(cluster: PairCluster, trial: Trial) -> dict[str, Account]:
 
 
 def try_faults(pair: Pair, faults: Sequence[Fault]) -> list[Result]:
-    """One after another; says of each how it went."""
+    """Try the faults one after another, and print each result."""
     cluster = PairCluster(pair)
     with Progress("Waiting until Slurm, Loki and agents are up"):
         cluster.wait_up()
@@ -154,7 +155,7 @@ def try_faults(pair: Pair, faults: Sequence[Fault]) -> list[Result]:
 
 
 def run(release_name: str, mirror: str, faults: Sequence[Fault]) -> int:
-    """The exit code."""
+    """Return the exit code."""
     begin = time.monotonic()
     folder = LOGS / "pair"
     folder.mkdir(parents=True, exist_ok=True)
@@ -177,7 +178,7 @@ def run(release_name: str, mirror: str, faults: Sequence[Fault]) -> int:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = command_line("tests.vm.pair_run", __doc__ or "")
     parser.add_argument("--jobs", type=int, default=0, help="captured ones, at most")
     parser.add_argument("case", nargs="*", help="some faults only, by name, in this order")

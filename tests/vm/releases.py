@@ -1,13 +1,12 @@
-"""The distributions that the virtual machine can be of."""
+"""Distributions for the virtual machine."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Release:
-    """name: as its archive has it. kernel: package of a kernel for virtual machines. script:
-    debootstrap's, by the name of a release that every debootstrap knows. components: of the
-    archive."""
+    """A release. name: in its archive. kernel: package of a kernel for virtual machines. script:
+    debootstrap's script, of a release that every debootstrap knows. components: of the archive."""
 
     name: str
     distribution: str

@@ -1,5 +1,5 @@
-"""The machine's disk: a distribution with Slurm, made once by debootstrap and kept in the cache; on
-top of it, in each run, packages of this clone's project, built there."""
+"""The machine's disk: a distribution with Slurm, made once by debootstrap and cached. Each run adds
+packages of this clone's project, which it builds there."""
 
 import hashlib
 import os
@@ -23,16 +23,16 @@ LOCKS = [ROOT / "requirements" / f"{name}.lock" for name in ("runtime", "dev")]
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
 DISK_MB = 5000
 LAST_USER = 250  # u100 to u250
-VERSION = 2  # of what is made here
+VERSION = 2  # of the cached root
 BUILD_PACKAGES = ("setuptools",)  # of dev.lock
-VENV, WHEELS = "/usr/src/venv", "/usr/src/wheels"  # there
+VENV, WHEELS = "/usr/src/venv", "/usr/src/wheels"  # inside the root
 PLATFORMS = ("manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 37)))
 PROXIES = ("http_proxy", "https_proxy")
 
 
 def base_root(release: Release, mirror: str = "") -> Path:
-    """Folder of the distribution with Slurm and the Python packages that our packages are made of
-    and by; never to be written to. Raises ServerMissing."""
+    """Return the folder of a distribution with Slurm and the Python packages that ours need at run
+    and build time. Callers must not write to it. Raise ServerMissing."""
     content = f"{VERSION} {PACKAGES} {release} {_locked()}".encode()
     key = hashlib.sha256(content).hexdigest()[:12]
     place = CACHE.parent / "roots" / f"vm-{release.name}-{key}"
@@ -56,8 +56,8 @@ def _make(release: Release, site: str, folder: Path, progress: Progress) -> None
     _run(command, folder, "debootstrap failed")
     progress.doing = "packages"
     packages = " ".join((*PACKAGES, release.kernel))
-    # not by debootstrap itself, which unpacks all of them before it configures one; a mirror's copy of
-    # testing may be weeks old
+    # Not by debootstrap itself, which unpacks all packages before it configures one. A mirror's
+    # copy of testing may be weeks old.
     update = "apt-get -qq -o Acquire::Check-Valid-Until=false update"
     install = f"{update}; apt-get -qq --yes install --no-install-recommends {packages}"
     script = f"mount -t proc proc {folder}/proc; chroot {folder} sh -ec '{install}'"
@@ -68,7 +68,7 @@ def _make(release: Release, site: str, folder: Path, progress: Progress) -> None
 
 
 def _add_python_packages(folder: Path) -> None:
-    """What ours are made of, as wheels, and a Python that makes them."""
+    """Add our packages' dependencies as wheels, and a Python that builds them."""
     chroot = ["chroot", str(folder)]
     _run([*chroot, "python3", "-m", "venv", VENV], folder, "no venv could be made")
     (python,) = (folder / VENV[1:] / "lib").glob("python3.*")
@@ -81,7 +81,7 @@ def _add_python_packages(folder: Path) -> None:
 
 
 def _locked() -> str:
-    """The locks of what packages are made of and by."""
+    """Return the locks of run-time and build dependencies."""
     runtime, dev = (lock.read_text() for lock in LOCKS)
     blocks = re.findall(r"^[\w.-]+==.*\\\n(?:    .*\n)+", dev, re.MULTILINE)
     return runtime + "".join(
@@ -90,7 +90,7 @@ def _locked() -> str:
 
 
 def _download(version: str, lock: Path, wheels: Path) -> list[str]:
-    """Wheels for a Python that isn't the one that runs this."""
+    """Return the command that downloads wheels for another Python than the running one."""
     abi = f"cp{version.replace('.', '')}"
     platforms = [f"--platform={name}_x86_64" for name in PLATFORMS]
     return [
@@ -101,7 +101,7 @@ def _download(version: str, lock: Path, wheels: Path) -> list[str]:
 
 
 def program(name: str) -> str:
-    """Its path. Raises ServerMissing."""
+    """Return a program's path. Raise ServerMissing."""
     program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SBIN}")
     if program is None:
         raise ServerMissing(f"{name} isn't installed; requirements/system.sh does it")
@@ -120,13 +120,13 @@ def _run(command: Sequence[str], folder: Path, failure: str) -> None:
 
 
 def kernel(root: Path) -> tuple[Path, Path]:
-    """The kernel and its initrd."""
+    """Return the paths of the kernel and its initrd."""
     (image,) = (root / "boot").glob("vmlinuz-*")
     return image, image.with_name(image.name.replace("vmlinuz", "initrd.img"))
 
 
 def disk(root: Path, place: Path) -> None:
-    """Makes the file `place`: an ext4 file system of the root with the project installed. Raises
+    """Make the file `place`: an ext4 file system of the root with the installed project. Raise
     ServerMissing."""
     with tempfile.TemporaryDirectory(prefix="logshipper-vm-") as name:
         work = Path(name)

@@ -1,9 +1,8 @@
-"""`make test-vm`: boots a machine with systemd, cgroup v2, Slurm, Loki and this clone's project, runs
-each case there without and with the plugin, and compares: what the jobs wrote themselves and how
-they ended must be the same, each line in Loki once, each capture's account balanced, and in the end
-nothing is left.
+"""`make test-vm`: boots a machine with systemd, cgroup v2, Slurm, Loki and this clone's project,
+and runs each case there without and with the plugin. Both runs must have the same own output and
+end. Loki must have each line once, each capture's ledger must balance, and nothing may remain.
 
-Exit code: 0, 1 where a case failed, 2 where there is no machine.
+Exit code: 0, 1 if a case failed, 2 without a machine.
 """
 
 import contextlib
@@ -26,13 +25,13 @@ from tests.vm.launch import LOGS, command_line, exit_code, prepared
 from tests.vm.machine import Machine, MachineFailed
 from tests.vm.root import kernel
 
-SCRIPT_SECS = 600.0  # of a script around a run
-AT_ONCE = 4  # cases: each starts some processes, and a processor is emulated
+SCRIPT_SECS = 600.0  # limit of a script around a run
+AT_ONCE = 4  # parallel cases: each starts several processes, on an emulated processor
 STATE = "sinfo -R; sinfo; squeue; tail -n 25 /var/log/slurm/slurmctld.log; tail -n 15 /var/log/slurm/slurmd-*.log"
 
 
 class Trial:
-    """Of one case: its two runs, how long they took, and what went wrong on the way."""
+    """A case with its two runs, their duration, and its problems."""
 
     def __init__(self, case: Case, fault: Fault | None = None) -> None:
         self.case = case
@@ -42,7 +41,7 @@ class Trial:
         self.problems: list[str] = []
 
     def run(self, cluster: GuestCluster, *, opted_in: bool, acts: bool = True) -> None:
-        """Begins it, does what the case wants, and waits for its end."""
+        """Start a run, perform the case's action, and wait for the run's end."""
         run = Run(cluster.add_user())
         self.runs.append(run)
         with self._noted(cluster, "captured" if opted_in else "plain"):
@@ -56,8 +55,8 @@ class Trial:
                 cluster.machine.output(self.fault.after, secs=SCRIPT_SECS)
 
     def run_both(self, cluster: GuestCluster) -> None:
-        """Both runs, one begun without and one with the plugin, side by side; what the case wants is
-        done once."""
+        """Run both side by side, the first without and the second with the plugin. Perform the
+        case's action once."""
         self.runs = [Run(cluster.add_user()), Run(cluster.add_user())]
         with self._noted(cluster, "both"):
             for opted_in, run in enumerate(self.runs):
@@ -83,7 +82,7 @@ class Trial:
             log.write(f"{self.case.name} {which} {secs:.0f} s {ends} {self.problems}\n")
 
     def result(self, cluster: GuestCluster, accounts: dict[str, Account]) -> Result:
-        """What the two runs differ in. accounts: what Loki has, by job."""
+        """Return the differences between the two runs. accounts: Loki's data by job."""
         if not self.problems:
             plain, captured = self.runs
             case = replace(self.case, ends=self.case.ends or plain.ends)
@@ -120,7 +119,7 @@ class Trial:
 
 
 def run_together(cluster: GuestCluster, trials: Sequence[Trial], *, opted_in: bool) -> None:
-    """AT_ONCE of them at a time, next to each other."""
+    """Run the trials, AT_ONCE of them at a time."""
     cluster.set_plugin(loaded=opted_in)
     with Progress(f"{_title(opted_in)}: {len(trials)} cases, {AT_ONCE} at a time") as progress:
         done = 0
@@ -136,7 +135,7 @@ def run_together(cluster: GuestCluster, trials: Sequence[Trial], *, opted_in: bo
 
 
 def run_alone(cluster: GuestCluster, trials: Sequence[Trial]) -> None:
-    """One after another."""
+    """Run the trials one after another."""
     for trial in trials:
         with Progress(f"Alone: {trial.case.name}"):
             if trial.fault.to == "both":
@@ -156,7 +155,7 @@ def _title(opted_in: bool) -> str:
 
 
 def try_cases(machine: Machine, chosen: Callable[[str], bool]) -> list[Result]:
-    """All cases that are chosen by name."""
+    """Try all cases that `chosen` accepts by name."""
     cluster = GuestCluster(machine)
     cluster.wait_up()
     together = [Trial(case) for case in table() if chosen(case.name)]
@@ -197,7 +196,7 @@ def _shipped(cluster: GuestCluster) -> list[str]:
 
 
 def run(release_name: str, mirror: str, names: Iterable[str], keep: bool) -> int:
-    """The exit code."""
+    """Return the exit code."""
     begin = time.monotonic()
     LOGS.mkdir(parents=True, exist_ok=True)
     with prepared(release_name, mirror) as (release, root, image, name, options):
@@ -231,7 +230,7 @@ def _megabytes(place: Path) -> int:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = command_line("tests.vm.run", __doc__ or "")
     parser.add_argument("--keep", action="store_true", help="keeps the disk, in build/vm")
     parser.add_argument("case", nargs="*", help="some cases only, by name")

@@ -1,4 +1,4 @@
-"""What the machine answers, parsed and judged."""
+"""Parsing and judging the machine's answers."""
 
 import base64
 import json

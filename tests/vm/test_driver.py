@@ -1,4 +1,4 @@
-"""What runs in the machine, run here."""
+"""The machine's driver, run on this machine."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Two machines: what is counted of what they answer, and how a version becomes another one."""
+"""Counting the answers of two machines, and replacing one version by another."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ OWN = {"stdout": ["out 1", "out 2", "out 3"], "stderr": ["err 1", "err 2"]}
 def account(
     logs: dict[str, list[str]], ledger: dict[str, dict[str, int]], said: int = 0
 ) -> Account:
-    """Of a job with a capture, as Loki has it."""
+    """Return Loki's account of a job with one capture."""
 
     def entry(kind: str, stream: str, line: str) -> str:
         metadata = {"job_id": "12", "attempt": "1", "step": "batch"}

@@ -1,5 +1,5 @@
-"""A cluster whose users may be captured: the plugin on both nodes, an agent for each, and Loki to
-read from."""
+"""A Slurm cluster with capture: the plugin on both nodes, an agent for each node, and Loki as their
+store."""
 
 import contextlib
 import os
@@ -29,8 +29,8 @@ SHIPPED_SECS = 20.0
 
 
 class InsideAgent(NodeAgent):
-    """An agent in the cluster's PID namespace, as on a node: it looks whether a job's relay still
-    runs. Its network is ours, where Loki is. enter: the command that enters."""
+    """An agent in the cluster's PID namespace, where it can check for a job's relay as on a node.
+    It uses the machine's network, where Loki is. enter: command that enters the namespace."""
 
     def __init__(self, folder: Path, loki_url: str, *, cluster: str, host: str) -> None:
         super().__init__(folder, loki_url, cluster=cluster, host=host)
@@ -63,7 +63,8 @@ class InsideAgent(NodeAgent):
         return self.log.read_text().count("ready:") if self.log.exists() else 0
 
     def stop(self, signo: int = signal.SIGTERM) -> int:
-        """What entered waits for the agent, and ends as it does."""
+        """Signal the agent. Return the exit status of the entering command, which ends with the
+        agent."""
         assert self.process is not None
         (agent,) = (
             Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
@@ -77,14 +78,17 @@ class InsideAgent(NodeAgent):
 
 
 class CapturingCluster(SlurmCluster):
-    """`with` starts it with plugin and agents. Each slurmd has a plugstack.conf of its own and so
-    its own spool: `NODE/spool`, served by `agents[NODE]`. arguments: more of the plugin's.
-    identity: with the plugin that takes an identity from Slurm, too. options: of SlurmCluster.
+    """Start a cluster with plugin and agents on `with`.
+
+    Each slurmd has its own plugstack.conf and its own spool `NODE/spool`; `agents[NODE]` serves it.
+
+    arguments: further arguments of the plugin. identity: also configure the plugin that takes the
+    identity from Slurm. options: of SlurmCluster.
     """
 
     def __init__(
         self, loki: LokiServer, arguments: str = "", *, identity: bool = False, **options: Any
-    ) -> None:  # Any: of SlurmCluster
+    ) -> None:  # Any: options of SlurmCluster
         super().__init__(cluster=f"slurm{secrets.token_hex(4)}", **options)
         try:
             self.plugin = plugin.build(self.folder)
@@ -129,7 +133,7 @@ class CapturingCluster(SlurmCluster):
         super().close()
 
     def job_ids(self, user: str) -> list[str]:
-        """Of all jobs of a user, those of arrays by their own numbers."""
+        """Return the ids of all jobs of a user. Tasks of arrays have their own ids."""
         result = self.as_root(
             "squeue", "--noheader", "--states=all", f"--user={user}", "--format=%A", "--array"
         )
@@ -139,7 +143,7 @@ class CapturingCluster(SlurmCluster):
         return entries_of(self.client, self.cluster, kinds, selector=f'| job_id="{job_id}"')
 
     def events(self, job_id: str) -> list[dict[str, Any]]:  # Any: JSON
-        """Events of a job's captures, each with its `step`, `task` and `attempt`."""
+        """Return events of a job's captures, each with its `step`, `task` and `attempt`."""
         entries = self.entries(job_id, "event")
         return [
             {**entry.metadata, **orjson.loads(entry.line), "label_host": entry.labels["host"]}
@@ -149,7 +153,8 @@ class CapturingCluster(SlurmCluster):
     def wait_closed(
         self, job_ids: Sequence[str], captures: int, timeout_secs: float = SHIPPED_SECS
     ) -> None:
-        """Until so many captures of jobs are over and in Loki. Raises AssertionError."""
+        """Wait until Loki has this number of closed captures of the jobs. Raise AssertionError on
+        time-out."""
 
         def closed() -> bool:
             events = [event["event"] for job_id in job_ids for event in self.events(job_id)]
@@ -164,7 +169,8 @@ class CapturingCluster(SlurmCluster):
             ) from None
 
     def wait_shipped(self, job_id: str) -> None:
-        """Until no capture of a job is in a spool: what isn't in Loki then was never captured."""
+        """Wait until no spool has a capture of the job. Lines missing from Loki by then were never
+        captured."""
         spools = [self.node_folder(node) / "spool" for node in NODES]
 
         def nothing_left() -> bool:
@@ -173,14 +179,14 @@ class CapturingCluster(SlurmCluster):
         wait_until(nothing_left, f"captures of {job_id} are shipped", SHIPPED_SECS)
 
     def end_processes(self, user: JobUser) -> None:
-        """Kills what jobs of a user left behind; nothing of logshipper's."""
+        """Kill the remaining processes of a user's jobs, but none of logshipper."""
         for pid, name in processes_of(user.uid).items():
             if name in {"sleep", "bash"}:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
 
     def log_of(self, job_id: str) -> dict[Stream, list[str]]:
-        """The lines of a job in Loki, without logshipper's own."""
+        """Return a job's lines in Loki, without logshipper's notes."""
         lines: dict[Stream, list[str]] = defaultdict(list)
         for entry in self.entries(job_id, "log"):
             if "note" not in entry.metadata:
@@ -195,7 +201,7 @@ class CapturingCluster(SlurmCluster):
         return dict(lines)
 
     def describe(self, job_id: str, heading: str) -> str:
-        """What went wrong, with what Loki, spool, agents and daemons say of the job."""
+        """Return the heading with the reports of Loki, spool, agents and daemons about the job."""
         spools = [
             str(path)
             for node in NODES
@@ -231,7 +237,7 @@ class CapturingCluster(SlurmCluster):
 
 
 def read_files(home: Path) -> dict[str, bytes]:
-    """The output files in a home, by name."""
+    """Return the output files in a home, by name."""
     return {
         path.name: path.read_bytes()
         for path in sorted(home.iterdir())

@@ -1,7 +1,7 @@
-"""Cases that are run twice, by a user who opted in and by one who didn't: what the job wrote itself
-must be the same, and of the first one all must be in Loki, nothing twice.
+"""Cases that run twice, once with opt-in and once without. Both runs must write the same output,
+and Loki must have every line of the first run exactly once.
 
-A line of a script's says whose it is: `err...` is for stderr, all else for stdout.
+Each line of a script names its stream: `err...` goes to stderr, any other line to stdout.
 """
 
 import re
@@ -19,10 +19,9 @@ BOTH = "for i in $(seq {}); do echo out $i; echo err $i >&2; done\n"
 APART = ("--output=job.out", "--error=job.err")
 READY = "out ready"
 JOB_SECS = 120.0
-# said on a busy machine: by srun, where Slurm hasn't noticed yet that the step before is over; by
-# bash, where a process of the user's that has ended isn't reaped yet. Where one of capture's
-# counted for good it would say so without `retry`
-# they come in any order
+# Messages of a busy machine. srun prints them until Slurm notices the end of the previous step.
+# bash prints them until an ended process of the user is reaped. If a process of the capture counted
+# permanently, bash would print it without `retry`. The messages come in any order.
 OF_SLURM = re.compile(rb"^(?:(?:srun|slurmstepd-NODE): .*\n){2,}", re.MULTILINE)
 BUSY = re.compile(
     rb"^srun: (Job \S+ step creation temporarily disabled|Step created for |job \S+ (queued and|has been allocated) )"
@@ -31,7 +30,7 @@ BUSY = re.compile(
 
 
 class Controls(Protocol):
-    """What is done to a job while it runs."""
+    """Actions on a running job."""
 
     def scancel(self, user: JobUser, *words: str) -> None: ...
 
@@ -40,14 +39,17 @@ class Controls(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """script: of sbatch; or command: what the user calls instead, such as srun. options: of sbatch.
+    """One case. It has either `script`, for sbatch, or `command`, such as an srun.
 
-    opt_in: content of .logoptin. before, act: called with cluster, user and (act) job id before the
-    job is submitted and when it has printed READY. ends: how the jobs end, sorted; or_ends: what
-    Slurm says in its place where the node's end came to it before the script's. code: of command.
-    sorted_lines: several tasks write into one file, so that only the order of each one's lines is
-    certain. log: what Loki must have, by task and stream; None: what the job's files have,
-    in the streams of one batch step; `{}`: not looked at. captures: of all jobs.
+    options: of sbatch. opt_in: content of .logoptin. before: called with cluster and user before
+    the job starts. act: called with cluster, user and job id after READY.
+
+    ends: sorted ends of the jobs. or_ends: Slurm's alternative if the node reports its end before
+    the script's. code: exit code of `command`. captures: number of captures of all jobs.
+
+    sorted_lines: several tasks write into one file, so only the order within each task is certain.
+    log: expected lines in Loki, by task and stream. None stands for the lines of the job's files,
+    in the streams of one batch step. `{}` skips the check.
     """
 
     name: str
@@ -67,8 +69,8 @@ class Case:
 
 @dataclass
 class Run:
-    """One of the two runs. files: outputs by name, in which what differs between any two runs is
-    replaced."""
+    """One of the two runs. files: outputs by name, with placeholders for the differences between
+    any two runs."""
 
     user: JobUser
     job_id: str = ""
@@ -79,8 +81,8 @@ class Run:
 
 
 def compare(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) -> None:
-    """Both runs to their ends. Raises SlurmFailed, AssertionError where the captured one isn't as
-    the plain one, or its log isn't whole."""
+    """Finish both runs. Raise SlurmFailed, or AssertionError if the captured run differs from the
+    plain one or its log is incomplete."""
     for run in (plain, captured):
         finish(cluster, case, run)
     differences = difference(case, plain, captured)
@@ -90,7 +92,7 @@ def compare(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) ->
 
 
 def run_pair(cluster: CapturingCluster, case: Case) -> tuple[Run, Run]:
-    """The plain and the captured run, begun next to each other."""
+    """Start the plain and the captured run side by side."""
     return start(cluster, case, opted_in=False), start(cluster, case, opted_in=True)
 
 
@@ -132,8 +134,8 @@ def finish(cluster: CapturingCluster, case: Case, started: Run) -> None:
 
 
 def normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -> dict[str, bytes]:
-    """With JOB, HOME, USER, NODE and TIME for what no two runs have in common, and without what a
-    busy machine adds."""
+    """Replace the differences between any two runs by JOB, HOME, USER, NODE and TIME. Remove the
+    messages of a busy machine."""
 
     def replaced(text: bytes) -> bytes:
         for number, job_id in enumerate(job_ids):
@@ -154,7 +156,7 @@ def _without_node(text: bytes) -> bytes:
 
 
 def difference(case: Case, plain: Run, captured: Run) -> list[str]:
-    """What is different in the two runs' own outputs and ends; empty where nothing is."""
+    """Return the differences between the two runs' own outputs and ends."""
     differences = []
     for run_ in (plain, captured):
         if list(run_.ends) not in (sorted(case.ends), sorted(case.or_ends or case.ends)):
@@ -182,8 +184,8 @@ def difference(case: Case, plain: Run, captured: Run) -> list[str]:
 
 
 def _apart(case: Case) -> bool:
-    """Whether stdout and stderr have a file each; in one file their order isn't the kernel's any
-    more."""
+    """Return whether stdout and stderr have separate files. Capture does not keep the kernel's
+    order within one file."""
     return bool(case.command) or any(option.startswith("--error") for option in case.options)
 
 
@@ -206,14 +208,14 @@ def _first_difference(ours: bytes, theirs: bytes) -> str:
 
 
 def expected_log(case: Case, plain: Run) -> dict[Stream, list[str]]:
-    """By what the uncaptured run wrote."""
+    """Return the expected log, derived from the uncaptured run's output."""
     if case.log is not None:
         return {stream: list(lines) for stream, lines in case.log.items()}
     streams: dict[Stream, list[str]] = {}
     for name, content in plain.files.items():
         for line in content.decode(errors="replace").split("\n"):
             is_err = name.endswith(".err") if _apart(case) else line.startswith("err")
-            if line and not line.startswith("slurmstepd"):  # which writes into the file itself
+            if line and not line.startswith("slurmstepd"):  # slurmstepd writes into the file itself
                 streams.setdefault(
                     ("1", "batch", "0", "stderr" if is_err else "stdout"), []
                 ).append(line)
@@ -221,13 +223,13 @@ def expected_log(case: Case, plain: Run) -> dict[Stream, list[str]]:
 
 
 def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) -> list[str]:
-    """What is missing from the log of the captured run, or too much there."""
+    """Return the missing and the surplus lines of the captured run's log."""
     logs: dict[Stream, list[str]] = {}
-    # what holds a terminal keeps a capture open: under linuxproc it lives on
+    # A process that holds a terminal keeps a capture open. Under linuxproc it outlives the job.
     cluster.end_processes(captured.user)
     cluster.wait_closed(captured.job_ids, case.captures)
     for job_id in captured.job_ids:
-        cluster.wait_shipped(job_id)  # also what is one capture too many
+        cluster.wait_shipped(job_id)  # finds surplus captures, too
         for stream, lines in cluster.log_of(job_id).items():
             logs.setdefault(stream, []).extend(lines)
     differences = compare_logs(case, plain, captured, logs)
@@ -239,7 +241,7 @@ def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: 
 def compare_logs(
     case: Case, plain: Run, captured: Run, logs: Mapping[Stream, Sequence[str]]
 ) -> list[str]:
-    """What is missing from a log, or too much there; logs: what Loki has, by stream."""
+    """Return the missing and the surplus lines of a log. logs: Loki's lines by stream."""
     if case.log == {}:
         return []
     plain_logs = expected_log(case, plain)
@@ -265,13 +267,13 @@ def compare_logs(
 
 
 def _own_lines(lines: Sequence[str]) -> list[str]:
-    """Without the node's name, and what a busy machine adds."""
+    """Remove the node's name and the messages of a busy machine."""
     encoded = (line.encode() for line in lines)
     return [_without_node(line).decode() for line in encoded if not BUSY.search(line)]
 
 
 def nothing_logged(cluster: CapturingCluster, plain: Run) -> list[str]:
-    """What was captured of a user who didn't opt in."""
+    """Return the captured entries of a user without opt-in."""
     for job_id in plain.job_ids:
         cluster.wait_shipped(job_id)
     return [
@@ -282,12 +284,12 @@ def nothing_logged(cluster: CapturingCluster, plain: Run) -> list[str]:
 
 
 def write(user: JobUser, name: str, content: str) -> None:
-    """A file of the user's."""
+    """Write a file into the user's home."""
     place: Path = user.home / name
     place.write_text(content)
 
 
 def text_of(user: JobUser, name: str) -> str:
-    """Of a file of the user's, "" where there is none yet."""
+    """Return the text of a user's file, "" if there is none yet."""
     place: Path = user.home / name
     return place.read_text() if place.exists() else ""

@@ -1,4 +1,4 @@
-"""A machine as an admin finds it: this machine's Debian or Ubuntu with Slurm, and nothing of
+"""A clean machine before the installation: this machine's Debian or Ubuntu with Slurm, without
 logshipper. Each machine of a test is an overlay over it."""
 
 from pathlib import Path
@@ -11,8 +11,8 @@ PACKAGES = ("slurmd", "slurmctld", "slurm-client", "munge")
 
 
 def clean_root(python: str) -> Path:
-    """The folder, never to be written to. python: its package is fetched beforehand, and installed
-    by apt in the test. Raises SlurmMissing."""
+    """Return the folder. Callers must not write to it. python: package to download in advance; the
+    test installs it by apt. Raise SlurmMissing."""
     try:
         distribution, suite = own_release()
         fetch = f"apt-get -qq update && apt-get -qq --download-only install {python}"

@@ -1,10 +1,10 @@
 """A Slurm cluster of two nodes on this machine: munged, slurmctld, slurmd n1 and n2, and ordinary
 users.
 
-All of it lives in PID, mount, network and host name namespaces that `inside.py` holds: no port,
-name, socket or mount collides with the machine's, and whatever jobs leave dies with the first
-process there, which ends when this process does, however it ends. Scratch folders and cgroups of a
-process that was killed are removed by the next cluster.
+The cluster runs in PID, mount, network and host name namespaces that `inside.py` holds. Its ports,
+names, sockets and mounts never collide with the machine's. Remaining processes of jobs die with the
+first process inside, which ends with this process, even if this one is killed. The next cluster
+removes the scratch folders and cgroups of a killed process.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from tests.tools.waiting import scaled
 TEMPLATES = Path(__file__).with_name("templates")
 NODES = ("n1", "n2")
 PREFIX = "logshipper-slurm-"
-PLACES = (Path("/tmp"), Path("/var/tmp"))  # the second where jobs have a /tmp of their own
+PLACES = (Path("/tmp"), Path("/var/tmp"))  # the second one if jobs have their own /tmp
 START_SECS = 60.0
 JOB_SECS = 60.0
 TAIL_LINES = 15
@@ -41,12 +41,11 @@ OVER = {
 
 
 class SlurmFailed(Exception):
-    """A daemon or command of Slurm's didn't do what it should. str: what, and the ends of the
-    logs."""
+    """A daemon or command of Slurm failed. str: the failure, and the ends of the logs."""
 
 
 class JobEnd(NamedTuple):
-    """state: as scontrol names it. exit_code, signal: of the batch script."""
+    """End of a job. state: in scontrol's terms. exit_code, signal: of the batch script."""
 
     state: str
     exit_code: int
@@ -54,12 +53,14 @@ class JobEnd(NamedTuple):
 
 
 class SlurmCluster:
-    """`with` starts and removes it. proctrack: `linuxproc` or `cgroup`; constrain: jobs get the
-    cores and the memory that they asked for, no more (task/cgroup). kill_wait: seconds between
-    SIGTERM and SIGKILL. cpus: that a node claims to have. more: lines of slurm.conf. cluster: its
-    name. place: the folder that all of it is in. Not for several threads.
+    """Start the cluster on `with`, and remove it at the end. Not thread-safe.
 
-    plugstack: lines of plugstack.conf, `$folder` in them is the node's folder; see `set_plugstack`.
+    proctrack: `linuxproc` or `cgroup`. constrain: limit jobs to their requested cores and memory
+    (task/cgroup). kill_wait: seconds between SIGTERM and SIGKILL. cpus: number that a node claims.
+
+    more: further lines of slurm.conf. cluster: its name. place: parent of the cluster's folder.
+    plugstack: lines of plugstack.conf, in which `$folder` is the node's folder; see
+    `set_plugstack`.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class SlurmCluster:
         self._users = Users(self.folder)
         self._inside: Namespaces | None = None
         self._enter: list[str] = []
-        self.first_pid = 0  # of the cluster's namespaces
+        self.first_pid = 0  # in the cluster's namespaces
         self._write_configuration(
             cluster=cluster, folder=self.folder, proctrack=proctrack, kill_wait=kill_wait, cpus=cpus, more=more,
-            first_job_id=random.randrange(1_000_000, 60_000_000),  # cgroups are the machine's, so are their names
+            first_job_id=random.randrange(1_000_000, 60_000_000),  # cgroups and their names belong to the machine
             task_plugin="task/affinity,task/cgroup" if constrain else "task/none",
             accounting="cgroup" if constrain else "none",
             cgroup=version or "v1", cgroup_mount=machine.CGROUPS, constrain="yes" if constrain else "no",
@@ -100,16 +101,16 @@ class SlurmCluster:
         self.set_plugstack(plugstack)
 
     def add_user(self, name: str = "") -> JobUser:
-        """An ordinary user, also while the cluster runs."""
+        """Add an ordinary user. Works before and after the start."""
         return self._users.add(name)
 
     def node_folder(self, node: str) -> Path:
-        """Of n1, n2 or `login` (where commands run): slurm.conf, plugstack.conf, and what a test
-        puts there."""
+        """Return the folder of n1, n2 or `login` (for commands). It has slurm.conf, plugstack.conf,
+        and files of the tests."""
         return self.folder / node
 
     def set_plugstack(self, lines: str) -> None:
-        """What plugstack.conf says from the next step on, on the nodes and where commands run."""
+        """Write plugstack.conf for the nodes and for commands. It applies from the next step on."""
         for node in ("login", *NODES):
             folder = self.node_folder(node)
             scratch = folder / "plugstack.new"
@@ -134,10 +135,10 @@ class SlurmCluster:
         for path in (key, key.parent):
             shutil.chown(path, "munge", "munge")
 
-    # ---- its life
+    # ---- start and end
 
     def start(self) -> Self:
-        """Raises SlurmFailed."""
+        """Start all daemons. Raise SlurmFailed."""
         self._inside = Namespaces(
             self._users.files, self.folder / "inside.log", self._environment(), self.failed
         )
@@ -172,7 +173,7 @@ class SlurmCluster:
         self._wait((folder / "socket").exists, "munged listens", START_SECS)
 
     def start_daemon(self, name: str) -> None:
-        """Starts slurmctld, or the slurmd of a node; also again after `signal_daemon`. Raises
+        """Start slurmctld, or the slurmd of a node, also after `signal_daemon`. Raise
         SlurmFailed."""
         if name == "slurmctld":
             log = self.folder / "slurmctld.log"
@@ -184,31 +185,30 @@ class SlurmCluster:
             ]
         else:
             folder = self.node_folder(name)
-            log = folder / "slurmd.stderr"  # the log is slurmstepd's as well: SlurmdLogFile
+            log = folder / "slurmd.stderr"  # slurmstepd shares the real log: SlurmdLogFile
             argv = [machine.program("slurmd"), "-D", "-N", name, "-f", str(folder / "slurm.conf")]
         self._ask(do="start", name=name, argv=argv, log=str(log))
 
     def start_program(self, name: str, *argv: str) -> Path:
-        """Starts another daemon, which dies with the cluster; returns its log. Raises
-        SlurmFailed."""
+        """Start another daemon, which dies with the cluster. Return its log. Raise SlurmFailed."""
         log = self.folder / f"{name}.log"
         self._ask(do="start", name=name, argv=list(argv), log=str(log))
         return log
 
     def wait_idle(self) -> None:
-        """Until all nodes are up and have no job. Raises SlurmFailed."""
+        """Wait until all nodes are up and have no job. Raise SlurmFailed."""
         self._wait(self._all_idle, "all nodes are idle", START_SECS)
 
     def resume_nodes(self) -> None:
-        """Gives back what Slurm took out of service."""
+        """Return drained nodes to service."""
         self.as_root("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
 
     def signal_daemon(self, name: str, signo: int = signal.SIGKILL) -> None:
-        """To slurmctld, or the slurmd of a node. Raises SlurmFailed."""
+        """Signal slurmctld, or the slurmd of a node. Raise SlurmFailed."""
         self._ask(do="signal", name=name, signo=signo)
 
     def close(self) -> None:
-        """Ends it with all that jobs left, and removes what it wrote."""
+        """End the cluster with all remaining processes of jobs, and remove its files."""
         inside, self._inside = self._inside, None
         if inside is not None:
             inside.close()
@@ -225,7 +225,7 @@ class SlurmCluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, **request: object) -> dict[str, Any]:  # Any: JSON of inside.py's
+    def _ask(self, **request: object) -> dict[str, Any]:  # Any: JSON of inside.py
         assert self._inside is not None, "the cluster isn't running"
         return self._inside.ask(**request)
 
@@ -239,7 +239,7 @@ class SlurmCluster:
         return states == [word for node in NODES for word in (node, "idle")]
 
     def failed(self, heading: str) -> SlurmFailed:
-        """An error that tells what, and how the daemons' logs end."""
+        """Return an error with the heading and the last lines of the daemons' logs."""
         report = [heading]
         logs = sorted(self.folder.glob("*.log"))
         logs += [
@@ -253,7 +253,7 @@ class SlurmCluster:
         return SlurmFailed("\n".join(report))
 
     def log(self, name: str) -> str:
-        """What slurmctld, n1 or n2 wrote into its log."""
+        """Return the log of slurmctld, n1 or n2."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     # ---- commands
@@ -272,7 +272,7 @@ class SlurmCluster:
         return {**variables, "SLURM_CONF": str(self.folder / "login" / "slurm.conf")}
 
     def as_root(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        """Runs a command in the cluster, such as sinfo or scontrol."""
+        """Run a command in the cluster, such as sinfo or scontrol."""
         return subprocess.run(
             [*self._enter, *command], cwd="/", env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=scaled(JOB_SECS),
@@ -281,7 +281,7 @@ class SlurmCluster:
     def start_as_root(
         self, *command: str, **options: Any
     ) -> "subprocess.Popen[bytes]":  # Any: options of Popen
-        """Starts a command in the cluster. It isn't in the PID namespace: who starts it ends it."""
+        """Start a command in the cluster, but outside its PID namespace. The caller must end it."""
         options = {"stdin": subprocess.DEVNULL, **options}
         return subprocess.Popen(
             [*self._enter, *command], cwd="/", env=self._environment(), **options
@@ -289,8 +289,8 @@ class SlurmCluster:
 
     @contextlib.contextmanager
     def mounted(self, place: Path, size: str) -> Iterator[Path]:
-        """A disk of so many bytes (as in `64k`) over a folder, with the mode of a spool, seen in
-        the cluster alone. Raises SlurmFailed."""
+        """Mount a disk of the given size (such as `64k`) over a folder, with the mode of a spool.
+        Only the cluster sees it. Raise SlurmFailed."""
         place.mkdir(exist_ok=True)
         result = self.as_root(
             "mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "none", str(place)
@@ -305,8 +305,8 @@ class SlurmCluster:
     def start_as(
         self, user: JobUser, *command: str, env: Mapping[str, str] | None = None, **options: Any
     ) -> "subprocess.Popen[bytes]":  # Any: options of Popen
-        """Starts a command as a user, in the home; its pid is the command's. It dies with this
-        thread."""
+        """Start a command as a user, in the home. The process has the command's pid, and dies with
+        this thread."""
         become = [
             machine.program("setpriv"),
             f"--reuid={user.uid}",
@@ -328,7 +328,7 @@ class SlurmCluster:
     def run_as(
         self, user: JobUser, *command: str, timeout_secs: float = JOB_SECS, **options: Any
     ) -> "subprocess.CompletedProcess[bytes]":
-        """Runs a command as a user, such as srun. options: as of start_as."""
+        """Run a command as a user, such as srun. options: of start_as."""
         with self.start_as(user, *command, **options) as process:
             try:
                 out, err = process.communicate(timeout=scaled(timeout_secs))
@@ -338,7 +338,7 @@ class SlurmCluster:
         return subprocess.CompletedProcess(command, process.returncode, out or b"", err or b"")
 
     def sbatch(self, user: JobUser, script: str, *options: str, **more: Any) -> str:
-        """Submits a script (a bash script where it has no `#!`); returns the job's id. Raises
+        """Submit a script and return the job's id. A script without `#!` is a bash script. Raise
         SlurmFailed."""
         with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".sh") as file:
             file.write(script if script.startswith("#!") else f"#!/bin/bash\n{script}")
@@ -355,26 +355,25 @@ class SlurmCluster:
         return result.stdout.decode().strip()
 
     def scancel(self, user: JobUser, *words: str) -> None:
-        """Raises SlurmFailed."""
+        """Run scancel as the user. Raise SlurmFailed."""
         result = self.run_as(user, "scancel", *words)
         if result.returncode:
             raise self.failed(f"scancel said {result.stderr.decode(errors='replace').strip()}")
 
     def requeue(self, job_id: str) -> None:
-        """Has a running job begin again, and not after the two minutes that Slurm waits first.
-        Raises SlurmFailed."""
+        """Restart a running job, without Slurm's usual wait of two minutes. Raise SlurmFailed."""
         result = self.as_root("scontrol", "requeue", job_id)
         if result.returncode:
             raise self.failed(f"scontrol said {result.stderr.strip()}")
         self.wait_state(job_id, "PENDING")
-        # slurmd compares whole seconds: what is launched in the one of the kill is killed, too
+        # slurmd compares whole seconds. It would also kill a job launched within the same second.
         time.sleep(1.1)
         result = self.as_root("scontrol", "update", f"jobid={job_id}", "StartTime=now")
         if result.returncode:
             raise self.failed(f"scontrol said {result.stderr.strip()}")
 
     def show(self, job_id: str) -> list[dict[str, str]]:
-        """What `scontrol show job` tells: one mapping for a job, several for arrays and
+        """Return the fields of `scontrol show job`: one mapping for a job, several for arrays and
         heterogeneous jobs."""
         result = self.as_root("scontrol", "--oneliner", "show", "job", job_id)
         if result.returncode:
@@ -382,16 +381,16 @@ class SlurmCluster:
         return [
             dict(re.findall(r"(\S+?)=(\S*)", line))
             for line in result.stdout.splitlines()
-            if line.startswith("JobId=")  # a command has more lines
+            if line.startswith("JobId=")  # the command takes further lines
         ]
 
     def wait(self, job_id: str, timeout_secs: float = JOB_SECS) -> JobEnd:
-        """Waits for a job's end. Raises SlurmFailed."""
+        """Wait for a job's end. Raise SlurmFailed."""
         (end,) = self.wait_all(job_id, timeout_secs)
         return end
 
     def wait_all(self, job_id: str, timeout_secs: float = JOB_SECS) -> list[JobEnd]:
-        """Waits for the ends of all tasks of an array, or all parts of a heterogeneous job."""
+        """Wait for the ends of all tasks of an array, or all parts of a heterogeneous job."""
         limit = scaled(timeout_secs)
         deadline = time.monotonic() + limit
         while True:
@@ -407,7 +406,7 @@ class SlurmCluster:
         return [JobEnd(job["JobState"], *map(int, job["ExitCode"].split(":"))) for job in jobs]
 
     def wait_state(self, job_id: str, state: str, timeout_secs: float = JOB_SECS) -> None:
-        """Waits until a job, or all of it, is in a state such as RUNNING. Raises SlurmFailed."""
+        """Wait until a job with all its parts is in a state such as RUNNING. Raise SlurmFailed."""
         self._wait(
             lambda: {job["JobState"] for job in self.show(job_id)} == {state},
             f"{job_id} is {state}",
@@ -428,8 +427,7 @@ def _template(name: str) -> Template:
 
 
 def _remove(folder: Path) -> None:
-    """Removes what a cluster wrote, which isn't running any more: cgroups and the scratch
-    folder."""
+    """Remove the cgroups and the scratch folder of a cluster that no longer runs."""
     uids = (folder / UIDS_FILE).read_text().split() if (folder / UIDS_FILE).exists() else []
     for controller in machine.CGROUPS.iterdir():
         for node in NODES:
@@ -437,14 +435,14 @@ def _remove(folder: Path) -> None:
             for uid in uids:
                 machine.remove_cgroups(top / f"uid_{uid}")
             with contextlib.suppress(OSError):
-                top.rmdir()  # where no other cluster uses it
+                top.rmdir()  # fails if another cluster uses it
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_dead() -> None:
-    """Removes what clusters left whose processes were killed."""
+    """Remove the remains of clusters whose own process was killed."""
     left = (uids for place in PLACES for uids in place.glob(f"{PREFIX}*/{UIDS_FILE}"))
-    for uids in left:  # written when `alive` was locked
+    for uids in left:  # written after `alive` was locked
         with contextlib.suppress(OSError), uids.with_name("alive").open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(uids.parent)

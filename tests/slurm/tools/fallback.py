@@ -18,12 +18,12 @@ LOGSHIPPER_PYTHON={python} LOGSHIPPER_AGENT_SOCKET={folder}/$SLURMD_NODENAME/age
 
 
 class FallbackCluster(CapturingCluster):
-    """As CapturingCluster, by the hooks. While there is a file `untouched` in its folder they do
-    nothing."""
+    """A CapturingCluster that captures by the hooks. While its folder has a file `untouched`, the
+    hooks do nothing."""
 
     def __init__(
         self, loki: LokiServer, *, proctrack: str, **options: Any
-    ) -> None:  # Any: of SlurmCluster
+    ) -> None:  # Any: options of SlurmCluster
         super().__init__(loki, proctrack=proctrack, **options)
         self._proven = proctrack == "cgroup"
         self.set_plugstack("")
@@ -48,7 +48,7 @@ class FallbackCluster(CapturingCluster):
             file.writelines(lines)
 
     def use_python(self, python: Path) -> None:
-        """Of the captures that begin from here on."""
+        """Set the Python of later captures."""
         caller = self.folder / "task-prolog"
         hook = self.folder / "hooks" / "task-prolog"
         scratch = caller.with_suffix(".new")
@@ -57,11 +57,11 @@ class FallbackCluster(CapturingCluster):
         scratch.rename(caller)
 
     def log_id(self, job_id: str, user: JobUser) -> str:
-        """What a job is called in the log: who asks the agent is proven to be in the job by a
-        cgroup only."""
+        """Return the job's id in the log. Only a cgroup proves to the agent that a process belongs
+        to the job."""
         return job_id if self._proven else f"{job_id}.u{user.uid}"
 
     def captures_left(self, job_id: str) -> list[Path]:
-        """Of a job, in the spools."""
+        """Return the captures of a job in the spools."""
         spools = [self.node_folder(node) / "spool" for node in NODES]
         return [path for spool in spools for path in spool.glob(f"{job_id}*@*")]

@@ -1,5 +1,5 @@
-"""deploy/slurm/README.md as an admin follows it: its command blocks, by heading, and the machines
-they are run on."""
+"""deploy/slurm/README.md as an admin follows it: its command blocks by heading, and machines to run
+them on."""
 
 import os
 import re
@@ -24,7 +24,7 @@ GUIDE = ROOT / "deploy" / "slurm" / "README.md"
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
 INSIDE = Path(__file__).with_name("inside.py")
 MACHINES = ("controller", "node", "login")
-# by all machines of the cluster, as on many
+# shared by all machines, as on many clusters
 SHARED = ("etc/slurm", "home", "run/munge", "etc/munge")
 SLURM_WORDS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo")
 DOWNGRADE = "apt install --allow-downgrades ./logshipper_*.deb ./logshipper-slurm-*.deb"
@@ -56,8 +56,8 @@ PartitionName=main Default=YES Nodes=ALL MaxTime=60 State=UP
 
 
 def blocks() -> dict[str, list[str]]:
-    """The `sh` blocks below each heading, in order. Others are for elsewhere, and aren't
-    followed."""
+    """Return the `sh` blocks below each heading, in order. Blocks of other languages are not for
+    these machines."""
     by_heading: dict[str, list[str]] = {}
     heading = ""
     for part in re.split(
@@ -78,14 +78,18 @@ def unit_value(key: str) -> str:
 
 
 class Site:
-    """A controller, a compute node and a login machine, each a clean root of its own below one
-    kernel; `with` starts them. replacements: what of the guide stands for something of this site's,
-    such as Loki's address.
+    """A controller, a compute node and a login machine, each with its own clean root, on one
+    kernel. `with` starts them. replacements: this site's values for words of the guide, such as
+    Loki's address.
 
-    No systemd runs in them. So the lines `systemctl enable ...` do nothing here, `systemctl restart
-    logshipper-agent` starts the agent as the unit's ExecStart has it, with the unit's capabilities,
-    and `systemctl restart slurmctld` ends that and starts it again; before `apt remove` the agent
-    is stopped, as the package's script does by systemd. apt asks nobody whether it may go on.
+    The machines run without systemd, so the class replaces its commands:
+    - `systemctl enable ...` does nothing.
+    - `systemctl restart logshipper-agent` starts the agent by the unit's ExecStart, with the unit's
+      capabilities.
+    - `systemctl restart slurmctld` restarts slurmctld.
+
+    Tests stop the agent before `apt remove`, like the package's script with systemd. apt asks for
+    no confirmation.
     """
 
     def __init__(self, root: Path, replacements: Mapping[str, str]) -> None:
@@ -98,7 +102,7 @@ class Site:
         self._process: subprocess.Popen[bytes] | None = None
         self._first = ""
 
-    # ---- its life
+    # ---- start and end
 
     def __enter__(self) -> Self:
         try:
@@ -121,7 +125,7 @@ class Site:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self) -> None:
-        work = self.folder / "work"  # of memory, and gone with the namespace
+        work = self.folder / "work"  # in memory, and gone with the namespace
         lines = [f"mkdir {work}", f"mount -t tmpfs -o mode=755 none {work}", f"mkdir {work}/shared"]
         for place in SHARED:
             lines += [
@@ -203,7 +207,8 @@ class Site:
     # ---- commands
 
     def enter(self, name: str, *, network: bool, user: str = "") -> list[str]:
-        """network: the cluster's own, where Slurm is; else this machine's, where Loki is."""
+        """Return the command that enters a machine. network: use the cluster's network, where Slurm
+        is; otherwise this machine's, where Loki is."""
         inside = [machine.program("nsenter"), "-t", self._first, "--mount", "--pid", "--uts"]
         become = [f"--userspec={user}:{user}"] if user else []
         home = f"/home/{user}" if user else "/root"
@@ -214,7 +219,8 @@ class Site:
         ]  # fmt: skip
 
     def run(self, name: str, script: str, *, user: str = "", check: bool = True) -> str:
-        """What a script printed. A script of Slurm's commands runs in the cluster's network."""
+        """Return the output of a script. Scripts of Slurm's commands run in the cluster's
+        network."""
         network = script.split(maxsplit=1)[0] in SLURM_WORDS
         done = subprocess.run(
             [*self.enter(name, network=network, user=user), "sh", "-e", "-c", f"cd ~\n{script}"], cwd="/",
@@ -240,7 +246,7 @@ class Site:
         )
 
     def daemon(self, name: str, label: str, line: str) -> None:
-        """Ends with the site."""
+        """Start a daemon that ends with the site."""
         program = [*self.enter(name, network=True), *shlex.split(line)]
         with (self.folder / f"{label}.log").open("ab") as log:
             self.agents[label] = subprocess.Popen(
@@ -248,8 +254,8 @@ class Site:
             )
 
     def follow(self, heading: str, name: str, *, user: str = "", which: int = 0) -> str:
-        """Runs a block of the guide as written, but for `replacements` and lines of systemctl;
-        returns what it printed."""
+        """Run a block of the guide as written, except for `replacements` and lines of systemctl.
+        Return its output."""
         text = blocks()[heading][which]
         for theirs, ours in {**self.replacements, '":9310"': f'"127.0.0.1:{free_port()}"'}.items():
             text = text.replace(theirs, ours)
@@ -316,7 +322,7 @@ class Site:
         return log.read_text().count("ready:") if log.exists() else 0
 
     def stop(self, label: str) -> None:
-        """A daemon, where it runs: by SIGTERM to what nsenter started."""
+        """Stop a daemon: send SIGTERM to the process that nsenter started."""
         process = self.agents.pop(label, None)
         if process is None:
             return
@@ -337,7 +343,7 @@ class Site:
     def wait_for(
         self, condition: str, name: str = "login", *, user: str = "ann", secs: float = READY_SECS
     ) -> None:
-        """Until a script succeeds there."""
+        """Wait until a script succeeds on the machine."""
         limit = scaled(secs)
         deadline = time.monotonic() + limit
         while self.run(name, f"{condition} && echo so it is || :", user=user).splitlines()[-1:] != [

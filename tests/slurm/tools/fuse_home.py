@@ -1,11 +1,10 @@
-"""A home on a network file system, as FUSE lets us play one: run by root in a cluster's mount
-namespace.
+"""A home on a network file system, simulated by FUSE. Root runs it in a cluster's mount namespace.
 
     python fuse_home.py PLACE UID serve|hang
 
-serve: `.logoptin` of UID, empty, 0644; root is refused, as by NFS' root_squash. hang: nothing is
-ever answered, as by a dead server. Says `mounted`, then one line `OPERATION UID` for each request
-for the file. Ends at the end of stdin. Protocol: linux/fuse.h, version 7.26.
+serve: offer an empty `.logoptin` of UID, mode 0644, and refuse root, as NFS does with root_squash.
+hang: answer no request, like a dead server. Prints `mounted`, then one line `OPERATION UID` for
+each request for the file. Ends at the end of stdin. Protocol: linux/fuse.h, version 7.26.
 """
 
 import ctypes
@@ -41,7 +40,7 @@ class Home:
         )
 
     def answer(self, operation: int, node: int, uid: int, body: bytes) -> bytes | int:
-        """Payload, or an error's number."""
+        """Return the payload, or an error number."""
         if operation == INIT:
             return struct.pack(
                 "<IIIIHHIIHHI7I", 7, 26, 65536, 0, 16, 12, 65536, 1, 0, 0, 0, *[0] * 7
@@ -79,7 +78,7 @@ def main() -> NoReturn:
     home = Home(sys.argv[1], int(sys.argv[2]), hangs=sys.argv[3] == "hang")
     print("mounted", flush=True)
     home.serve()
-    os._exit(0)  # closes the device: who still waits gets an error
+    os._exit(0)  # closes the device, so waiting processes get an error
 
 
 if __name__ == "__main__":

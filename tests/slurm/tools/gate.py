@@ -1,5 +1,8 @@
-"""Whether tests of the Slurm parts run: LOGSHIPPER_TEST_SLURM=off leaves them out, =required lets
-them fail where something is missing; else they are skipped there and say why."""
+"""LOGSHIPPER_TEST_SLURM decides whether tests of the Slurm parts run.
+
+`off` leaves them out. `required` makes them fail if something is missing. Otherwise, they are
+skipped with a reason.
+"""
 
 import os
 from typing import NoReturn
@@ -7,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 SETTING = "LOGSHIPPER_TEST_SLURM"
-_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
+_WANTED = os.environ.get(SETTING, "")  # at import, because tests don't see the caller's settings
 
 
 def skip_if_off() -> None:
@@ -16,7 +19,7 @@ def skip_if_off() -> None:
 
 
 def lacking(reason: str, part: str = "Slurm") -> NoReturn:
-    """Skips a test for what is missing here, or fails it where all must run."""
+    """Skip a test because something is missing, or fail it if all tests must run."""
     if _WANTED == "required":
         pytest.fail(f"{part}: {reason}", pytrace=False)
     pytest.skip(f"{part}: {reason}")

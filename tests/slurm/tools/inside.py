@@ -1,12 +1,14 @@
-"""The cluster's first process, in namespaces of its own: starts the daemons as it is told on stdin,
-reaps what is orphaned, and kills all that is left when stdin ends. With it dies everything that the
-cluster began.
+"""The cluster's first process, in its own namespaces. It starts daemons on request, reaps orphans,
+and kills all remaining processes when stdin ends. Its death ends all processes of the cluster.
 
     unshare --mount --net --pid --uts ... python inside.py FILE=PLACE...    FILE: mounted over PLACE, for us alone
 
-One JSON object a line, answered by one: {"do": "start", "name", "argv", "log"}, {"do": "signal",
-"name", "signo"}, {"do": "ended"} (answer: wait statuses of daemons that ended, by name). Only the
-standard library: runs by `-I -S`.
+Each line of stdin is a request, one JSON object, and gets one as an answer:
+- {"do": "start", "name", "argv", "log"}
+- {"do": "signal", "name", "signo"}
+- {"do": "ended"} (answer: wait statuses of ended daemons, by name)
+
+It uses only the standard library, because it runs with `-I -S`.
 """
 
 import fcntl
@@ -21,7 +23,7 @@ import sys
 from typing import Any
 
 SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 0x8914, 0x8916, 1  # netdevice(7)
-NSCD = "/run/nscd"  # would answer for the machine's users, and not for ours
+NSCD = "/run/nscd"  # it would answer for the machine's users instead of ours
 
 
 class Init:
@@ -30,7 +32,7 @@ class Init:
         self.ended: dict[str, int] = {}
         self.awake, wake = os.pipe()
         os.set_blocking(wake, False)
-        # a handler: without one nothing is written to `wake`
+        # without a handler, Python writes nothing to `wake`
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
@@ -62,7 +64,7 @@ class Init:
                     del self.pids[name]
                     self.ended[name] = status
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:  # Any: JSON of ours
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:  # Any: our own JSON
         try:
             if request["do"] == "start":
                 self.start(request["name"], request["argv"], request["log"])
@@ -88,7 +90,7 @@ class Init:
 def bring_up_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
-        # AI_ADDRCONFIG, which Slurm asks by, resolves nothing where 127.0.0.1 is the only address
+        # Slurm resolves names with AI_ADDRCONFIG, which fails if 127.0.0.1 is the only address
         address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton("127.0.0.2"))
         fcntl.ioctl(any_socket, SIOCSIFADDR, struct.pack("16s16s", b"lo:1", address))
 
@@ -102,7 +104,7 @@ def mount(own_files: list[str]) -> None:
 
 
 def main() -> None:
-    socket.sethostname("localhost")  # a name that is resolved without network
+    socket.sethostname("localhost")  # resolves without network
     bring_up_loopback()
     mount(sys.argv[1:])
     init = Init()
@@ -110,7 +112,7 @@ def main() -> None:
     try:
         init.serve()
     finally:
-        os.kill(-1, signal.SIGKILL)  # all but ourselves, in our namespace
+        os.kill(-1, signal.SIGKILL)  # all others in our namespace
 
 
 if __name__ == "__main__":

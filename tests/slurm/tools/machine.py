@@ -1,5 +1,4 @@
-"""What this machine has of what a Slurm cluster needs; what is missing is said with what to do
-about it."""
+"""Requirements of a Slurm cluster on this machine. Errors name the missing part and its remedy."""
 
 import contextlib
 import os
@@ -18,11 +17,11 @@ SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class SlurmMissing(Exception):
-    """A cluster isn't available on this machine. str: why, and what to do about it."""
+    """This machine cannot run a cluster. str: reason and remedy."""
 
 
 def program(name: str) -> str:
-    """Raises SlurmMissing."""
+    """Return the path of a program. Raise SlurmMissing."""
     path = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SBIN}")
     if path is None:
         raise SlurmMissing(
@@ -32,7 +31,7 @@ def program(name: str) -> str:
 
 
 def check() -> None:
-    """Raises SlurmMissing where no cluster can be started here, of whatever proctrack."""
+    """Raise SlurmMissing if this machine cannot run a cluster with any proctrack."""
     if os.geteuid() != 0:
         raise SlurmMissing("Slurm's daemons start jobs as other users: that needs root")
     for name in PROGRAMS:
@@ -51,10 +50,10 @@ def check() -> None:
 
 
 def cgroup_version(controllers: tuple[str, ...] = ()) -> str:
-    """`v1` or `v2`: which cgroups proctrack/cgroup can use here. controllers: what is needed
-    besides, such as memory.
+    """Return the version of cgroups for proctrack/cgroup, `v1` or `v2`. controllers: further
+    required ones, such as memory.
 
-    Raises SlurmMissing.
+    Raise SlurmMissing.
     """
     if _kind_of_mount(CGROUPS) == "cgroup2":
         has = set((CGROUPS / "cgroup.controllers").read_text().split())
@@ -93,7 +92,7 @@ def _check_writable(folder: Path) -> None:
 
 
 def remove_cgroups(place: Path) -> None:
-    """Removes a cgroup and those below it, where nobody is in them."""
+    """Remove a cgroup and those below it if they have no processes."""
     for folder, _, _ in os.walk(place, topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

@@ -1,5 +1,5 @@
-"""PID, mount, network and host name namespaces of a test's own, held by `inside.py`: what is
-started there dies with their first process, which ends when this process does, however it ends."""
+"""A test's own PID, mount, network and host name namespaces, held by `inside.py`. Processes inside
+die with the first one, which ends with this process, even if this one is killed."""
 
 import contextlib
 import json
@@ -27,8 +27,8 @@ print(int.from_bytes(number, "little"))
 
 
 class Namespaces:
-    """files: which file goes over which one's place. failed(what): the error that tells of it.
-    first_pid: of the first process, as seen from outside. Not for several threads."""
+    """Own namespaces. files: places inside by their replacing files. failed(heading): makes the
+    error to raise. first_pid: of the first process, as seen from outside. Not thread-safe."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Namespaces:
         os.sched_setaffinity(self.first_pid, os.sched_getaffinity(0))
 
     def enter(self, *kinds: str) -> list[str]:
-        """The command that runs another one in these of them: mount, net, pid, uts."""
+        """Return the command that enters these namespaces: mount, net, pid, uts."""
         return [
             machine.program("nsenter"),
             "-t",
@@ -71,8 +71,8 @@ class Namespaces:
             "--",
         ]
 
-    def ask(self, **request: object) -> dict[str, Any]:  # Any: JSON of inside.py's
-        """Its answer; raises what failed() makes of an error."""
+    def ask(self, **request: object) -> dict[str, Any]:  # Any: JSON of inside.py
+        """Return its answer. Raise the exception of failed() on an error."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
@@ -89,7 +89,7 @@ class Namespaces:
         return answer
 
     def close(self) -> None:
-        """Ends all that is in there."""
+        """End all processes inside."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -97,16 +97,18 @@ class Namespaces:
         try:
             process.wait(END_SECS)
         except subprocess.TimeoutExpired:
-            process.kill()  # and, by --kill-child, all in its namespace
+            process.kill()  # --kill-child also kills all others inside
             process.wait()
         process.stdout.close()
 
 
 @contextlib.contextmanager
 def older_than_any() -> Iterator[None]:
-    """Until its end this thread, and what it starts, runs on the processor that gives namespaces the
-    lowest numbers. Linux 6.18 counts them per processor, and binds a mount namespace to a file, as
-    job_container/tmpfs does, only where that namespace has a higher number than the caller's."""
+    """Run this thread and its children on the processor with the lowest namespace numbers.
+
+    Linux 6.18 counts namespaces per processor. It binds a mount namespace to a file, as
+    job_container/tmpfs does, only if that namespace has a higher number than the caller's.
+    """
     usual = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(sorted(usual), key=_next_number)})
@@ -116,7 +118,8 @@ def older_than_any() -> Iterator[None]:
 
 
 def _next_number(processor: int) -> int:
-    """Of a mount namespace that begins there; 0 where the kernel doesn't tell."""
+    """Return the number of the next mount namespace on a processor, 0 if the kernel does not report
+    it."""
     os.sched_setaffinity(0, {processor})
     own = [machine.program("unshare"), "--mount", sys.executable, "-I", "-S", "-c", OWN_NUMBER]
     done = subprocess.run(own, stdout=subprocess.PIPE, check=False)

@@ -1,5 +1,4 @@
-"""The Slurm plugin as it is built from the clone, and a Python that a job's user can run the
-sidecar by."""
+"""The Slurm plugin built from the clone, and a Python that runs the sidecar for a job's user."""
 
 import compileall
 import os
@@ -17,7 +16,7 @@ NEEDED = "import logshipper.sidecar.sidecar, orjson, yaml"
 
 
 def build(folder: Path) -> Path:
-    """Builds the plugin; returns its place below folder, where its keeper is too. Raises
+    """Build the plugin. Return its path below folder, with the keeper next to it. Raise
     SlurmMissing."""
     if not (SOURCE / "Makefile").exists():
         raise SlurmMissing(f"there is no plugin in {SOURCE}")
@@ -36,9 +35,10 @@ def build(folder: Path) -> Path:
 
 
 def python_for_users(folder: Path) -> Path:
-    """A program that runs our Python with our packages for anybody: ours, or a script in folder
-    that runs it or the system's with what anybody can read. Raises SlurmMissing."""
-    # as an installation does: a job's user couldn't
+    """Return a program that runs our Python with our packages for any user. It is our Python, or a
+    script in `folder` that runs our Python or the system's with readable copies of the packages.
+    Raise SlurmMissing."""
+    # installations compile too, because a job's user cannot
     compileall.compile_dir(ROOT / "logshipper", quiet=1)
     if _runs(Path(sys.executable)):
         return Path(sys.executable)

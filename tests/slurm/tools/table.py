@@ -1,5 +1,4 @@
-"""The cases. What each one's script prints is numbered, so that a missing or repeated line
-shows."""
+"""Table of the cases. The scripts number their lines, so that missing or repeated lines show."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -59,8 +58,7 @@ kinds = {"fifo": stat.S_ISFIFO, "file": stat.S_ISREG, "characters": stat.S_ISCHR
 print("out", [os.isatty(fd) for fd in range(3)])
 """
 
-# whole lines, by two writers into one file; pieces of a long one come through the terminal one by
-# one
+# Two writers of whole lines into one file. A long line passes the terminal in several pieces.
 TWO_WRITERS = """#!/usr/bin/python3
 import os
 
@@ -74,7 +72,7 @@ if fd == 1:
     os.wait()
 """
 
-# all that a program can see of what it was started in, but for its terminals
+# everything that a program can see of its environment, except for its terminals
 SURROUNDINGS = """
 own() { sed "s/$(id -u)/UID/g"; }
 grep -E '^(Sig(Blk|Ign|Pnd)|NoNewPrivs|Cap|Cpus_allowed|Mems_allowed_list|Groups|Seccomp|Uid)' /proc/self/status | own
@@ -100,7 +98,7 @@ echo out 2
 
 HUNDRED = "for i in {1..100}; do echo out $i; done; echo err 1 >&2; wait"
 LIMITS = [
-    ("NPROC", "-u 3", "sleep 0.5 & sleep 0.5 & " + HUNDRED),  # no process more than the limit
+    ("NPROC", "-u 3", "sleep 0.5 & sleep 0.5 & " + HUNDRED),  # as many processes as allowed
     ("NOFILE", "-n 10", HUNDRED),
     ("AS", "-v 20000", HUNDRED),
     ("STACK", "-s 256", HUNDRED),
@@ -146,7 +144,7 @@ def batch_log(stdout: Sequence[str], stderr: Sequence[str] = ()) -> dict[Stream,
 
 
 def limited(limit: str, name: str, script: str) -> tuple[str, ...]:
-    """sbatch by a user with a small limit, which the job gets as well."""
+    """Return the command that calls sbatch with a small limit, which the job inherits."""
     submit = f"exec sbatch --parsable --propagate={name} {' '.join(APART)} limited.sh"
     return (
         "bash",

@@ -1,6 +1,6 @@
-"""Ordinary users of a cluster: names that exist in the cluster's mount namespace alone, where
-`/etc/passwd`, `/etc/group` and `/etc/shadow` are ours. Nothing of the machine's user database is
-touched: nothing has to be undone."""
+"""Ordinary users of a cluster. They exist only in the cluster's mount namespace, with its own
+`/etc/passwd`, `/etc/group` and `/etc/shadow`. The machine's user database stays unchanged, so there
+is nothing to undo."""
 
 import grp
 import os
@@ -10,13 +10,13 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-UIDS = range(41_000, 59_000)  # neither people's nor systemd's (systemd: uids-gids)
+UIDS = range(41_000, 59_000)  # avoids ids of people and of systemd (systemd: uids-gids)
 UIDS_FILE = "uids"
 KINDS = ("passwd", "group", "shadow")
 
 
 class JobUser(NamedTuple):
-    """gid: of a group with the user's name. home: the user's, mode 0700."""
+    """A job's user. gid: of the group with the user's name. home: mode 0700."""
 
     name: str
     uid: int
@@ -25,7 +25,7 @@ class JobUser(NamedTuple):
 
 
 def processes_of(uid: int) -> dict[int, str]:
-    """A user's processes: names by pid."""
+    """Return a user's processes: names by pid."""
     commands = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -37,8 +37,8 @@ def processes_of(uid: int) -> dict[int, str]:
 
 
 class Users:
-    """files: which file goes over which one's place; in folder: the machine's, and the users as
-    they are added."""
+    """Users of a cluster. files: places by their replacing files in `folder`. These have the
+    machine's users and the added ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,8 +56,7 @@ class Users:
         (folder / "home").mkdir()
 
     def add(self, name: str = "") -> JobUser:
-        """Makes a user with ids that nobody on the machine has, and the home. name: "" for a new
-        one."""
+        """Add a user with a home and unused ids. name: "" for a generated one."""
         name = name or next(
             name for number in range(1_000_000) if (name := f"user{number}") not in self._names
         )
@@ -72,7 +71,7 @@ class Users:
             UIDS_FILE: f"{user.uid}\n",
             "passwd": f"{name}:x:{user.uid}:{user.gid}::{user.home}:/bin/bash\n",
             "group": f"{name}:x:{user.gid}:\n",
-            "shadow": f"{name}:*:19000:0:99999:7:::\n",  # without it `su` refuses, and so sbatch --export=NONE
+            "shadow": f"{name}:*:19000:0:99999:7:::\n",  # required by `su`, so also by sbatch --export=NONE
         }
         for file_name, line in lines.items():
             with (self._folder / file_name).open("a") as file:  # in place: mounted over /etc/...

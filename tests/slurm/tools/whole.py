@@ -1,5 +1,5 @@
-"""Jobs whose own output must be whole whatever happens around them, and what the node's log says of
-them."""
+"""Jobs whose own output must be complete despite faults, and the reports about them in the node's
+log."""
 
 import os
 import time
@@ -32,8 +32,8 @@ def runs_whole(
     script: str = PRINTS,
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Runs a job on n1 whose output must be whole; returns its id. env: more of sbatch's
-    environment."""
+    """Run a job on n1. Assert that its output is complete, and return its id. env: further
+    environment of sbatch."""
     job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART, env=env)
     end = cluster.wait(job_id)
     assert end == JobEnd("COMPLETED", 0, 0), cluster.describe(job_id, str(end))
@@ -45,7 +45,8 @@ def runs_whole(
 def ready_job(
     cluster: CapturingCluster, user: JobUser, script: str, *options: str, opted_in: bool = True
 ) -> str:
-    """A job on n1 that has printed READY; its id. options: more of sbatch's."""
+    """Start a job on n1 and wait until it has printed READY. Return its id. options: further ones
+    of sbatch."""
     if opted_in:
         (user.home / ".logoptin").touch()
     job_id = cluster.sbatch(user, script, "--nodelist=n1", *options, *APART)
@@ -54,8 +55,8 @@ def ready_job(
 
 
 def helpers_outside(cluster: CapturingCluster) -> list[int]:
-    """Keeper, relay and sidecar of the one job that is captured, once they are there: they see what
-    slurmd sees, whatever the job sees."""
+    """Wait for keeper, relay and sidecar of the only captured job, and return their pids. Assert
+    that they share slurmd's mount namespace, independent of the job's."""
     wait_until(lambda: len(helpers(cluster)) == 3, "keeper, relay and sidecar are there", 20.0)
     own = os.readlink(f"/proc/{cluster.first_pid}/ns/mnt")
     for name, pids in helpers(cluster).items():
@@ -65,7 +66,7 @@ def helpers_outside(cluster: CapturingCluster) -> list[int]:
 
 
 def difference(user: JobUser) -> str:
-    """In what the job's output files differ from what it printed; empty: in nothing."""
+    """Return the difference between the job's output files and its printed lines, or ""."""
     differences = []
     for name, output in (("job.out", OUT), ("job.err", ERR)):
         content = text(user.home / name)
@@ -85,8 +86,8 @@ def difference(user: JobUser) -> str:
 
 
 def later(user: JobUser) -> str:
-    """The same once it is whole, after some seconds at most: whether bytes were late, or are
-    lost."""
+    """Return the difference after a few seconds, or "" once there is none. It tells late bytes from
+    lost ones."""
     deadline = time.monotonic() + scaled(LATER_SECS)
     while (differs := difference(user)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -94,7 +95,7 @@ def later(user: JobUser) -> str:
 
 
 def plugin_lines(cluster: CapturingCluster, job_id: str) -> list[str]:
-    """What the node's log has of the plugin's about a job."""
+    """Return the plugin's lines about a job in the node's log."""
     lines = [line for line in cluster.log("n1").splitlines() if job_id in line]
     return [line for line in lines if "] logshipper: " in line or "spank" in line]
 
@@ -104,7 +105,7 @@ def text(place: Path) -> str:
 
 
 def helpers(cluster: CapturingCluster) -> dict[str, list[int]]:
-    """Processes of the plugin's on this cluster, by what they are."""
+    """Return the plugin's processes on this cluster: pids by role."""
     pids: dict[str, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -118,14 +119,15 @@ def helpers(cluster: CapturingCluster) -> dict[str, list[int]]:
                 int(path.name)
             )
     relays = pids.get("relay", [])
-    for pid in [pid for pid in relays if parent_of(pid) in relays]:  # forked, and not Python yet
+    for pid in [pid for pid in relays if parent_of(pid) in relays]:  # forked, but not yet Python
         relays.remove(pid)
         pids.setdefault("sidecar", []).append(pid)
     return pids
 
 
 def late_python(cluster: CapturingCluster) -> tuple[str, Path]:
-    """The plugin's argument for a Python that begins once a file, the path, is there."""
+    """Return the plugin's argument for a Python that starts when a file exists, and the file's
+    path."""
     script, go = cluster.folder / "python-late", cluster.folder / "python-go"
     go.unlink(missing_ok=True)
     script.write_text(
@@ -136,7 +138,7 @@ def late_python(cluster: CapturingCluster) -> tuple[str, Path]:
 
 
 def slow_python(cluster: CapturingCluster, secs: float) -> str:
-    """The plugin's argument for a Python that takes so long to begin."""
+    """Return the plugin's argument for a Python that takes `secs` to start."""
     script = cluster.folder / f"python-after-{secs:g}"
     script.write_text(f'#!/bin/sh\nsleep {secs:g}\nexec {cluster.python} "$@"\n')
     script.chmod(0o755)

@@ -1,5 +1,5 @@
-"""In the machine, by the project's Python: prints what Loki has of the cluster's jobs, in order of
-time, as JSON on lines: `[metadata, labels, line]`."""
+"""Print Loki's entries of the cluster's jobs in order of time, one JSON `[metadata, labels, line]`
+per line. The project's Python runs this in the machine."""
 
 import json
 import time

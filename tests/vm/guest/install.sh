@@ -1,5 +1,5 @@
 #!/bin/sh
-# In the machine's root, by chroot, without a network: our packages, and what the tests need around them.
+# Install our packages and the tests' environment into the machine's root. Runs by chroot, without a network.
 set -eu
 src=/usr/src/logshipper
 guest=$src/tests/vm/guest
@@ -8,7 +8,7 @@ dpkg -i /root/packages/*.deb
 install -m 644 -t /etc/systemd/system "$guest"/*.service
 install -m 644 "$guest/agent.toml" /etc/logshipper/agent.toml
 install -m 644 "$src/deploy/compose/loki/loki.yaml" /etc/loki.yaml
-# the second node has a slurmd, a spool and an agent of its own
+# the second node has its own slurmd, spool and agent
 for unit in slurmd logshipper-agent; do
     cp "$(find /usr/lib/systemd/system /etc/systemd/system -name $unit.service | head -n 1)" /etc/systemd/system/$unit-n2.service
     install -D -m 644 "$guest/$unit-n2.conf" /etc/systemd/system/$unit-n2.service.d/n2.conf
@@ -24,7 +24,7 @@ echo n1 >/etc/hostname
 printf '127.0.0.1 localhost\n10.11.12.1 n1\n' >/etc/hosts
 echo '/dev/vda / ext4 defaults 0 1' >/etc/fstab
 printf 'dummy\nvirtio_console\n' >/etc/modules-load.d/vm.conf
-# jobs' scopes that don't end at a shutdown would take 90 s, with or without the plugin
+# a remaining job's scope would delay the shutdown by 90 s, with or without the plugin
 mkdir -p /etc/systemd/system.conf.d
 printf '[Manager]\nDefaultTimeoutStopSec=20s\n' >/etc/systemd/system.conf.d/vm.conf
 install -d -m 700 -o slurm -g slurm /var/lib/slurm/slurmctld /var/spool/logshipper-ended

@@ -1,6 +1,6 @@
 #!/bin/sh
-# packages.sh VENV WHEELS: in the machine's root, by chroot, without a network: our packages for this distribution and
-# its Slurm into /root/packages, and the same with a higher version into /root/newer.
+# packages.sh VENV WHEELS: build our packages for this distribution and its Slurm into /root/packages, and copies with
+# a higher version into /root/newer. Runs in the machine's root by chroot, without a network.
 set -eu
 cd /usr/src/logshipper
 ln -s "$1" .venv

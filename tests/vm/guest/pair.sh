@@ -1,6 +1,6 @@
 #!/bin/sh
-# In one of two machines, at each start and before all else: its address on the link, and the configuration of what it is,
-# which the kernel's command line says: vm.role=controller or vm.role=node.
+# Set one of two machines' address on the link and its configuration, first of all at each start. The kernel's command
+# line has its role: vm.role=controller or vm.role=node.
 set -eu
 role=$(sed 's/.*\bvm\.role=\([a-z]*\).*/\1/' /proc/cmdline)
 case $role in
@@ -24,7 +24,7 @@ ip link set eth0 up
 echo "$name" >/etc/hostname
 echo "$name" >/proc/sys/kernel/hostname
 printf '127.0.0.1 localhost\n10.11.13.1 c1\n10.11.13.2 n1\n' >/etc/hosts
-# a node that is cut off for 5 minutes is still one: 300 s are Slurm's default, and it asks in turns
+# a node must survive a cut of 5 minutes: Slurm's default is 300 s, and it polls at intervals
 sed -i -e 's/^SlurmctldHost=.*/SlurmctldHost=c1/' -e 's/^SlurmdTimeout=.*/SlurmdTimeout=900/' \
     -e '/^NodeName=/d' -e '/^PartitionName=/d' /etc/slurm/slurm.conf
 cat >>/etc/slurm/slurm.conf <<'END'

@@ -1,8 +1,8 @@
-"""In the machine: the installed project becomes version VERSION, as dpkg does it: all files next to
-their places first, then a rename for each, then what only the old version had goes.
+"""Turn the installed project into version VERSION as dpkg does, in the machine. First write all
+files next to their places, then rename each, then remove the old version's other files.
 
-Each module of it tells MIXED where a process that runs another version loads it: what runs by then
-must have loaded all that it needs.
+Each module reports to MIXED if a process of another version loads it. Processes that already run
+must have loaded everything they need.
 """
 
 import compileall
@@ -28,7 +28,7 @@ if getattr(_sys.modules.get("logshipper"), "__version__", {version!r}) != {versi
 
 
 def content_of(name: str, content: bytes, version: str) -> bytes:
-    """A file of the package, as the version has it."""
+    """Return a file of the package with the version's content."""
     if name == "logshipper/__init__.py":
         return re.sub(rb'__version__ = ".*"', f'__version__ = "{version}"'.encode(), content)
     if name.endswith(".dist-info/METADATA"):
@@ -39,7 +39,7 @@ def content_of(name: str, content: bytes, version: str) -> bytes:
 
 
 def replace(site: Path, source: Path, version: str) -> None:
-    """Of what is installed in site; source: what the package has there."""
+    """Replace the files installed in `site`. source: the package's folder for that place."""
     folders = set(site.glob("logshipper-*.dist-info"))
     places = []
     for path in source.glob("logshipper*/**/*"):
@@ -67,7 +67,7 @@ def main(version: str) -> None:
     with tempfile.TemporaryDirectory() as tree:
         subprocess.run(["dpkg-deb", "--extract", str(package), tree], check=True)
         replace(site, Path(tree, *site.parts[1:]), version)
-    for name in ("logshipper", "logshipper_ingest"):  # what runs on a node
+    for name in ("logshipper", "logshipper_ingest"):  # packages that run on a node
         compileall.compile_dir(site / name, quiet=2)
     for pattern in ("logshipper*.so", "logshipper-keeper"):
         for place in Path("/usr/lib").rglob(pattern):
