@@ -330,7 +330,7 @@ class Bench:
         lines += [f'logshipper_job_state{{{labels}, state="RUNNING"}} 1' for labels in captures]
         remote_write(prometheus.url, SeriesEncoder({}).encode("\n".join(lines), at_ms - 1000))
 
-    # ---- what is printed
+    # ---- output
 
     def _head(self, words: str) -> None:
         print(f"| {words} | measured | times {self.times} |\n|---|---|---|")

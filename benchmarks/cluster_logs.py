@@ -36,7 +36,7 @@ THREADS = 3
 MAX_LINE_BYTES = 256_000
 LINE = b"epoch %02d step %07d: loss 0.%06d acc 0.%05d lr 1.0e-04 grad 0.%04d time 0.123 s/it ok\n"
 BLOCK_LINES = 700  # at most: the lines of a full pipe
-# Limits of Loki that would stop a day's pushes within minutes. Query limits stay as recommended.
+# Loki's usual limits would stop a day's pushes within minutes. Query limits stay as recommended.
 LIMITS = {
     "ingestion_rate_mb": 10_000,
     "ingestion_burst_size_mb": 10_000,

@@ -256,7 +256,7 @@ class Bench:
         foreign = {labels["host"] for labels in series} - {job.host, CONTROLLER}
         self._print(Measured(name, hosts, job, [*source.query_of.values()], len(streams), foreign))
 
-    # ---- what is printed
+    # ---- output
 
     def _print(self, page: Measured) -> None:
         print(f"\n### {page.name[0].upper()}{page.name[1:]}, {page.hosts:,} hosts\n")

@@ -225,7 +225,7 @@ def start(
     return loki, prometheus, agent
 
 
-# ---- questions and answers
+# ---- queries and answers
 
 
 def find_job(demo: Demo, loki: LokiClient) -> str:

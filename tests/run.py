@@ -1,5 +1,5 @@
-"""Run the tests of a tier (tests/tiers.py) for `make check`, `make test` and `make test-all`:
-`tests/run.py check|core|all`.
+"""Run the tests of a tier (tests/tiers.py) for `make check`, `make test` and the last part of `make
+test-all`: `tests/run.py check|core|all`.
 
 Several workers share the tests, because many tests wait. Failed tests run once more, alone, because
 a busy machine can cause time-outs. The command prints the names of those that pass then.

@@ -216,7 +216,7 @@ def run_inside(
     )  # fmt: skip
 
 
-# ---- what all have in common
+# ---- common to all packages
 
 
 def test_a_second_build_is_the_same_to_the_byte(built: Built) -> None:

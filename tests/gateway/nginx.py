@@ -108,7 +108,7 @@ class Nginx(NginxServer):
     def agents_url(self) -> str:
         return f"https://127.0.0.1:{self.agents_port}"
 
-    # ---- what clients do
+    # ---- clients' requests
 
     def ask(
         self,

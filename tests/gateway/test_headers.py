@@ -46,7 +46,7 @@ def is_denied(site: Site, answer: Answer, *statuses: int) -> bool:
     )
 
 
-# ---- who is Grafana
+# ---- Grafana's credentials
 
 
 @pytest.mark.parametrize("holder", ["nobody", "neighbour", "node", "controller"])
@@ -103,7 +103,7 @@ def test_the_secret_goes_no_further(site: Site, by_secret: Nginx) -> None:
     )
 
 
-# ---- whose tenant
+# ---- users and tenants
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_tail_is_denied(site: Site) -> None:
         assert b'"1+1"' not in upgraded.body
 
 
-# ---- names that can't be a tenant's
+# ---- names not valid for tenants
 
 
 def test_a_user_whose_name_can_t_be_a_tenant_s_is_read_by_nobody_but_admins(site: Site) -> None:
