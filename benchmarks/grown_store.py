@@ -136,9 +136,7 @@ def _write_run(job: JobWriter, number: int, run: _Run) -> None:
     text = b"epoch 1: loss 0.5\nepoch 2: loss 0.25\n"
     middle_ns = first_ns + NS
     for frame in (start, _lines(middle_ns, text), end):
-        if (
-            frame is end and not run.silent
-        ):  # stands for the heartbeats, which the store does not count
+        if frame is end and not run.silent:  # stands for uncounted heartbeats
             account.newest_ns = last_ns - NS
         account.take(frame, row.axis, rows, last_ns)
     job.write(row._replace(done=True), rows)

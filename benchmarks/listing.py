@@ -61,9 +61,7 @@ def fill(root: str, jobs: int) -> None:
             loss = (number * 7919 % jobs) / jobs
             last = {"epoch": "50", "loss": f"{loss:.7f}", "opt.lr": "0.1"}
             values = {key: KeyValues(text, 50, text, text) for key, text in last.items()}
-            store._values.put(
-                job, {**values, "model": KeyValues('"mlp"', 1)}, 0
-            )  # no database backs it
+            store._values.put(job, {**values, "model": KeyValues('"mlp"', 1)}, 0)  # no database
 
 
 def seconds(words: tuple[str, ...], environment: dict[str, str]) -> float:

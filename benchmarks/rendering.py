@@ -10,9 +10,7 @@ from tests.tools.captures.terminal_oracle import run_python
 
 LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
 CHUNK_BYTES = 64 << 10
-PEER_BYTES = (
-    300_000  # pyte gets only the first bytes of each stream: it takes a second per megabyte
-)
+PEER_BYTES = 300_000  # limit of each stream for pyte, at a second per megabyte
 # output of real programs at full speed, recorded in a pty, once for each run
 PROGRAMS = {
     "tqdm at full speed (CR)": """

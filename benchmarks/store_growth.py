@@ -77,7 +77,7 @@ def _commands(root: Path, folder: str, rounds: int) -> None:
     call(("ls",), environment)  # compiled, as in an installation
     for words in (("--version",), *CALLS):
         first = call(words, environment)
-        # this takes seconds, so one more run is enough
+        # `analyze` takes seconds, so one more run is enough
         again = 1 if words[0] == "analyze" else rounds
         costs = [call(words, environment) for _ in range(again)]
         _print_row(f"`logshipper {' '.join(words)}`", first, costs)

@@ -62,9 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     tier, *options = arguments or [""]
     if tier not in RUNS:
         return _run(arguments, group)
-    os.environ.pop(
-        "PYTHONDONTWRITEBYTECODE", ""
-    )  # it would make thousands of processes compile everything
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", "")  # it makes thousands of processes compile
     status = _run_tier(tier, options, group)
     if status == TESTS_FAILED:
         status = _run_alone(_ids_with(tier, FAILED), group)
@@ -188,9 +186,7 @@ def _run_as_ordinary_user(tests: Sequence[str]) -> int:
             "LOGNAME": "nobody",
             "LANG": os.environ.get("LANG", "C.UTF-8"),
             "PYTHONDONTWRITEBYTECODE": "1",
-            **(
-                {GATE: "off"} if os.environ.get(GATE) == "off" else {}
-            ),  # only root can meet a required gate
+            **({GATE: "off"} if os.environ.get(GATE) == "off" else {}),  # `required` is for root
             "HYPOTHESIS_STORAGE_DIRECTORY": str(home / "hypothesis"),
         }
         options = ["-p", "no:cacheprovider", "--basetemp", str(home / "pytest")]

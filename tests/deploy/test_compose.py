@@ -182,9 +182,7 @@ def test_loki_accepts_its_configuration(lokis: None) -> None:
         f"-config.file={COMPOSE / 'loki' / 'loki.yaml'}",
         "-config.expand-env=true",
     ]
-    environment = {
-        "PATH": "/usr/bin:/bin"
-    }  # sets none of the configuration's variables, like the container
+    environment = {"PATH": "/usr/bin:/bin"}  # no variables, like the container
     done = subprocess.run(
         [*command, "-verify-config"],
         env=environment,

@@ -54,9 +54,7 @@ class FakeGrafana(ServerThread):
 
         class Answering(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            wbufsize = (
-                -1
-            )  # sends an answer in one piece, because several pieces wait for each other
+            wbufsize = -1  # one piece per answer: several pieces wait for each other
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
