@@ -1,6 +1,6 @@
-"""What becomes of a node agent through which a day's captures go: memory, descriptors, files, CPU of
-each; and how long it catches up after an outage of Loki, by the same bytes in few and in many
-captures.
+"""Growth of a node agent over a day's captures: memory, descriptors, state files and CPU of each
+capture. A second part measures the catch-up after an outage of Loki, with the same bytes in few and
+in many captures.
 
     make bench-agent COUNT=20000            # a quarter of an hour
     .venv/bin/python -m benchmarks.agent_growth --captures 2000 --backlog 200
@@ -25,32 +25,33 @@ from tests.tools.captures.captured_runs import wait_until
 from tests.tools.captures.segment_factory import CaptureWriter, make_ledger
 from tests.tools.stores.node_agents import NodeAgent
 
-WAVE = 200  # captures that run at a time
-LINES, RECORDS = 20, 5  # of each
-STEP = 1000  # captures, between two looks
-FEW = 20  # captures that have the backlog's lines, as against very many
-BACKLOG_LINES = 100  # of each of the many
+WAVE = 200  # captures that run at once
+LINES, RECORDS = 20, 5  # of each capture
+STEP = 1000  # captures between two readings
+FEW = 20  # captures that share the backlog in the first comparison
+BACKLOG_LINES = 100  # lines of each capture in the second comparison
 LATE_SECS = 600 * 4
-SETTLE_SECS = 2.0  # until it has let go of what is gone
+SETTLE_SECS = 2.0  # lets the agent release finished captures
 
 
 class Look(NamedTuple):
-    """At an agent."""
+    """One reading of an agent's resources."""
 
     resident: float  # MiB
     descriptors: int
     state_files: int
     state_bytes: int
-    cpu: float  # seconds, so far
+    cpu: float  # seconds since the start
     pushes: float
 
 
 def begin_capture(agent: NodeAgent, number: int, lines: int, stack: ExitStack) -> CaptureWriter:
-    """As a sidecar does, which lives until the stack ends, or the capture does."""
+    """Begin a capture with `lines` lines, as a sidecar does. Its sidecar dies with the stack or
+    with the capture."""
     section = AgentSection(cluster="bench", host="n1", spool_dir=str(agent.spool))
     identity = NodeIdentity(f"job{number}", 1, "0", 0, "bench", os.getuid(), "me")
     folder = Path(prepare_capture(section, identity))
-    start_ns = time.time_ns() - 100 * 10**9  # the writer's clock goes on by a second a frame
+    start_ns = time.time_ns() - 100 * 10**9  # the writer's clock advances by a second per frame
     capture = CaptureWriter.in_node_spool(folder, start_ns=start_ns, alive=True)
     stack.callback(capture.die)
     capture.start()
@@ -70,7 +71,7 @@ def end_capture(capture: CaptureWriter, lines: int, records: int) -> None:
 
 
 def growth(folder: Path, count: int) -> None:
-    """Captures that begin, run and end, WAVE by WAVE."""
+    """Print the agent's resources while captures begin, run and end, WAVE at once."""
     print(f"\n### {count:,} captures through one agent, {WAVE} at a time\n")
     print(
         "| captures | resident, MiB | descriptors | state files | MiB | CPU ms each | pushes each |"
@@ -93,7 +94,7 @@ def growth(folder: Path, count: int) -> None:
 
 
 def _look_and_print(agent: NodeAgent, done: int, new: int, earlier: Look | None) -> Look:
-    """new: captures since the earlier look."""
+    """Print and return a reading. new: captures since the earlier reading."""
     look = look_at(agent)
     cpu_ms = (look.cpu - earlier.cpu) / new * 1000 if earlier else 0.0
     pushes = (look.pushes - earlier.pushes) / new if earlier else 0.0
@@ -108,7 +109,7 @@ def _look_and_print(agent: NodeAgent, done: int, new: int, earlier: Look | None)
 def _wave(agent: NodeAgent, numbers: Sequence[int]) -> None:
     with ExitStack() as stack:
         captures = [begin_capture(agent, number, LINES, stack) for number in numbers]
-        time.sleep(1.0)  # it reads what there is, as of captures that run
+        time.sleep(1.0)  # lets the agent read the captures while they run
         for capture in captures:
             end_capture(capture, LINES, RECORDS)
         agent.wait_shipped(WAIT_SECS)
@@ -130,7 +131,7 @@ def pushes_of(agent: NodeAgent) -> float:
 
 
 def outage(folder: Path, count: int) -> None:
-    """The same bytes, as few captures' and as many captures' backlog, after Loki was away."""
+    """Print the catch-up after an outage of Loki, for one backlog in few and in many captures."""
     print(f"\n### Catching up with {count * BACKLOG_LINES:,} lines after an outage of Loki\n")
     print(
         "| captures | s | CPU s | of it a capture, ms | pushes | lines found |\n|---|---|---|---|---|---|"

@@ -1,5 +1,5 @@
-"""The node agent at work: how long a line takes until a query finds it, catching up, what many
-tasks and none cost."""
+"""The node agent's load: delay from print to query, catch-up, and the cost of many tasks and of
+none."""
 
 import json
 import math
@@ -21,17 +21,19 @@ from tests.tools.stores.node_agents import NodeAgent
 
 RATES = (1, 100, 10_000)  # lines a second
 DELAY_SECS = 60
-CATCH_UP_JOBS = 10  # with ten last digits: their lines are ten streams in Loki
-CATCH_UP_LINES = 500_000  # of each
-LOKI_LIMIT = 4 << 20  # bytes a second: Loki's default of a tenant
+CATCH_UP_JOBS = 10  # ten last digits make ten streams in Loki
+CATCH_UP_LINES = 500_000  # of each job
+LOKI_LIMIT = 4 << 20  # bytes a second: Loki's default limit of a tenant
 LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
 LIVE_TASKS, FINISHED_TASKS = 100, 1000
 IDLE_SECS = 60
 
 
 def delay(folder: Path) -> None:
-    """From print to queryable in a real Loki, with the agent's default settings. In a stream's first
-    second the renderer waits whether a row is drawn again."""
+    """Print the delay from print to query in a real Loki, with the agent's default settings.
+
+    During a stream's first second, the renderer waits for redraws of a row.
+    """
     print(
         "\n### From print to queryable in Loki, s\n\n"
         "| lines a second | p50 | p99 | longest | longest of the first second |\n|---|---|---|---|---|"
@@ -47,8 +49,8 @@ def delay(folder: Path) -> None:
 
 
 def _delays(folder: Path, rate: int) -> list[float]:
-    """Of the lines of a job, which are the times at which they are printed; of each tenth of a
-    second one counts. It isn't the first job of that agent, and of that Loki."""
+    """Return the delays of a job's lines in seconds, one per tenth of a second. Each line contains
+    the time of its print. An earlier job warms up the agent and Loki."""
     steps = min(rate, 10)
     program = (
         "import time\nbegin = time.monotonic()\n"
@@ -71,7 +73,7 @@ def _delays(folder: Path, rate: int) -> list[float]:
         newest = time.time_ns()
         ended = 0.0
         while not ended or time.monotonic() - ended < 3:
-            # the first line of each step; the rest is there to be brought along
+            # Only the first line of each step counts. The other lines make up the rate.
             result = client.query_range(
                 '{cluster="bench",kind="log"} |~ " 0$"',
                 newest + 1,
@@ -91,7 +93,7 @@ def _delays(folder: Path, rate: int) -> list[float]:
 
 
 def catch_up(folder: Path) -> None:
-    """A backlog into a real Loki with its default limits."""
+    """Print the time to ship a backlog into a real Loki with its default limits."""
     with (
         tempfile.NamedTemporaryFile(dir=folder) as file,
         LokiServer() as loki,
@@ -127,13 +129,13 @@ def _patient(loki: LokiServer) -> LokiClient:
 
 
 def _count(client: LokiClient, shard: int) -> float:
-    """Log lines of the jobs whose ids end so."""
+    """Return the number of log lines from jobs whose ids end in `shard`."""
     question = f'sum(count_over_time({{cluster="bench",kind="log",job_shard="{shard}"}}[2h]))'
     return sum(result.samples[0].value for result in client.query(question))
 
 
 def tasks(folder: Path) -> None:
-    """Memory with many live captures, and with many that are finished and shipped."""
+    """Print memory and CPU of the idle agent, with live captures, and with shipped ones."""
     print(
         "\n### Memory and CPU of the agent\n\n| | resident, MiB | CPU, % of a core |\n|---|---|---|"
     )
@@ -168,7 +170,7 @@ def tasks(folder: Path) -> None:
 
 
 def samples(agent: NodeAgent, name: str) -> dict[str, float]:
-    """Of a metric, by their labels as /metrics writes them."""
+    """Return the values of a metric by their labels, in the format of /metrics."""
     lines = [line for line in agent.metrics().splitlines() if line.startswith(name + "{")]
     return {line[len(name) : line.rindex(" ")]: float(line.rpartition(" ")[2]) for line in lines}
 
@@ -181,7 +183,7 @@ def resident(pid: int) -> float:
 
 
 def _cpu_share(pid: int, seconds: float) -> float:
-    """Percent of a core that a process takes for so long."""
+    """Return the CPU that a process uses during `seconds`, in percent of a core."""
     begin, before = time.monotonic(), cpu_secs(pid)
     time.sleep(seconds)
     return (cpu_secs(pid) - before) / (time.monotonic() - begin) * 100
@@ -193,7 +195,7 @@ def cpu_secs(pid: int) -> float:
 
 
 def default_agent(folder: Path, url: str) -> NodeAgent:
-    """With the settings that an admin gets who sets nothing."""
+    """Return an agent with the settings of an unconfigured installation."""
     agent = {"poll_secs": 0.25}
     sending = {"batch_wait_secs": 0.8, "retry_min_secs": 0.5, "retry_max_secs": 30.0}
     return NodeAgent(folder, url, cluster="bench", agent=agent, loki=sending)

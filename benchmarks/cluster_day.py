@@ -1,9 +1,9 @@
-"""What a day of a cluster is in Loki and Prometheus, and what the pages of all of it read
-(`make bench-cluster`; docs/scale.md).
+"""A cluster's day in Loki and Prometheus, and the reads of its cluster-wide pages (`make
+bench-cluster`; docs/scale.md).
 
-A day of jobs, of one node and of several, is made up and encoded by the agent's own code, at the
-intervals of its defaults, and pushed to a real Loki; agents with what ran within three hours are
-scraped by a real Prometheus. Prints Markdown: what was measured, and that times --times.
+The agent's own code encodes a made-up day of jobs on one and on several nodes, at the default
+intervals. A real Loki takes the pushes. A real Prometheus scrapes agents with the captures of the
+last three hours. The output is Markdown: each figure as measured and multiplied by --times.
 """
 
 import argparse
@@ -46,15 +46,15 @@ from tests.tools.stores.job_views import FakeCapture
 
 NODES, JOBS, TIMES = 100, 1000, 50
 LINES_PER_HOUR, RECORDS_PER_HOUR, KEYS = 1000, 360, 20
-BAR_SECS, REPORT_SECS = 10, 60  # an agent's
-HEAD_HOURS = 3  # Prometheus has in memory what had samples within them
+BAR_SECS, REPORT_SECS = 10, 60  # the agent's defaults
+HEAD_HOURS = 3  # Prometheus keeps in memory all series with samples within these hours
 PAGE_HOURS = 6
-SPAN_HOURS = 26  # in which the day's jobs end
+SPAN_HOURS = 26  # all of the day's jobs end within these hours
 KINDS = ("log", "metadata", "event", "heartbeat", "status", "value", "command")
 
 
 class Shape(NamedTuple):
-    """A kind of job. share: of all jobs."""
+    """A kind of job. share: fraction of all jobs."""
 
     share: float
     nodes: int
@@ -70,7 +70,7 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Day:
-    """What runs in a day. captures: of each job's nodes, in order of their begin."""
+    """A day's captures. captures: one per node of each job, sorted by their begin."""
 
     begin_ns: int
     nodes: int
@@ -79,25 +79,27 @@ class Day:
 
     @property
     def hours(self) -> float:
-        """Of captures, together."""
+        """The sum of all captures' durations in hours."""
         return sum(job.secs for job in self.captures) / HOUR_SECS
 
     def recent(self) -> list[Job]:
-        """What ran within the last HEAD_HOURS."""
+        """Return the captures that ran within the last HEAD_HOURS."""
         from_ns = self.begin_ns + (24 - HEAD_HOURS) * HOUR_SECS * SECOND_NS
         return [job for job in self.captures if job.end_ns > from_ns]
 
 
 def made_up(begin_ns: int, nodes: int, jobs: int, keys: int, lines: int, records: int) -> Day:
-    """Jobs in a random order, each on the nodes that are free first. lines, records: of a capture
-    in an hour. Raises SystemExit where they are more than the nodes can run."""
+    """Return a day of jobs in random order, each on the nodes that become free first.
+
+    lines, records: of a capture, per hour. Raises SystemExit if the nodes can't run all jobs.
+    """
     shapes = [shape for shape in SHAPES for _ in range(round(shape.share * jobs))]
     random.Random(26).shuffle(shapes)
     free = [(0, node) for node in range(nodes)]
     captures = []
     for number, shape in enumerate(shapes):
         places = [heapq.heappop(free) for _ in range(min(shape.nodes, nodes))]
-        # evenly over the day where there is room
+        # spread evenly over the day if nodes are free
         at = max(places[-1][0], number * (24 * HOUR_SECS - shape.secs) // len(shapes))
         if at + shape.secs > SPAN_HOURS * HOUR_SECS:
             raise SystemExit(f"{nodes} nodes can't run {jobs} jobs in a day: fewer --jobs")
@@ -123,7 +125,7 @@ def made_up(begin_ns: int, nodes: int, jobs: int, keys: int, lines: int, records
 
 
 class Bench:
-    """times: what is measured is that many times less than the cluster that is asked about."""
+    """times: ratio of the cluster in question to the measured one."""
 
     def __init__(self, day: Day, times: int) -> None:
         self.day = day
@@ -317,8 +319,8 @@ class Bench:
     def _tell_running(
         self, running: Sequence[Job], prometheus: PrometheusServer, at_ms: int
     ) -> None:
-        """What Prometheus would know then of the captures that run: the list asks whose bars to
-        read."""
+        """Write the series of running captures to Prometheus. The list of jobs needs them to select
+        the bars that it reads."""
         captures = [
             f'job_id="{job.job_id}", attempt="1", step="batch", task="{job.task}", host="{job.host}", '
             f'cluster="{CLUSTER}", user="{job.user}"'
@@ -328,7 +330,7 @@ class Bench:
         lines += [f'logshipper_job_state{{{labels}, state="RUNNING"}} 1' for labels in captures]
         remote_write(prometheus.url, SeriesEncoder({}).encode("\n".join(lines), at_ms - 1000))
 
-    # ---- what is printed
+    # ---- output
 
     def _head(self, words: str) -> None:
         print(f"| {words} | measured | times {self.times} |\n|---|---|---|")
@@ -339,13 +341,13 @@ class Bench:
 
 
 class CountedPrometheus(PrometheusSource):
-    """Counts what it is asked."""
+    """Prometheus source that counts its queries."""
 
     questions = 0
 
     def get(
         self, path: str, params: Mapping[str, Any]
-    ) -> Any:  # Any: JSON, and what a query string takes
+    ) -> Any:  # Any: JSON and values of a query string
         self.questions += 1
         return super().get(path, params)
 

@@ -1,6 +1,5 @@
-"""A cluster's day of logs in Loki: made up, encoded by the agent's own code, so with the labels and
-the structured metadata that it writes. Each host runs one job an hour; further jobs are put next to
-them."""
+"""A made-up day of a cluster's logs in Loki, with the labels and structured metadata of the agent's
+own encoder. Each host runs one job an hour; callers add further jobs."""
 
 import threading
 from collections import defaultdict
@@ -26,21 +25,18 @@ from tests.servers.running import LokiServer
 Json = dict[str, Any]  # Any: JSON
 
 CLUSTER = "bench"
-CONTROLLER = "slurmctl"  # its agent tells how each job of the cluster ended
+CONTROLLER = "slurmctl"  # its agent reports the end of each job of the cluster
 SECOND_NS = 10**9
-SLICE_SECS = 7200  # Loki closes a chunk that spans so long (max_chunk_age)
+SLICE_SECS = 7200  # Loki closes a chunk after this span (max_chunk_age)
 SLICES = 12
 HOUR_SECS = 3600
-SELDOM_SECS = (
-    300  # between heartbeats on hosts that nobody looks at: 10 s would be most of the store
-)
+SELDOM_SECS = 300  # between heartbeats of unobserved hosts: 10 s would fill most of the store
 BODY_BYTES = 1 << 20
 THREADS = 3
 MAX_LINE_BYTES = 256_000
 LINE = b"epoch %02d step %07d: loss 0.%06d acc 0.%05d lr 1.0e-04 grad 0.%04d time 0.123 s/it ok\n"
-BLOCK_LINES = 700  # at most: what a sidecar makes of a full pipe
-# Of Loki's: only what is in the way of a day that is pushed within minutes. What queries may do is
-# as recommended.
+BLOCK_LINES = 700  # at most: the lines of a full pipe
+# Loki's usual limits would stop a day's pushes within minutes. Query limits stay as recommended.
 LIMITS = {
     "ingestion_rate_mb": 10_000,
     "ingestion_burst_size_mb": 10_000,
@@ -66,8 +62,8 @@ class Job:
     state: str = "COMPLETED"
     task: int = 0
     keys: int = 3  # of a record
-    bar_secs: int = 0  # between two entries of what its bar shows; 0: it has none
-    report_secs: int = 0  # between two reports of its keys; 0: it reports none
+    bar_secs: int = 0  # between two entries of its bar; 0: no bar
+    report_secs: int = 0  # between two reports of its keys; 0: no reports
 
     @property
     def end_ns(self) -> int:
@@ -90,7 +86,7 @@ class Job:
         )
 
     def record(self, number: int) -> Json:
-        """From 1."""
+        """Return a record's values. number: from 1."""
         values = {
             f"metric_{key:02}": number * (7919 + key) % 9973 / 9973 for key in range(3, self.keys)
         }
@@ -116,7 +112,7 @@ class Job:
 
 
 def chunks_of(job: Job) -> Iterator[Chunk]:
-    """All entries of a job, as its agent would send them, in order of time."""
+    """Yield all entries of a job in order of time, in the agent's encoding."""
     builder = EntryBuilder(job.job_id, job.identity, MAX_LINE_BYTES)
     blocks = (
         (Rows(blocks=[block]) for block in blocks) for blocks in (_console(job), _records(job))
@@ -132,8 +128,11 @@ def _begin_ns(chunk: Chunk) -> int:
 
 
 def chunks_of_all(jobs: Sequence[Job]) -> Iterator[Chunk]:
-    """Those of many jobs, in order of time. jobs: in order of their begin; each is made as it
-    begins, as all at once would be a day's in memory."""
+    """Yield the chunks of many jobs in order of time.
+
+    jobs: sorted by their begin. A job's chunks are generated only from its begin on, because a
+    whole day would fill the memory.
+    """
     running: list[tuple[int, int, Chunk, Iterator[Chunk]]] = []
     for number, job in enumerate(jobs):
         while running and running[0][0] < job.begin_ns:
@@ -163,8 +162,8 @@ def _console(job: Job) -> Iterator[BlockRow]:
 
 
 def _bursts(job: Job, count: int) -> Iterator[tuple[int, int, int]]:
-    """Times, and the numbers of what is printed then, from 0: something each minute, of much
-    something more often."""
+    """Yield the time of each burst and its range of line numbers, from 0. Bursts come every minute,
+    and more often for jobs with many lines."""
     bursts = max(min(count, job.secs // 60), -(-count // BLOCK_LINES))
     for burst in range(bursts):
         at_ns = job.begin_ns + burst * job.secs * SECOND_NS // bursts
@@ -173,7 +172,7 @@ def _bursts(job: Job, count: int) -> Iterator[tuple[int, int, int]]:
 
 @lru_cache(maxsize=256)
 def _text(lines: int, seed: int) -> bytes:
-    """Numbers that look random, and the same ones each time."""
+    """Return lines of pseudo-random numbers, the same for each call."""
     numbers = ((seed * 104729 + line) * 7919 % 1_000_003 for line in range(lines))
     return b"".join(
         LINE % (seed, number, number % 999_983, number % 99_991, number % 9973)
@@ -187,7 +186,7 @@ def _records(job: Job) -> Iterator[BlockRow]:
         numbers: dict[int, Json] = {
             place: {"n": first + place + 1} for place in range(last - first)
         }
-        behind_ns = at_ns + BLOCK_LINES  # the console's lines have their times
+        behind_ns = at_ns + BLOCK_LINES  # the console's lines take the times before
         yield BlockRow(
             Stream.STDOUT,
             behind_ns,
@@ -275,8 +274,8 @@ def _heartbeats(job: Job) -> list[EventRow]:
 
 
 def slurm_chunks(jobs: Iterable[Job]) -> Iterator[Chunk]:
-    """What the controller's agent says of their ends: an event each, a line of those that didn't
-    complete."""
+    """Yield the controller agent's entries about ended jobs: an event each, and a line for each job
+    that did not complete."""
     for job in jobs:
         pairs = {"job_id": job.job_id, "user": job.user, "attempt": "1"}
         common = Metadata(pairs, encode_metadata(pairs))
@@ -301,7 +300,7 @@ def slurm_chunks(jobs: Iterable[Job]) -> Iterator[Chunk]:
 
 
 def usual_job(host: int, number: int, day_ns: int, heartbeat_secs: int) -> Job:
-    """What each host runs, hour by hour. host, number: from 0; day_ns: when the day began."""
+    """Return the job that a host runs in one hour. host, number: from 0; day_ns: begin of the day."""
     begin_ns = day_ns + (number * HOUR_SECS + host % 60) * SECOND_NS
     state = "TIMEOUT" if (host + number) % 10 == 0 else "COMPLETED"
     job_id = f"{100_000 + host * 24 + number}"
@@ -315,14 +314,14 @@ def host_name(host: int) -> str:
 
 
 class Filler:
-    """Pushes to a Loki from several threads. say: told how far it is."""
+    """Pushes to Loki from several threads. say: reports progress."""
 
     def __init__(self, loki: LokiServer, say: Callable[[str], None]) -> None:
         self._loki = loki
         self._say = say
         self._pools = [
             ThreadPoolExecutor(1, "fill") for _ in range(THREADS)
-        ]  # a stream is one's: in order of time
+        ]  # one thread per stream keeps its entries in order of time
         self._room = threading.Semaphore(4 * THREADS)
         self._clients = threading.local()
         self._pushes: list[Future[None]] = []
@@ -331,8 +330,7 @@ class Filler:
         self.line_bytes = 0
 
     def hosts(self, first: int, last: int, day_ns: int, further: Sequence[Job] = ()) -> None:
-        """A day of the hosts from first up to last (not included), and further jobs on these, or on
-        others."""
+        """Push a day of the hosts in range(first, last), and further jobs on any host."""
         for number in range(SLICES):
             hours = range(number * SLICE_SECS // HOUR_SECS, (number + 1) * SLICE_SECS // HOUR_SECS)
             slice_ns = day_ns + number * SLICE_SECS * SECOND_NS
@@ -353,15 +351,15 @@ class Filler:
             self.slice(self._at, (), sorted(jobs, key=lambda job: job.end_ns))
 
     def slice(self, at: str, chunks: Iterable[Chunk], ends: Iterable[Job] = ()) -> None:
-        """What came within SLICE_SECS, in order of time. at: when, for `say`; ends: jobs that Slurm
-        ended then."""
+        """Push the chunks of one period of SLICE_SECS, in order of time. at: the period's name for
+        `say`; ends: jobs that Slurm ended in it."""
         self._at = at
         self._push(chunks)
         self._push(slurm_chunks(ends))
         self._settle()
 
     def _push(self, chunks: Iterable[Chunk]) -> None:
-        """Chunks in order of time, in bodies of one stream, of about BODY_BYTES."""
+        """Send chunks in order of time, each body with one stream and about BODY_BYTES."""
         streams: dict[StreamKey, list[Chunk]] = defaultdict(list)
         sizes: dict[StreamKey, int] = defaultdict(int)
         for chunk in chunks:
@@ -391,7 +389,7 @@ class Filler:
             self._room.release()
 
     def _settle(self) -> None:
-        """Raises what a push raised. Has Loki write its chunks, as it would by then."""
+        """Raise the first error of a push. Let Loki write its chunks, as a real day would."""
         for push in self._pushes:
             push.result()
         self._pushes = []

@@ -1,11 +1,10 @@
-"""`logshipper export` of a million records as Parquet, next to pyarrow writing them alone.
+"""`logshipper export` of a million records to Parquet, next to pyarrow alone.
 
-    .venv/bin/python -m benchmarks.export                 # five minutes; --help says what can be changed
+    .venv/bin/python -m benchmarks.export                 # five minutes; --help lists the options
 
-A job prints the records; they are in its local store when the clock starts. What export takes is a
-whole process, from its start to the file, imports and the store's reading included. pyarrow has the
-same records in memory when its clock starts: as the dicts that a program has of them, as their JSON
-lines, and as Arrow's own columns.
+A job prints the records, and the local store holds them before the clock starts. The time of the
+export covers a whole process with its start, its imports and its reads of the store. pyarrow has
+the same records in memory before its clock starts: as dicts, as JSON lines, and as Arrow columns.
 """
 
 import argparse
@@ -31,8 +30,8 @@ LOGSHIPPER = str(Path(sys.executable).parent / "logshipper")
 
 
 def records(count: int) -> list[dict[str, Any]]:
-    """What a training loop prints: a new step each time, noisy losses, a rate that falls every
-    epoch."""
+    """Return a training loop's records: a new step each time, noisy losses, a falling learning
+    rate."""
     rng = random.Random(1)
     return [
         {
@@ -79,7 +78,7 @@ class _Bench:
         return time.perf_counter() - begin
 
     def export(self, form: str) -> float:
-        """Exports in a process of its own; returns its peak memory in MiB."""
+        """Export in a separate process and return its peak memory in MiB."""
         words = ["export", "last", "--output", str(self.folder / f"out.{form}"), "--force"]
         script = (
             "import sys; from logshipper.start.cli import main; main(sys.argv[1:]);"

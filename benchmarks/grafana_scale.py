@@ -1,9 +1,8 @@
-"""How long the queries of a job's page take in a cluster's Loki, and what they read (`make
-bench-grafana`).
+"""Times and read volumes of a job page's queries in a cluster's Loki (`make bench-grafana`).
 
-A real Loki gets a day of 10, 100 and 1,000 hosts; a job's page is opened as the tests open it, and
-each of its queries of Loki runs again and again, one at a time. Prometheus, which names the job's
-nodes and keys, is real as well. Prints Markdown.
+A real Loki holds a day of 10, 100 and 1,000 hosts. The benchmark opens a job's page with the tests'
+tools, then repeats each of its Loki queries, one by one. A real Prometheus supplies the job's nodes
+and keys. The output is Markdown.
 """
 
 import argparse
@@ -46,7 +45,7 @@ from tests.tools.captures.captured_runs import wait_until
 
 HOSTS = (10, 100, 1000)
 ROUNDS = 20
-BEGIN_HOUR = 22  # of the day, which ends when all begins
+BEGIN_HOUR = 22  # of the day that ends when the benchmark starts
 JOB_SECS = 2 * HOUR_SECS - 600
 LINES, RECORDS = 20_000, 4000
 FLOOD_LINE_BYTES = 87
@@ -54,7 +53,7 @@ SCRAPE_MS = 1000
 SETTLE_SECS = 300.0
 _KIND = re.compile(r"kind=~?[`\"]([a-z|]+)")
 _SELECTOR = re.compile(r"\{cluster=[^{}]*\}")
-# what a query is for: by `kind` of the streams that it reads, and the panel
+# groups of queries, by the `kind` of their streams and the panel
 GROUPS: Mapping[str, Callable[["Asked"], bool]] = {
     "header, tables of events, marks": lambda query: query.kind == "event",
     "running bar": lambda query: query.title.startswith("Running bars"),
@@ -68,8 +67,8 @@ GROUPS: Mapping[str, Callable[["Asked"], bool]] = {
 
 @dataclass
 class Asked:
-    """A query's runs. seconds: of each, what wasn't answered in time included; stats: Loki's, of
-    the first answer."""
+    """Runs of one query. seconds: of each run, time-outs included; stats: Loki's statistics of the
+    first answer."""
 
     title: str
     kind: str
@@ -86,7 +85,7 @@ class Asked:
 
     @property
     def chunks(self) -> int:
-        """On disk, by whichever part of Loki read it, and in memory."""
+        """Number of chunks read from disk, by any part of Loki, and from memory."""
         if not self.stats:
             return 0
         querier, ingester = self.stats["querier"], self.stats["ingester"]
@@ -97,7 +96,7 @@ class Asked:
 
 
 class TimedLoki(LokiSource):
-    """Notes how long each query took, as the browser sees it, and what Loki says that it read."""
+    """Loki source that records each query's duration and Loki's own read statistics."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -107,7 +106,7 @@ class TimedLoki(LokiSource):
 
     def get(
         self, path: str, params: Mapping[str, Any]
-    ) -> Any:  # Any: JSON, and what a query string takes
+    ) -> Any:  # Any: JSON and values of a query string
         if "query" not in params:
             return super().get(path, params)
         logql = str(params["query"])
@@ -127,8 +126,8 @@ class TimedLoki(LokiSource):
 
 @dataclass
 class Measured:
-    """A job's page. streams: those that its queries could read; foreign: hosts of other jobs among
-    them."""
+    """Measurements of a job's page. streams: streams within reach of its queries; foreign: hosts of
+    other jobs among them."""
 
     name: str
     hosts: int
@@ -139,7 +138,8 @@ class Measured:
 
 
 class Bench:
-    """One run. hosts: how many, one after the other; rounds: how often each query runs."""
+    """One run of the benchmark. hosts: numbers of hosts, one after the other; rounds: runs of each
+    query."""
 
     def __init__(self, hosts: Sequence[int], rounds: int, flood_bytes: int) -> None:
         self.hosts = hosts
@@ -149,7 +149,7 @@ class Bench:
         self.small = self._job("4711", 0)
         self.large = self._job("4712", 1, times=10)
         self.quiet = self._job("4713", 2)
-        # with the flood in one stream: its id ends in the same digit
+        # in one stream with the flood: both ids end in the same digit
         self.alike = self._job("4724", 2)
         self.flood = Job(
             "4714",
@@ -160,7 +160,7 @@ class Bench:
             0,
             user="bob",
         )
-        self.until_ms = 0  # of the page's time: when Prometheus knew everything
+        self.until_ms = 0  # end of the page's time range: Prometheus has all series by then
 
     def _job(self, job_id: str, host: int, *, times: int = 1) -> Job:
         return Job(job_id, host_name(host), self.begin_ns, JOB_SECS, LINES * times, RECORDS * times)
@@ -208,7 +208,7 @@ class Bench:
             )
 
     def _jobs_by_host(self) -> dict[str, list[Job]]:
-        """Jobs that Prometheus knows, by node; the controller's agent has none."""
+        """Return the jobs in Prometheus by node; the controller's agent has none."""
         jobs_of = {job.host: [job] for job in (self.small, self.large, self.quiet)}
         jobs_of[self.quiet.host] += [self.alike, self.flood]
         return {**jobs_of, CONTROLLER: []}
@@ -256,7 +256,7 @@ class Bench:
         foreign = {labels["host"] for labels in series} - {job.host, CONTROLLER}
         self._print(Measured(name, hosts, job, [*source.query_of.values()], len(streams), foreign))
 
-    # ---- what is printed
+    # ---- output
 
     def _print(self, page: Measured) -> None:
         print(f"\n### {page.name[0].upper()}{page.name[1:]}, {page.hosts:,} hosts\n")
@@ -275,7 +275,7 @@ class Bench:
         )
 
     def _print_group(self, words: str, queries: Sequence[Asked]) -> None:
-        """Lines, bytes and chunks: of the query that reads most."""
+        """Print a row of a group. Lines, bytes and chunks are those of the query that reads most."""
         again = [seconds for query in queries for seconds in query.seconds[1:]]
         first = max(query.seconds[0] for query in queries)
         largest = max(queries, key=lambda query: query.lines)
@@ -288,8 +288,8 @@ class Bench:
 
 @contextlib.contextmanager
 def _agent(host: str, jobs: Sequence[Job]) -> Iterator[str]:
-    """Serves what an agent shows of these jobs; gives its address. The controller's tells how jobs
-    ended."""
+    """Serve an agent's metrics of these jobs and yield its address. The controller's agent has
+    counters of Slurm records."""
     metrics = AgentMetrics(CLUSTER, host)
     if host == CONTROLLER:
         metrics.slurm_records.labels("taken").inc(1000)

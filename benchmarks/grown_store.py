@@ -1,10 +1,10 @@
-"""A local store that has grown for years, by the store's own writers: many jobs, and one with many
-lines.
+"""A local store with years of growth, made by the store's own writers: many jobs, and one job with
+many lines.
 
-Of 20 jobs one has four tasks on four nodes, one was queued again and one printed nothing for a
-minute; every tenth is imported. All others ran once, on one node. The long job has BLOCK lines a
-block, as floods are stored, and a record after each; a twentieth of it has FEW lines a block, as
-loops that print now and then have.
+Of each 20 jobs, one has four tasks on four nodes, one was queued again, and one stayed silent for a
+minute. Every tenth job is imported. All others ran once, on one node. The long job has BLOCK lines
+a block, like floods, and a record after each block. A twentieth of it has FEW lines a block, like
+loops that print now and then.
 """
 
 import time
@@ -30,7 +30,7 @@ _BATCH_BLOCKS = 1_000
 
 
 class _Run(NamedTuple):
-    """A capture to be written. silent: whether nothing is heard of it for a minute."""
+    """A capture to write. silent: it sends no heartbeat for a minute."""
 
     source: Source
     host: str
@@ -42,7 +42,7 @@ class _Run(NamedTuple):
 
 
 def grow(root: Path, jobs: int, lines: int) -> None:
-    """jobs: how many there are; lines: of the long one, 0 for none."""
+    """Fill a store. jobs: number of jobs; lines: of the long job, 0 to leave it out."""
     now_ns = time.time_ns()
     with closing(LocalStore(str(root), create=True)) as store:
         _imports(store, range(0, jobs, 10), now_ns)
@@ -54,7 +54,7 @@ def grow(root: Path, jobs: int, lines: int) -> None:
 
 
 def _begin_ns(number: int, now_ns: int) -> int:
-    """A job every ten minutes, the first one the newest."""
+    """Return the begin of a job: one every ten minutes, number 0 the newest."""
     return now_ns - (number + 2) * 600 * NS
 
 
@@ -136,7 +136,7 @@ def _write_run(job: JobWriter, number: int, run: _Run) -> None:
     text = b"epoch 1: loss 0.5\nepoch 2: loss 0.25\n"
     middle_ns = first_ns + NS
     for frame in (start, _lines(middle_ns, text), end):
-        if frame is end and not run.silent:  # heartbeats come all the time, and nobody counts them
+        if frame is end and not run.silent:  # stands for uncounted heartbeats
             account.newest_ns = last_ns - NS
         account.take(frame, row.axis, rows, last_ns)
     job.write(row._replace(done=True), rows)

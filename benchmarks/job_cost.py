@@ -1,9 +1,9 @@
-"""What capture costs a job that computes: two busy processes, of which one prints as a training run
-does. Time per step, and CPU seconds of each process of ours.
+"""Cost of capture for a job of two busy processes, one of which prints like a training run.
+Measures the time per step and the CPU seconds of each of our processes.
 
-`SECS=15 python -m benchmarks.job_cost` is a shorter try. Peers take turns, so that a noisy
-neighbour hits all alike; what is compared are medians. The job is on as many cores as it has
-processes where there are two; with more cores, or other work on them, the figures say less.
+`SECS=15 python -m benchmarks.job_cost` is a shorter run. Peers alternate, so a noisy neighbour
+affects all of them; the comparison uses medians. With two cores, the job keeps every core busy.
+More cores, or other work on them, make the figures less precise.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ STEP_SECS = 0.02
 LOGSHIPPER = str(Path(sys.executable).parent / "logshipper")
 PR_SET_CHILD_SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
-# by what ps shows; a Python that outlives the command is the user's agent
+# by the names in ps; a Python that outlives the command is the user's agent
 _NAMES = {
     "logshipper": "relay",
     "logshipper-side": "rendering",
@@ -37,7 +37,8 @@ _NAMES = {
     "python": "user's agent",
     "python3": "user's agent",
 }
-# Two lines a step and a record each fifth are 100 and 10 a second; tqdm redraws its bar each 0.1 s.
+# Two lines a step and a record each fifth step make 100 and 10 a second; tqdm redraws its bar each
+# 0.1 s.
 PROGRAM = """
 import json, os, subprocess, sys, time
 import numpy
@@ -84,14 +85,14 @@ else:
 
 
 class Usage(NamedTuple):
-    """Of processes of one kind, their threads included."""
+    """Usage of all processes of one kind, threads included."""
 
     cpu_secs: float
-    switches: int  # voluntary context switches: how often they were woken
+    switches: int  # voluntary context switches, a measure of wake-ups
 
 
 class JobRun(NamedTuple):
-    """step_ms: the mean, of both processes; usage_of: by kind of process, without the job's."""
+    """step_ms: mean of both processes; usage_of: by kind of process, without the job's own."""
 
     step_ms: float
     seconds: float
@@ -99,13 +100,13 @@ class JobRun(NamedTuple):
 
 
 class JobCost:
-    """folder: scratch; environment: of the commands; secs: how long the job computes."""
+    """folder: scratch; environment: of the commands; secs: computing time of the job."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], secs: float) -> None:
         self._folder = folder
         self._program = folder / "train_steps.py"
         self._program.write_text(PROGRAM)
-        # one thread for each process; tqdm and numpy for wandb's Python, too
+        # One thread for each process. PYTHONPATH gives wandb's Python tqdm and numpy, too.
         threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         self._environment = {
             **{name: text for name, text in environment.items() if name != "LOGSHIPPER_AGENT"},
@@ -119,7 +120,7 @@ class JobCost:
         self._rounds = self._measure()
 
     def peers(self, sink_url: str) -> dict[str, Callable[[], JobRun]]:
-        """By name: what runs the job once."""
+        """Return functions that run the job once, by the peer's name."""
         bare = self._command(sys.executable, "none")
         script = ["script", "-q", "-e", "-c", " ".join(bare), str(self._folder / "typescript")]
         captured = [LOGSHIPPER, "run", "--", *bare]
@@ -139,7 +140,8 @@ class JobCost:
         return [python, str(self._program), *words]
 
     def _measure(self) -> int:
-        """How many products take a step's time: measured once, so that all peers do the same."""
+        """Return the number of matrix products per step. One measurement gives all peers the same
+        work."""
         words = ["measure", "0", "0", "", "none"]
         rates = [
             float(
@@ -184,7 +186,7 @@ class JobCost:
         return JobRun(statistics.mean(steps) * 1000, seconds, usage_of_kind)
 
     def _run_shipped(self, command: Sequence[str], sink_url: str) -> JobRun:
-        """With a node agent with default settings, whose start and end don't count."""
+        """Run with a node agent with default settings; leave out the agent's own start and end."""
         place = self._folder / f"node-{time.monotonic_ns()}"
         with default_agent(place, sink_url) as agent:
             assert agent.process is not None
@@ -211,19 +213,20 @@ class _Exited(NamedTuple):
 
 
 def _reap() -> _Exited:
-    """Waits for a child, or what a dead one of them left behind."""
+    """Wait for a child or an orphan, and reap it."""
     ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-    assert ended is not None  # without WNOHANG
+    assert ended is not None  # only WNOHANG returns None
     pid = ended.si_pid
     name, usage = Path(f"/proc/{pid}/comm").read_text().strip(), _usage(pid)
     _, status, total = os.wait4(pid, 0)
-    if name != "logshipper":  # whose count has the job's in it
+    if name != "logshipper":  # its wait4 count includes the job's
         usage = usage._replace(switches=total.ru_nvcsw)
     return _Exited(pid, name, os.waitstatus_to_exitcode(status), usage)
 
 
 def _usage(pid: int) -> Usage:
-    """Of a process and its threads, without its children; also of one that waits to be reaped."""
+    """Return the usage of a process with its threads, without its children. Also works for a
+    zombie."""
     place = Path(f"/proc/{pid}")
     fields = (place / "stat").read_text().rpartition(")")[2].split()
     switches = 0
@@ -242,7 +245,7 @@ def _sum(usages: Sequence[Usage]) -> Usage:
 
 
 def compare(folder: Path, environment: Mapping[str, str], rounds: int, secs: float) -> None:
-    """Prints both tables."""
+    """Print both tables."""
     cost = JobCost(folder, environment, secs)
     sink = Sink()
     runs_of: dict[str, list[JobRun]] = defaultdict(list)
@@ -274,7 +277,7 @@ def compare(folder: Path, environment: Mapping[str, str], rounds: int, secs: flo
 
 
 def adopt_orphans() -> None:
-    """What a child leaves behind is this process' to wait for, whose CPU time counts then."""
+    """Become the reaper of orphaned descendants, so their CPU time counts."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -1,5 +1,5 @@
-"""What `logshipper ls` takes with many jobs, the start of Python and all imports included: medians,
-as Markdown.
+"""Duration of `logshipper ls` with many jobs, start of Python and imports included: medians, as
+Markdown.
 
 python -m benchmarks.listing [--jobs 10000] [--rounds 7]
 """
@@ -45,7 +45,7 @@ CALLS = (
 
 
 def fill(root: str, jobs: int) -> None:
-    """A store's catalogue and its cache of last values, as ingesting leaves them."""
+    """Fill a store's catalogue and its cache of last values, as ingestion does."""
     now_ns = time.time_ns()
     with (
         closing(LocalStore(root, create=True)) as store,
@@ -61,7 +61,7 @@ def fill(root: str, jobs: int) -> None:
             loss = (number * 7919 % jobs) / jobs
             last = {"epoch": "50", "loss": f"{loss:.7f}", "opt.lr": "0.1"}
             values = {key: KeyValues(text, 50, text, text) for key, text in last.items()}
-            store._values.put(job, {**values, "model": KeyValues('"mlp"', 1)}, 0)  # of no database
+            store._values.put(job, {**values, "model": KeyValues('"mlp"', 1)}, 0)  # no database
 
 
 def seconds(words: tuple[str, ...], environment: dict[str, str]) -> float:
@@ -85,7 +85,7 @@ def main() -> None:
         environment |= {
             "PYTHONPYCACHEPREFIX": folder,
             "PYTHONDONTWRITEBYTECODE": "",
-        }  # compiled, as when installed
+        }  # compiled, as in an installation
         seconds(("ls", "--json"), environment)
         print(f"\n### {options.jobs:,} jobs\n\n| | s | CPU s |\n|---|---|---|")
         start = [seconds(("--version",), environment) for _ in range(options.rounds)]

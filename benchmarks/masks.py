@@ -1,6 +1,6 @@
-"""What masks by shape cost: floods rendered and sorted with and without them, in one process.
+"""Cost of masks by shape: one process renders and sorts floods with and without them.
 
-Rounds alternate which of the two begins; the ratio is the median over the rounds.
+Rounds alternate the order of the two; the ratio is the median over the rounds.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def cost(rounds: int = ROUNDS, lines: int = LINES) -> None:
 
 
 def _seconds(data: bytes, *, mask: bool, keep_colours: bool) -> float:
-    """CPU seconds of taking data in."""
+    """Return the CPU seconds of feeding the data."""
     classifier = Classifier("enabled", keep_colours=keep_colours, mask=mask)
     begin = time.process_time()
     for at in range(0, len(data), CHUNK_BYTES):

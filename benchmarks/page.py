@@ -1,7 +1,7 @@
-"""The local page: first paint of a long job, a search in it, places of it, and what following costs
-the browser.
+"""Speed of the local page: first paint of a long job, search, jumps to places, and the browser's
+cost of following.
 
-In Debian's Chromium without a window, driven as in the tests; skipped where there is none.
+Runs in Debian's headless Chromium with the tests' driver; skipped without Chromium.
 """
 
 import json
@@ -26,10 +26,10 @@ from tests.tools.stores.reading_store import SpooledCapture
 
 RECORDS = 100_000
 FRAME = 1_000  # lines
-RATE = 1_000  # lines a second, followed
+RATE = 1_000  # lines a second while following
 FOLLOWED_SECS = 20.0
 JOB, RUNNING = "longj0b", "runn1ng"
-_SOUGHT = {  # each once: the server remembers the last ones
+_SOUGHT = {  # each text once, because the server caches recent searches
     "no line has": [f"no such text {number}" for number in range(5)],
     "a thousandth of the lines have": [f"batch {number}," for number in range(500, 505)],
     "nearly every line has": ["step", "of the", "train", "batch", "took"],
@@ -39,7 +39,7 @@ _FIRST_LINE = "document.querySelector('.row .text')?.textContent"
 
 
 def measure(folder: Path, lines: int, rounds: int) -> None:
-    """Prints the figures. lines: of the long job, RECORDS of them records."""
+    """Print the figures. lines: of the long job, including RECORDS records."""
     chromium = shutil.which("chromium")
     if chromium is None:
         print("\n### The local page\n\nThere is no Chromium: left out.")
@@ -47,7 +47,7 @@ def measure(folder: Path, lines: int, rounds: int) -> None:
     root = folder / "page-store"
     _long_job(root, lines)
     with PageServer(options(root)) as server, sync_playwright() as playwright:
-        Client(server).ask("api/jobs")  # takes the job in
+        Client(server).ask("api/jobs")  # ingests the job
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         paints = [_first_paint(browser, server) for _ in range(rounds)]
         searches = {
@@ -93,8 +93,8 @@ def _line(number: int) -> str:
 
 
 def _first_paint(browser: Browser, server: PageServer) -> float:
-    """From the address to a frame that has the job's last lines, in a new window: nothing is known
-    of the page."""
+    """Return the seconds from the navigation to a frame with the job's last lines, in a new window
+    without a cache."""
     with _window(browser, server) as page:
         begin = time.perf_counter()
         page.goto(
@@ -109,7 +109,7 @@ def _first_paint(browser: Browser, server: PageServer) -> float:
 
 @contextmanager
 def _window(browser: Browser, server: PageServer) -> Iterator[Page]:
-    """A window that was let in, and shows nothing yet."""
+    """Yield an authenticated, empty window."""
     with browser.new_context(viewport={"width": 1500, "height": 900}) as context:
         context.set_default_timeout(WAIT_MS)
         page = context.new_page()
@@ -121,7 +121,7 @@ def _window(browser: Browser, server: PageServer) -> Iterator[Page]:
 
 def _search(server: PageServer, text: str) -> float:
     client = Client(server)
-    client.ask(f"api/jobs/{JOB}/lines?count=1")  # the index is there when somebody searches
+    client.ask(f"api/jobs/{JOB}/lines?count=1")  # builds the index before the first search
     begin = time.perf_counter()
     while not json.loads(client.ask(f"api/jobs/{JOB}/search?q={text.replace(' ', '+')}").body)[
         "complete"
@@ -138,7 +138,7 @@ def _place(server: PageServer, line: int) -> float:
 
 
 def _following(browser: Browser, root: Path, server: PageServer) -> tuple[float, float]:
-    """Shares of a core: all processes of the browser, and this one, which serves."""
+    """Return the CPU shares of a core: all processes of the browser, and this process, the server."""
     over = threading.Event()
     with SpooledCapture(root, RUNNING, name="running", started_ns=time.time_ns()) as job:
         job.lines("begin")
@@ -148,7 +148,7 @@ def _following(browser: Browser, root: Path, server: PageServer) -> tuple[float,
             page.goto(f"http://127.0.0.1:{server.port}{server.access.root}#/job/{RUNNING}")
             page.wait_for_selector(".row:visible .text:not(:empty)")
             printing.start()
-            time.sleep(2.0)  # the first ones aren't what is measured
+            time.sleep(2.0)  # skips the warm-up
             begin, browsers, cpu_secs = time.perf_counter(), _browser_secs(), time.process_time()
             time.sleep(FOLLOWED_SECS)
             secs = time.perf_counter() - begin
@@ -169,13 +169,13 @@ def _print(job: SpooledCapture, over: threading.Event) -> None:
 
 
 def _browser_secs() -> float:
-    """CPU seconds of all processes that are Chromium's and ours."""
+    """Return the CPU seconds of all Chromium processes that descend from this one."""
     total = 0.0
     for pid in _descendants(os.getpid()):
         try:
             comm, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if "chrom" in comm:
             user, system = rest.split()[11:13]
             total += (int(user) + int(system)) * _TICK_SECS

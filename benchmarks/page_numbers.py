@@ -1,5 +1,6 @@
-"""The local page's graphs, metadata and comparing with many records and keys, in Chromium: seconds
-from the address to what is shown. `python -m benchmarks.page_numbers [--records N]`."""
+"""Speed of the local page's graphs, metadata and comparison with many records and keys, in
+Chromium: seconds from the navigation to the display. `python -m benchmarks.page_numbers [--records
+N]`."""
 
 import argparse
 import json

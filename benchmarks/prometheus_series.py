@@ -1,8 +1,8 @@
-"""How many series a large array job makes in Prometheus, and what they cost it: memory, CPU, disk.
+"""Number of Prometheus series of a large array job, and their cost in memory, CPU and disk.
 
-Agents with the tasks of an array are scraped by a real Prometheus; each task's values change from
-scrape to scrape. When all tasks have ended, and their series with them, a second array comes:
-Prometheus keeps in memory what had samples in the last two to three hours. Prints Markdown.
+A real Prometheus scrapes agents with the array's tasks; each task's values change between scrapes.
+After the tasks and their series have ended, a second array starts: Prometheus keeps series in
+memory for two to three hours after their last sample. The output is Markdown.
 """
 
 import argparse
@@ -34,8 +34,7 @@ _FACTS = ("prometheus_tsdb_head_series", "process_resident_memory_bytes", "go_me
 
 
 class Facts(NamedTuple):
-    """Of Prometheus, by its own metrics. heap: what its collector had left at the least, of several
-    looks."""
+    """Prometheus' own metrics. heap: the lowest of several readings, to leave out garbage."""
 
     series: float
     resident: float
@@ -45,7 +44,7 @@ class Facts(NamedTuple):
 
 
 class Node:
-    """An agent's /metrics, with some tasks of an array."""
+    """An agent's /metrics with some tasks of an array."""
 
     def __init__(self, name: str, cluster: str = "c1") -> None:
         self.jobs = JobMetrics(MetricsSection(), cluster, name)
@@ -58,7 +57,7 @@ class Node:
         self._captures = list(captures)
 
     def go_on(self, keys: int, *, over: bool = False) -> None:
-        """Another record of each task, with new values."""
+        """Add a record with new values to each task."""
         for capture in self._captures:
             step = capture.records + 1
             values = {f"metric_{key:02}": round(_RANDOM.random(), 6) for key in range(keys - 1)}
@@ -75,8 +74,8 @@ class Node:
 
 
 class Bench:
-    """tasks: of the array, spread over nodes; one_job: they are tasks of one job, else of as
-    many."""
+    """tasks: of the array, over all nodes; one_job: the tasks belong to one job instead of one job
+    each."""
 
     def __init__(
         self, tasks: int, keys: int, nodes: int, scrapes: int, interval_secs: int, *, one_job: bool
@@ -157,7 +156,7 @@ class Bench:
         return len(text), len(gzip.compress(text, 1))
 
     def _end(self, prometheus: PrometheusServer) -> None:
-        """Of all tasks, and of their series: Prometheus has seen that they are gone."""
+        """End all tasks and their series, and wait until Prometheus marks the series as stale."""
         for node in self.nodes:
             node.go_on(self.keys, over=True)
             node.jobs.expire(0)

@@ -1,5 +1,5 @@
-"""The renderer alone, next to pyte: in one process, without pipes, in 64 KiB chunks; and what
-floods cost it."""
+"""The renderer alone, next to pyte: one process, no pipes, chunks of 64 KiB. Also measures the cost
+of floods."""
 
 import statistics
 import time
@@ -10,8 +10,8 @@ from tests.tools.captures.terminal_oracle import run_python
 
 LINE = b"epoch 12 step %07d: loss 0.123456 acc 0.98765 lr 1.0e-04 grad 0.5432 time 0.123 s/it ok\n"
 CHUNK_BYTES = 64 << 10
-PEER_BYTES = 300_000  # pyte gets the first of each stream: it needs a second for each megabyte
-# what real programs print at full speed: recorded in a pty, once for each run
+PEER_BYTES = 300_000  # limit of each stream for pyte, at a second per megabyte
+# output of real programs at full speed, recorded in a pty, once for each run
 PROGRAMS = {
     "tqdm at full speed (CR)": """
 from tqdm import tqdm
@@ -60,7 +60,7 @@ FLOODS = {
 
 
 def beside_pyte(medians: Callable[..., dict[str, tuple[float, float]]]) -> None:
-    """CPU seconds per byte of each workload, ours and pyte's in turn."""
+    """Print the throughput of each workload, with our renderer and pyte in turn."""
     streams = {"plain lines of 90 bytes": b"".join(LINE % number for number in range(200_000))}
     for name, program in PROGRAMS.items():
         streams[name] = b"".join(data for data, _ in run_python(program))
@@ -91,7 +91,7 @@ def _pyte(data: bytes) -> float:
     import pyte
 
     stream = pyte.ByteStream(pyte.Screen(160, 50))
-    data = data.replace(b"\n", b"\r\n")  # pyte has no terminal driver before it
+    data = data.replace(b"\n", b"\r\n")  # no terminal driver runs before pyte
     begin = time.process_time()
     for at in range(0, len(data), CHUNK_BYTES):
         stream.feed(data[at : at + CHUNK_BYTES])
@@ -99,7 +99,8 @@ def _pyte(data: bytes) -> float:
 
 
 def floods(rounds: int) -> None:
-    """Time per byte must not grow with what came before: one part of each flood, and four."""
+    """Print the time per byte for one and for four parts of each flood. It must not grow with
+    earlier output."""
     print("\n### Floods: microseconds a byte\n\n| | 1 part | 4 parts |\n|---|---|---|")
     for name, (start, piece) in FLOODS.items():
         single, four = (

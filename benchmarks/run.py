@@ -1,8 +1,6 @@
-"""What capture costs (`make bench`): ratios against peers in the same run, medians of several
-rounds.
+"""Cost of capture (`make bench`): ratios against peers of the same run, medians of several rounds.
 
-Rounds are interleaved (each peer once, then all again), so that a noisy neighbour hits all alike.
-Prints Markdown.
+Rounds alternate the peers, so a noisy neighbour affects all of them. The output is Markdown.
 """
 
 import argparse
@@ -45,7 +43,8 @@ MEMORY_LINES = 10_000_000
 
 
 class Bench:
-    """One run. folder: scratch; lines: of the big file; rounds: of each measurement."""
+    """One run of the benchmark. folder: scratch; lines: of the big file; rounds: of each
+    measurement."""
 
     def __init__(self, folder: Path, lines: int, rounds: int) -> None:
         self.folder = folder
@@ -57,8 +56,8 @@ class Bench:
         self.environment["LOGSHIPPER_STORE"] = str(folder / "store")
 
     def timed(self, command: Sequence[str], output: Path | None = None) -> tuple[float, float]:
-        """Seconds until command returned, and CPU seconds of it and all that it left behind, which
-        is waited for."""
+        """Return the seconds until the command returned, and its CPU seconds. CPU covers all
+        processes that it left behind; the function waits for them."""
         with (output or Path(os.devnull)).open("wb") as out:
             begin = time.perf_counter()
             child = subprocess.Popen(
@@ -121,12 +120,12 @@ class Bench:
             )
 
     def _filling(self, out: Path) -> tuple[float, float]:
-        """`logshipper run` next to the user's own agent, which takes the lines into the local
-        store; CPU of all."""
+        """Measure `logshipper run` next to the user's own agent, which fills the local store; CPU
+        of all processes."""
         agent = subprocess.Popen(
             [AGENT, "run", "--idle-secs", "600"], stderr=subprocess.DEVNULL, env=self.environment
         )
-        time.sleep(1)  # its start isn't what is measured
+        time.sleep(1)  # leaves out the agent's start
         with out.open("wb") as file:
             begin = time.perf_counter()
             child = subprocess.Popen([LOGSHIPPER, "run", "--", "cat", str(self.data)], stdout=file,
@@ -216,8 +215,8 @@ class Bench:
         shutil.rmtree(self.folder / "store", ignore_errors=True)
 
     def rendering(self) -> None:
-        """In one process, without pipes: what the sidecar does with bytes of several kinds, in 64
-        KiB chunks."""
+        """Print the sidecar's CPU cost for several kinds of bytes: one process, no pipes, chunks of
+        64 KiB."""
         from logshipper.classify.classifier import Classifier
         from logshipper.config import METADATA_KINDS
         from logshipper.spool.segment import Stream
@@ -277,7 +276,7 @@ class Bench:
         )
 
     def memory(self) -> None:
-        """After the first tenth of MEMORY_LINES, and after all of them: it must not grow."""
+        """Print the memory after the first tenth of MEMORY_LINES and after all. It must not grow."""
         passes = max(2, MEMORY_LINES // self.lines)
         part = max(1, passes // 10)
         script = f"for pass in $(seq {passes}); do cat {self.data}; printf . >&2; done; sleep 60"
@@ -287,8 +286,8 @@ class Bench:
                 stderr=subprocess.PIPE, env=self.environment)  # fmt: skip
             assert child.stderr is not None
             for count in (part, passes - part):
-                child.stderr.read(count)  # all that went before is relayed
-                time.sleep(1)  # and, surely, rendered
+                child.stderr.read(count)  # the relay has passed on everything before
+                time.sleep(1)  # the renderer catches up
                 for pid in [child.pid, *_children(child.pid)]:
                     sizes.setdefault(_comm(pid), []).append(_status(pid))
             child.terminate()
@@ -338,7 +337,7 @@ class Bench:
 
 
 def _feed(classifier: "Classifier", stream: "Stream", data: bytes) -> float:
-    """CPU seconds of taking data in."""
+    """Return the CPU seconds of feeding the data."""
     begin = time.process_time()
     for at in range(0, len(data), 65536):
         classifier.feed(stream, data[at : at + 65536], 1.0)
@@ -354,8 +353,7 @@ def _run_usage(command: Sequence[str], environment: dict[str, str]) -> float:
 
 
 def _reap_orphans() -> float:
-    """Waits for what outlived its parent (this process is their reaper); returns its CPU
-    seconds."""
+    """Wait for all orphans and return their CPU seconds. This process is their reaper."""
     cpu = 0.0
     while True:
         try:

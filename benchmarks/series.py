@@ -1,7 +1,7 @@
-"""The cost of series: a flood in `logshipper run` with and without them; lines and records by
+"""Cost of series: a flood in `logshipper run` with and without them, and lines and records by
 themselves.
 
-Rounds alternate which of the two begins; the ratio is the median over the rounds.
+Rounds alternate the order of the two; the ratio is the median over the rounds.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from logshipper.classify.series.recogniser import Recogniser
 
 ROUNDS = 5
 FLOOD_LINES = 3_000_000
-LINES = 20_000  # of each kind, by themselves
+LINES = 20_000  # of each kind, in the second part
 
 
 def cost(rounds: int = ROUNDS, lines: int = FLOOD_LINES) -> None:
@@ -40,7 +40,7 @@ def cost(rounds: int = ROUNDS, lines: int = FLOOD_LINES) -> None:
 
 
 def _run(flood: Path, *, auto: bool) -> float:
-    """Seconds of a run that prints the flood."""
+    """Return the seconds of a run that prints the flood."""
     home = flood.parent / f"home-{auto}"
     home.mkdir(exist_ok=True)
     (home / ".logoptin").write_text("metadata: [json, auto]\n" if auto else "metadata: [json]\n")
@@ -78,7 +78,7 @@ def _kinds() -> dict[str, list[bytes]]:
 
 
 def _each(lines: list[bytes]) -> float:
-    """CPU microseconds of a line."""
+    """Return the CPU microseconds per line."""
     recogniser = Recogniser()
     begin = time.process_time()
     recogniser.feed(lines, 1.0)

@@ -1,5 +1,5 @@
-"""What the node agent costs next to syslog-ng and rsyslog, where they are on PATH: from spooled
-segments, or a log, to a sink."""
+"""Cost of the node agent next to syslog-ng and rsyslog, if they are on PATH: from spooled segments
+or a log file to a sink."""
 
 import http.server
 import os
@@ -21,8 +21,8 @@ from logshipper_ingest.spool.segment_reader import segment_name
 from tests.tools.stores.node_agents import NodeAgent
 
 WAIT_SECS = 300.0
-FRAME_LINES = 700  # what a sidecar makes of a full pipe
-# into a file, as Debian's rsyslog has no HTTP output
+FRAME_LINES = 700  # the lines of a full pipe
+# file output, because Debian's rsyslog has no HTTP output
 RSYSLOG_CONFIG = """\
 global(workDirectory="{folder}")
 module(load="imfile")
@@ -45,8 +45,8 @@ UNLIMITED = {"stream_max_bytes_per_sec": 0, "tenant_max_bytes_per_sec": 0}
 
 
 class Sink:
-    """Answers every push with 204 at once. In a process of its own, so that its CPU isn't
-    anybody's. GET says how many lines came in bodies that aren't packed."""
+    """Server that answers every push with 204 at once. It runs in its own process, apart from every
+    measured CPU time. GET returns the number of lines in uncompressed bodies."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -83,13 +83,13 @@ class _Taken(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody wants to read it."""
+        """Log nothing."""
 
 
 def cost(
     folder: Path, data: Path, lines: int, medians: Callable[..., dict[str, tuple[float, float]]]
 ) -> None:
-    """CPU seconds from spooled segments, or a log file, to a sink that answers at once."""
+    """Print the CPU seconds from spooled segments or a log file to a sink that answers at once."""
     sink = Sink()
     peers: dict[str, Callable[[], tuple[float, float]]] = {}
     names = {"agent": "`logshipper-agent`, start and end included"}
@@ -134,7 +134,7 @@ def _agent(folder: Path, data: Path | None, url: str) -> tuple[float, float]:
 
 
 def spool_capture(agent: NodeAgent, data: Path, job_id: str = "4711") -> None:
-    """A capture of all of data's lines, as a sidecar leaves it."""
+    """Spool a finished capture of all of data's lines, as a sidecar does."""
     section = AgentSection(cluster="bench", host="n1", spool_dir=str(agent.spool))
     folder = prepare_capture(section, NodeIdentity(job_id, 1, "0", 0, "bench", os.getuid(), "me"))
     texts = data.read_bytes().splitlines(keepends=True)
@@ -170,7 +170,7 @@ def _rsyslog(folder: Path, data: Path) -> tuple[float, float]:
 
 
 def _log_file(folder: Path, data: Path) -> Path:
-    """A folder of a peer's own, in which data is `lines.log`."""
+    """Return a new folder for a peer, with data as `lines.log`."""
     place = folder / f"peer-{time.monotonic_ns()}"
     place.mkdir()
     os.link(data, place / "lines.log")
@@ -178,7 +178,8 @@ def _log_file(folder: Path, data: Path) -> Path:
 
 
 def _until(command: list[str], is_done: Callable[[], bool], name: str) -> tuple[float, float]:
-    """Seconds until it is done, and its CPU seconds once it is stopped."""
+    """Run a command until `is_done`, then stop it. Return the seconds until then, and its CPU
+    seconds."""
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + WAIT_SECS
@@ -192,7 +193,7 @@ def _until(command: list[str], is_done: Callable[[], bool], name: str) -> tuple[
 
 
 def _end(process: "subprocess.Popen[bytes] | None") -> float:
-    """Stops a process; returns its CPU seconds."""
+    """Stop a process and return its CPU seconds."""
     assert process is not None
     process.send_signal(signal.SIGTERM)
     _, status, usage = os.wait4(process.pid, 0)

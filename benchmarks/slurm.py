@@ -1,7 +1,8 @@
-"""What capture costs a job under Slurm (`make bench-slurm`): a real slurmctld and slurmd, jobs of
-an ordinary user who has not opted in, or has, against the same jobs without the plugin. Variants
-take turns, so that a noisy neighbour hits all alike. No agent runs: what shipping costs is measured
-by `make bench`. Prints Markdown.
+"""Cost of capture for a Slurm job (`make bench-slurm`), with a real slurmctld and slurmd.
+
+An ordinary user's jobs run without the plugin, with the plugin but no opt-in, and with an opt-in.
+Variants alternate, so a noisy neighbour affects all of them. No agent runs, because `make bench`
+measures the cost of shipping. The output is Markdown.
 """
 
 import argparse
@@ -29,7 +30,7 @@ JOB_SECS = 300.0
 
 @dataclass(frozen=True)
 class Variant:
-    """plugin: whether plugstack.conf names it; opt_in: content of ~/.logoptin, None for none."""
+    """plugin: plugstack.conf names it; opt_in: content of ~/.logoptin, None for no file."""
 
     name: str
     plugin: bool = True
@@ -43,8 +44,8 @@ PIPES = Variant("opted in, `tty: false`", opt_in="tty: false\n")
 
 
 class Bench:
-    """One run. rounds: jobs of each variant for times of milliseconds, a quarter of it for long
-    ones."""
+    """One run of the benchmark. rounds: jobs of each variant for times in milliseconds, an eighth
+    of it for long ones."""
 
     def __init__(self, cluster: SlurmCluster, rounds: int, lines: int) -> None:
         self.cluster = cluster
@@ -70,8 +71,7 @@ class Bench:
             self._is_set = variant
 
     def batch(self, variant: Variant, script: str, *options: str) -> str:
-        """Runs a batch job to its end, and till nothing of a capture runs any more; returns its
-        id."""
+        """Run a batch job until it and all processes of its capture have ended; return its id."""
         self.use(variant)
         job_id = self.cluster.sbatch(self.user, script, "--nodelist=n1", *options)
         end = self.cluster.wait(job_id, JOB_SECS)
@@ -86,7 +86,7 @@ class Bench:
     # ---- measurements
 
     def start(self) -> None:
-        """From slurmd's first word about the job to the script's first command."""
+        """Print the time from slurmd's first mention of the job to the script's first command."""
         millis: dict[str, list[float]] = {}
         for variant in self.turns("start", (BARE, OUT, IN), self.rounds):
             job_id = self.batch(variant, "echo $EPOCHREALTIME", "--output=start.out")
@@ -102,14 +102,14 @@ class Bench:
             print(f"| {name} | {middle:.1f} | {middle - bare:+.1f} | {low:.1f} to {high:.1f} |")
 
     def first_word(self, job_id: str) -> float:
-        """When the node's log first names a job, in seconds of the Unix time."""
+        """Return the Unix time in seconds when the node's log first mentions a job."""
         for line in self.cluster.log("n1").splitlines():
             if re.search(rf"\b{job_id}\b", line):
                 return datetime.datetime.fromisoformat(line[1 : line.index("]")]).timestamp()
         raise SystemExit(f"slurmd's log doesn't name job {job_id}")
 
     def end(self) -> None:
-        """From a task's last command to srun's return."""
+        """Print the time from a task's last command to srun's return."""
         millis: dict[str, list[float]] = {}
         for variant in self.turns("end", (BARE, OUT, IN, PIPES), self.rounds):
             self.use(variant)
@@ -130,7 +130,7 @@ class Bench:
             print(f"| {name} | {middle:.0f} | {middle - bare:+.0f} | {max(values):.0f} |")
 
     def throughput(self) -> None:
-        """What the job itself sees: seconds of the command that prints."""
+        """Print the duration of a printing command, as the job sees it."""
         data = self.cluster.folder / "lines.txt"
         data.write_text("".join(f"{LINE % number}\n" for number in range(self.lines)))
         code = self.cluster.folder / "printing.py"
@@ -159,12 +159,13 @@ class Bench:
                 print(f"| {task_name} | {name} | {middle:.2f} | {middle / bare:.2f} |")
 
     def forget_captures(self) -> None:
-        """Nobody ships here, so they would fill the disk."""
+        """Delete all captures. No agent ships them here, so they would fill the disk."""
         self.cluster.as_root("find", str(self.spool), "-mindepth", "1", "-maxdepth", "1", "-name", "[0-9]*",
                              "-exec", "rm", "-rf", "{}", "+")  # fmt: skip
 
     def many_tasks(self) -> None:
-        """Memory of each task's helpers, and what many tasks at once take."""
+        """Print the memory of each task's helpers, and the start and end times of many tasks at
+        once."""
         script = "echo begun; sleep 15; echo $EPOCHREALTIME"
         print(f"\n### {TASKS} tasks on a node at once\n")
         print(
@@ -203,7 +204,8 @@ class Bench:
         self.forget_captures()
 
     def sizes(self) -> dict[str, list[tuple[float, float]]]:
-        """MiB by process name: proportional and resident set of each, once all sidecars relay."""
+        """Return the proportional and resident set of each process in MiB, by process name, once
+        all sidecars relay."""
 
         def all_begun() -> bool:
             pids_of = {
@@ -216,7 +218,7 @@ class Bench:
         wait_until(all_begun, f"{TASKS} sidecars have begun", 60.0)
         memory_of: dict[str, list[tuple[float, float]]] = {}
         for name, pid in helpers():
-            with contextlib.suppress(OSError):  # one that only synced
+            with contextlib.suppress(OSError):  # a process that only synced has ended
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
                 kib = {
                     key: int(value)
@@ -226,7 +228,7 @@ class Bench:
         return memory_of
 
     def turns(self, task_name: str, variants: Sequence[Variant], rounds: int) -> Iterator[Variant]:
-        """Each variant once, then all again."""
+        """Yield each variant once per round."""
         for round_ in range(rounds):
             for variant in variants:
                 say(f"{task_name}: round {round_ + 1} of {rounds}: {variant.name}")
@@ -235,7 +237,7 @@ class Bench:
 
 
 def helpers() -> list[tuple[str, int]]:
-    """Name and pid of what captures jobs on this machine."""
+    """Return name and pid of each capturing process on this machine."""
     processes = []
     for comm in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):

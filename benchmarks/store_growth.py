@@ -1,5 +1,5 @@
-"""What commands and the local page take of a store that has grown: medians, as Markdown, the start
-of Python and all imports included.
+"""Cost of commands and of the local page with a grown store: medians, as Markdown, start of Python
+and imports included.
 
     make bench-store COUNT=100000           # the store takes 5 GB and some minutes
     .venv/bin/python -m benchmarks.store_growth --jobs 2000 --lines 1000000
@@ -54,7 +54,7 @@ PATHS = (
 
 
 class Cost(NamedTuple):
-    """Of a call, in seconds. cpu: of user and kernel."""
+    """Cost of a call in seconds. cpu: user and kernel."""
 
     wall: float
     cpu: float
@@ -74,17 +74,17 @@ def call(words: tuple[str, ...], environment: dict[str, str]) -> Cost:
 def _commands(root: Path, folder: str, rounds: int) -> None:
     environment = {**os.environ, "HOME": folder, "LOGSHIPPER_STORE": str(root)}
     environment |= {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
-    call(("ls",), environment)  # compiled, as when installed
+    call(("ls",), environment)  # compiled, as in an installation
     for words in (("--version",), *CALLS):
         first = call(words, environment)
-        # which takes seconds: once more is enough
+        # `analyze` takes seconds, so one more run is enough
         again = 1 if words[0] == "analyze" else rounds
         costs = [call(words, environment) for _ in range(again)]
         _print_row(f"`logshipper {' '.join(words)}`", first, costs)
 
 
 def _page(root: Path, lines: int, rounds: int) -> None:
-    """Each round by a server that has just begun, and knows nothing yet."""
+    """Print the page's times; each round starts a server with empty caches."""
     costs: dict[str, list[Cost]] = {name: [] for name, _ in PATHS}
     for _ in range(rounds + 1):
         with PageServer(options(root)) as server:

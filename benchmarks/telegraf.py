@@ -1,10 +1,9 @@
-"""What the listener for measurements takes, and what it costs, under more datagrams than it may
-take: medians.
+"""Throughput and cost of the listener for measurements, at more datagrams than its limit: medians.
 
 python -m benchmarks.telegraf [--rounds 5] [--secs 3] [--senders 2]
 
-Senders are processes that send as fast as they can; each row is a limit, `max_lines_per_sec`, next
-to a bare recvfrom loop. CPU is that of the listener's process, parsing included.
+Sender processes send at full speed. Each row is a limit, `max_lines_per_sec`, next to a bare
+recvfrom loop. CPU is that of the listener's process, parsing included.
 """
 
 import argparse
@@ -27,8 +26,8 @@ LIMITS = (20_000, 1_000_000)
 
 
 class Taken(NamedTuple):
-    """Datagrams, a second; dropped: as the listener counts them; cpu: seconds of CPU in a second;
-    each_us: of CPU for a datagram that was received."""
+    """Datagrams a second. dropped: by the listener's own count; cpu: CPU seconds per second;
+    each_us: CPU per received datagram."""
 
     sent: float
     received: float
@@ -49,7 +48,7 @@ def _send(address: tuple[str, int], secs: float, total: "Synchronized[int]") -> 
 
 
 def _under_load(address: tuple[str, int], secs: float, senders: int) -> tuple[float, float, float]:
-    """Datagrams sent, seconds it took, and CPU of this process meanwhile."""
+    """Return the number of sent datagrams, the seconds, and this process' CPU seconds meanwhile."""
     total: Synchronized[int] = multiprocessing.Value("q", 0)
     processes = [
         multiprocessing.Process(target=_send, args=(address, secs, total)) for _ in range(senders)
@@ -84,7 +83,7 @@ def listened(limit: int, secs: float, senders: int) -> Taken:
 
 
 def bare(secs: float, senders: int) -> Taken:
-    """The rival: a loop that only reads."""
+    """Measure the peer: a loop that only reads."""
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver.bind((LOOPBACK, 0))
     receiver.settimeout(0.2)

@@ -1,9 +1,8 @@
-"""A training loop that prints: what capture slows it down by, and how long it waits at the end;
-next to wandb.
+"""Slowdown of a printing training loop by capture, and its wait at the end; next to wandb.
 
-wandb is in an environment of its own (requirements/tool.sh wandb), offline, and prints WANDB_LINES:
-it takes minutes for a million. Each program measures itself: lines a second of its loop, seconds
-from the loop's end to its own.
+wandb runs offline in its own environment (requirements/tool.sh wandb). It prints only WANDB_LINES,
+because it takes minutes for a million. Each program measures itself: lines a second of its loop,
+and seconds from the loop's end to its own.
 """
 
 import os
@@ -39,7 +38,7 @@ with open(stamp, "w") as file:
 def compare(
     folder: Path, logshipper: str, environment: dict[str, str], rounds: int, lines: int
 ) -> None:
-    """Prints the table. logshipper: the program."""
+    """Print the table. logshipper: path of the program."""
     program = folder / "train.py"
     program.write_text(PROGRAM)
     stamp = str(folder / "stamp")
@@ -81,7 +80,7 @@ def compare(
 def _run(
     command: Sequence[str], lines: int, folder: Path, environment: dict[str, str]
 ) -> tuple[float, float]:
-    """Lines a second, and seconds from the loop's end until the command returned."""
+    """Return the lines a second, and the seconds from the loop's end until the command returned."""
     with (folder / "out.txt").open("wb") as out:
         subprocess.run(
             command,

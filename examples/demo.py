@@ -1,8 +1,8 @@
-"""What `make demo` runs: a training run captured by logshipper, and what can be seen of it
-afterwards.
+"""The demonstration of `make demo`: a training run under logshipper, and its log, metadata and
+graphs afterwards.
 
-It calls the command line as you would, says each command, and leaves everything in demo-out/. Exit
-code 1 where something that should be there isn't.
+It calls the command line, prints each command, and leaves all files in demo-out/. Exit code 1 if an
+expected result is missing.
 """
 
 import argparse
@@ -21,8 +21,8 @@ import cramjam
 
 from examples.demo_console import Demo, capture, finish
 
-TOKEN = b"tok-4f1b77a2c9-not-a-real-one"  # what train.py prints between its two /LOGCOMMAND lines
-LOGGED = b"of the held-out points are told apart"  # is in the log: so looking for the token would find it
+TOKEN = b"tok-4f1b77a2c9-not-a-real-one"  # train.py prints it between its two /LOGCOMMAND lines
+LOGGED = b"of the held-out points are told apart"  # a control: the search for the token must find this logged text
 WARNING = "DeprecationWarning"
 BAR = re.compile(r"\d+%\|")
 ROWS = 12  # of a table or an excerpt
@@ -67,8 +67,8 @@ def show_terminal(demo: Demo, raw: bytes) -> None:
 
 
 def visible(line: str) -> str:
-    """A line with its control characters as text, long runs of one character shortened, 300
-    characters at most."""
+    """Return a line with control characters as text, long runs of one character shortened, and at
+    most 300 characters."""
     text = line.replace("\r", "\\r").replace("\x1b", "\\e") + "\\n"
     text = re.sub(r"([ █])\1{7,}", r"\1\1...\1\1", text)
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-100:]}"
@@ -104,7 +104,7 @@ def show_log(demo: Demo, raw: bytes) -> None:
 
 
 def store_contents(store: Path) -> Iterator[bytes]:
-    """All that a store holds: each file as it is, and each value of its databases, unpacked."""
+    """Yield the contents of a store: each raw file, and each decompressed value of its databases."""
     for path in store.rglob("*"):
         if path.is_file():
             yield path.read_bytes()

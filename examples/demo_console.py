@@ -1,5 +1,5 @@
-"""What the demonstrations share: a console that says what it does, runs commands as you would, and
-counts what isn't as it should be."""
+"""Shared console of the demonstrations: it announces steps, runs commands as in a shell, and counts
+missing results."""
 
 import os
 import pty
@@ -19,8 +19,8 @@ EXAMPLES = Path(__file__).resolve().parent
 
 
 class Demo:
-    """A demonstration's folder and console, and what it found missing. settings: of logshipper's
-    environment."""
+    """A demonstration's folder and console, and its missing results. settings: variables of
+    logshipper's environment."""
 
     def __init__(self, folder: Path, settings: dict[str, str], *, fast: bool) -> None:
         self.folder = folder
@@ -38,13 +38,13 @@ class Demo:
             **outer,
             "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             **settings,
-            "HOME": str(folder / "home"),  # your own ~/.logoptin has no part in this
+            "HOME": str(folder / "home"),  # isolates the demonstration from your own ~/.logoptin
             "MPLCONFIGDIR": str(folder / "home"),
         }
 
     def say(self, text: str = "", style: str = "", *, exact: bool = False) -> None:
-        """Prints a paragraph, wrapped by words. exact: a command or another program's line, left as
-        it is."""
+        """Print a paragraph, wrapped at words. exact: leave a command or another program's line
+        unwrapped."""
         self.console.print(Text(text, style=style), soft_wrap=exact)
         sys.stdout.flush()
 
@@ -54,16 +54,15 @@ class Demo:
         self.say()
 
     def check(self, holds: bool, text: str) -> None:
-        """Says whether something is as it should be; what isn't counts at the end."""
+        """Print the outcome of an expectation, and record a failed one for the end."""
         self.say(f"  [{'ok' if holds else 'MISSING'}] {text}", "green" if holds else "bold red")
         if not holds:
             self.missing.append(text)
 
     def call(self, *words: str, rows: int = 0, quiet: bool = False) -> str:
-        """Runs `logshipper WORDS` and shows it as it looks here; returns what it printed, without
-        colours.
+        """Run `logshipper WORDS` and show its output; return the output without colours.
 
-        rows: how many lines of its output are shown, 0 for all. quiet: nothing is shown.
+        rows: maximum of shown lines, 0 for all. quiet: show nothing.
         """
         command = ["logshipper", *words]
         if not quiet:
@@ -93,7 +92,7 @@ class Demo:
 
 
 def capture(demo: Demo) -> bytes:
-    """Runs the training under `logshipper run`; returns every byte that its terminal was sent."""
+    """Run the training under `logshipper run`; return all bytes sent to its terminal."""
     demo.heading("A training run under logshipper")
     demo.say(f"$ {demo.export}", "bold", exact=True)
     command = ["logshipper", "run", "-q", "--name", "demo", "--", *demo.job]
@@ -125,9 +124,9 @@ def run_in_terminal(
     size: os.terminal_size,
     take: Callable[[bytes], object],
 ) -> int:
-    """Runs a command in a new terminal of this size, as if typed there; take gets what it prints.
+    """Run a command in a new terminal of this size, as if typed there. Pass its output to `take`.
 
-    Returns its exit code, negative for a signal's number.
+    Return its exit code, or a signal's negative number.
     """
     child, terminal = pty.fork()
     if child == 0:
@@ -139,7 +138,7 @@ def run_in_terminal(
     try:
         for data in _until_hung_up(terminal):
             take(data)
-    finally:  # after Ctrl-C here as well: a terminal that is closed hangs up whoever is left in it
+    finally:  # also after Ctrl-C: closing the terminal sends SIGHUP to the remaining processes
         os.close(terminal)
         _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
@@ -149,12 +148,12 @@ def _until_hung_up(terminal: int) -> Iterator[bytes]:
     while True:
         try:
             yield os.read(terminal, 65536)
-        except OSError:  # EIO: nobody holds the other end any more
+        except OSError:  # EIO: no process holds the other end any more
             return
 
 
 def finish(demo: Demo, begin: float) -> int:
-    """Says what is missing, and how long it took; returns the exit code."""
+    """Print missing results and the duration; return the exit code."""
     demo.say()
     if demo.missing:
         demo.say("Not as it should be:", "bold red")

@@ -1,9 +1,9 @@
-"""What `make demo-servers` runs: the same training, through the node agent into a real Loki and a
-real Prometheus.
+"""The demonstration of `make demo-servers`: the same training run, through the node agent into a
+real Loki and a real Prometheus.
 
-Everything listens on loopback, on free ports, and lies in demo-out/servers/. At the end all of it
-is stopped; KEEP=1 leaves it up, and says how to stop it. Exit code 1 where something that should be
-there isn't.
+All servers listen on free loopback ports, with their files in demo-out/servers/. The demonstration
+stops them at its end; with KEEP=1 it leaves them up and prints a command to stop them. Exit code 1
+if an expected result is missing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
 
 CLUSTER = "demo"
-PIDS = "pids"  # in the folder, of what KEEP=1 leaves up
+PIDS = "pids"  # file in the folder with the pids left by KEEP=1
 WAIT_SECS = 60.0
 STOP_SECS = 30.0
 CONFIG = """\
@@ -60,7 +60,7 @@ url = "{prometheus}"
 
 
 class Agent:
-    """The node agent's process. stay: it outlives this one."""
+    """The node agent's process. stay: it outlives this process."""
 
     def __init__(self, config: Path, log: Path, *, stay: bool) -> None:
         self.stay = stay
@@ -91,8 +91,8 @@ class Agent:
 
 
 class Watch(threading.Thread):
-    """Asks how far the job is, until the first answer while it runs. answer: what came, "" where
-    nothing did."""
+    """Polls Prometheus for the job's progress until the first answer. answer: the first answer, or
+    ""."""
 
     def __init__(self, prometheus: PrometheusClient, question: str) -> None:
         super().__init__(daemon=True)
@@ -152,7 +152,7 @@ def main() -> int:
 
 
 def still_up(folder: Path) -> list[int]:
-    """The processes that KEEP=1 has left, those that live."""
+    """Return the processes left by KEEP=1 that are still alive."""
     try:
         pids = [int(word) for word in (folder / PIDS).read_text().split()]
     except (OSError, ValueError):
@@ -161,7 +161,8 @@ def still_up(folder: Path) -> list[int]:
 
 
 def traces_of(pid: int) -> bytes:
-    """A process' working folder and command line: a pid may be another program's by now."""
+    """Return a process' working folder and command line. They show whether another program has the
+    pid by now."""
     try:
         return (
             os.fsencode(Path(f"/proc/{pid}/cwd").readlink())
@@ -224,11 +225,11 @@ def start(
     return loki, prometheus, agent
 
 
-# ---- questions and answers
+# ---- queries and answers
 
 
 def find_job(demo: Demo, loki: LokiClient) -> str:
-    """The job's id, by the event of its start."""
+    """Return the job's id from its start event."""
     question = f'{{cluster="{CLUSTER}", kind="event"}} |= "started"'
     wait(demo, "the job's start is in Loki", lambda: ask(loki, question))
     return next((entry.metadata["job_id"] for entry in ask(loki, question)), "")
@@ -315,7 +316,7 @@ def show_progress(
         [f"while it ran: {seen or 'not scraped'}", *(f"now: {value}" for value in now)],
         3,
     )
-    if not demo.fast:  # too short for a scrape
+    if not demo.fast:  # a fast run ends before a scrape
         demo.check(bool(seen), "Prometheus knew while the job ran")
     question = f'{{cluster="{CLUSTER}", kind="status"}} | job_id="{job_id}"'
     bars = [entry.line for entry in ask(loki, question) if entry.line.strip()]

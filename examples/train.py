@@ -1,12 +1,12 @@
-"""A training run of some seconds, such as a cluster sees all day: a small network learns to tell
-two spirals apart.
+"""A training run of some seconds, typical of a cluster: a small network learns to separate two
+spirals.
 
-Nothing in it knows of logshipper. `logshipper run -- python train.py` makes of its output:
+The program does not depend on logshipper. `logshipper run -- python train.py` reduces its output:
 
-- each JSON line (a record of one epoch) a row of the metadata table and a point of the graphs,
-- each progress bar its last state,
-- the warning that comes with every batch one line and a count,
-- what stands between the two /LOGCOMMAND lines nothing at all.
+- each JSON line (a record of one epoch) to a row of the metadata table and a point of the graphs,
+- each progress bar to its last state,
+- the warning of every batch to one line and a count,
+- the text between the two /LOGCOMMAND lines to nothing.
 
 It needs numpy and tqdm.
 """
@@ -30,7 +30,7 @@ log = logging.getLogger("train")
 
 
 def two_spirals(points: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Points (n, 2) on two spirals that wind around each other, and which of the two each is on
+    """Return points (n, 2) on two spirals that wind around each other, and each point's spiral
     (n,): 0 or 1."""
     label = rng.integers(0, 2, points)
     turn = np.sqrt(rng.random(points)) * 3 * np.pi
@@ -55,7 +55,7 @@ class Network:
         self.steps = 0
 
     def predict(self, inputs: Array) -> Array:
-        """The probability (n,) that each input (n, 2) is of class 1."""
+        """Return the probability (n,) that each input (n, 2) is of class 1."""
         return self._forward(inputs)[1]
 
     def _forward(self, inputs: Array) -> tuple[Array, Array]:
@@ -65,7 +65,7 @@ class Network:
         return hidden, 1 / (1 + np.exp(-logit))
 
     def train_batch(self, inputs: Array, labels: Array, lr: float) -> float:
-        """One step of gradient descent; returns the batch's loss (binary cross-entropy)."""
+        """Do one step of gradient descent; return the batch's loss (binary cross-entropy)."""
         hidden, probability = self._forward(inputs)
         d_logit = (probability - labels)[:, None] / len(labels)
         d_hidden = (d_logit @ self.weights[2].T) * (1 - hidden**2)
@@ -95,8 +95,8 @@ def cross_entropy(probability: Array, labels: Array) -> float:
 
 
 def fetch_token() -> None:
-    """Prints a secret. What comes between the two commands is shown here and in the job's own file,
-    but not logged."""
+    """Print a secret between two commands. The terminal and the job's own file show it; the log
+    does not."""
     print('/LOGCOMMAND {"mode":"disabled"}')
     print(f"logged in to the data server with token {TOKEN}")
     print('/LOGCOMMAND {"mode":"enabled"}')
@@ -119,7 +119,7 @@ def train(epochs: int, batches: int, batch_size: int, hidden: int, seed: int) ->
             log.warning(
                 "DeprecationWarning: `accuracy_sum` is deprecated, use `accuracy` (train.py)"
             )
-        # tqdm.write puts a line above the bars; json.dumps makes it JSON (a dict's repr would not
+        # tqdm.write prints a line above the bars; json.dumps makes it JSON (a dict's repr would not
         # be)
         tqdm.write(
             json.dumps(
@@ -159,7 +159,7 @@ def main() -> None:
     print(f"{BOLD}two spirals{PLAIN}, {options.epochs} epochs")
     fetch_token()
     batches, batch_size, hidden = (12, 32, 16) if options.fast else (20, 384, 1024)
-    with logging_redirect_tqdm():  # log lines go above the bars as well
+    with logging_redirect_tqdm():  # prints log lines above the bars as well
         train(options.epochs, batches, batch_size, hidden, options.seed)
 
 

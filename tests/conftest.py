@@ -1,6 +1,5 @@
-"""What all tests share: nothing of the user's own home and store is read or written, each test has
-the marker of its tier (tests/tiers.py), and limits are those of this machine
-(tests/tools/waiting.py)."""
+"""Shared set-up of all tests: an isolated home and store, markers of tiers (tests/tiers.py), and time
+limits scaled to this machine (tests/tools/waiting.py)."""
 
 import os
 import signal
@@ -48,22 +47,23 @@ __all__ = [
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# no machine is quiet while tests run; the same examples each time, but where many are wanted (`make
-# model`)
+# No deadline, because parallel tests slow each other down. Examples are the same each time, except
+# in the long run (`make model`).
 hypothesis.settings.register_profile("tests", deadline=None, derandomize=not MANY_EXAMPLES)
 hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A home and a store of the test session's own; no setting of the caller's reaches a test."""
+    """Give the test session its own home and store, and remove the caller's settings from the
+    environment."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         for name in [
             name for name in os.environ if name.startswith(("LOGSHIPPER_", "SLURM_", "XDG_"))
         ]:
             patch.delenv(name)
-        for name in launchers.VARIABLES:  # where a scheduler's job, or a pod, runs the tests
+        for name in launchers.VARIABLES:  # set inside a scheduler's job or a pod
             patch.delenv(name, raising=False)
         for name in (
             "NO_COLOR",
@@ -83,7 +83,7 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_signals() -> Iterator[None]:
-    """Ctrl-C ends the tests, whatever a test called in this process."""
+    """Fail a test that leaves a signal handler behind, so Ctrl-C always ends the tests."""
     before = [signal.getsignal(signo) for signo in ENDING]
     yield
     assert [signal.getsignal(signo) for signo in ENDING] == before, (
@@ -93,14 +93,14 @@ def own_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def root_user() -> None:
-    """For what only root can do."""
+    """Skip tests that need root."""
     if os.geteuid() != 0:
         pytest.skip("only root can do this")
 
 
 @pytest.fixture(scope="session")
 def program_of_others() -> None:
-    """For tests that run a program of others', in an environment of its own
+    """Mark tests that run a third-party program in its own environment
     (tests/tools/tools_of_others.py)."""
 
 
@@ -109,9 +109,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{tier}: {description}")
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One in a file that stands in no row has no marker, and tests/project/test_tiers.py fails."""
+    """Add each test's tier as a marker. A file without a row gets none, and
+    tests/project/test_tiers.py fails."""
     for item in items:
         tier = tier_of(item.path, getattr(item, "fixturenames", ()))
         if tier is not None:

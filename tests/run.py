@@ -1,11 +1,14 @@
-"""Runs the tests of a tier (tests/tiers.py): `tests/run.py check|core|all`, for `make check`, `make
-test` and the rest of `make test-all`. Several workers share them, as many tests wait for something.
-What fails there runs once more, alone, as what waits for something may fail on a machine that is
-too busy: where it passes then, its name is printed. As root, after the last tier, what was skipped,
-and all that bad input does, runs once more as an ordinary user: many faults (an unreadable file, a
-read-only folder) don't exist for root. Nothing of the system or of the clone is changed for it.
+"""Run the tests of a tier (tests/tiers.py) for `make check`, `make test` and the last part of `make
+test-all`: `tests/run.py check|core|all`.
 
-Arguments after a tier, and others, go to pytest. Exit code: pytest's, of the first that failed.
+Several workers share the tests, because many tests wait. Failed tests run once more, alone, because
+a busy machine can cause time-outs. The command prints the names of those that pass then.
+
+As root, skipped tests and all tests of bad input run again after the last tier, as an ordinary
+user. Many faults (an unreadable file, a read-only folder) don't exist for root. This run changes
+neither the system nor the clone.
+
+Further arguments go to pytest. Exit code: that of the first failed pytest.
 """
 
 import os
@@ -25,23 +28,23 @@ from tests.servers.loki import HOW_TO_NAME  # noqa: E402
 from tests.tiers import ALL, CHECK, CORE, places  # noqa: E402
 from tests.tools.outcomes import AWAITING, FAILED, OPTION, SKIPPED, TIMES  # noqa: E402
 
-OUTCOMES = ROOT / "build" / "tests"  # a folder for each tier
+OUTCOMES = ROOT / "build" / "tests"  # one folder per tier
 RUNS = {
     CHECK: (CHECK,),
     CORE: (CHECK, CORE),
     ALL: (ALL,),
-}  # the tiers that each command's own run has
+}  # tiers in each command's own run
 LEFT_OUT = {
     CHECK: "Left out here: all that runs processes, servers or a browser. `make test` runs most of it.",
     CORE: "Left out here: real servers, schedulers, others' programs, what root must do. `make test-all` runs them.",
 }
 WORKERS = {CHECK: 4, CORE: 4, ALL: 3}  # many tests wait; servers and clusters need more
-# bad input: an ordinary user's, so all of it
+# tests of bad input, all of which depend on an ordinary user
 AS_ORDINARY_USER = ("tests/logshipper/start/test_capture.py", "tests/logshipper/test_config.py")
-MAX_AGAIN = 10  # more failures aren't a busy machine's
+MAX_AGAIN = 10  # a busy machine does not cause more failures than this
 TESTS_FAILED = 1  # pytest's exit code
 GATE = "LOGSHIPPER_TEST_SLURM"  # see tests/slurm/tools/gate.py
-NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux
+NOBODY = 65534  # the ordinary user: owns no file, and exists on every Linux
 NOT_COPIED = (
     ".venv",
     ".git",
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     tier, *options = arguments or [""]
     if tier not in RUNS:
         return _run(arguments, group)
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", "")  # thousands of processes would compile all of it
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", "")  # it makes thousands of processes compile
     status = _run_tier(tier, options, group)
     if status == TESTS_FAILED:
         status = _run_alone(_ids_with(tier, FAILED), group)
@@ -94,8 +97,8 @@ def _run_tier(tier: str, options: Sequence[str], group: int | None) -> int:
 
 
 def _run(arguments: Sequence[str], group: int | None) -> int:
-    """Interrupted here, pytest ends as it does by itself: servers and clusters that it started are
-    stopped."""
+    """Run pytest and return its exit code. An interrupt here goes to pytest, which then stops its
+    servers and clusters."""
     with subprocess.Popen(
         _pytest(sys.executable, arguments), cwd=ROOT, stdin=subprocess.DEVNULL, process_group=group
     ) as process:
@@ -108,7 +111,7 @@ def _run(arguments: Sequence[str], group: int | None) -> int:
 
 
 def _ids_with(tier: str, outcome: str) -> list[str]:
-    """The ids of the tests with an outcome, of the last run of a tier."""
+    """Return the ids of the tests with an outcome in the last run of a tier."""
     file = OUTCOMES / tier / outcome
     return file.read_text().splitlines() if file.exists() else []
 
@@ -129,11 +132,11 @@ def _for_ordinary_user() -> list[str]:
 
 
 def _as_from_a_shell() -> int | None:
-    """Undoes what nohup, `&` or a CI runner leave behind and a shell would not: ignored and blocked
-    signals.
+    """Restore a shell's defaults: undo the ignored and blocked signals of nohup, `&` or a CI
+    runner.
 
-    Returns the process group for the tests: without a terminal one of their own, since Ctrl-Z does
-    nothing to a group that is orphaned.
+    Return the process group for the tests. Without a terminal they get a new one, because Ctrl-Z
+    has no effect on an orphaned group.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     stopping = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
@@ -183,7 +186,7 @@ def _run_as_ordinary_user(tests: Sequence[str]) -> int:
             "LOGNAME": "nobody",
             "LANG": os.environ.get("LANG", "C.UTF-8"),
             "PYTHONDONTWRITEBYTECODE": "1",
-            **({GATE: "off"} if os.environ.get(GATE) == "off" else {}),  # required: of root only
+            **({GATE: "off"} if os.environ.get(GATE) == "off" else {}),  # `required` is for root
             "HYPOTHESIS_STORAGE_DIRECTORY": str(home / "hypothesis"),
         }
         options = ["-p", "no:cacheprovider", "--basetemp", str(home / "pytest")]
@@ -205,8 +208,7 @@ def _as_nobody(command: Sequence[str], folder: Path, environment: Mapping[str, s
 
 
 def _may_run(python: str, code: str, folder: Path) -> bool:
-    """Whether an ordinary user can run python with this code, and list and read what is in the
-    folder."""
+    """Return whether an ordinary user can run python with this code, and list and read the folder."""
     code += "; import os; [open(path).close() for path in ('pyproject.toml',) if os.path.exists('tests')]; os.listdir()"
     try:
         return (
@@ -218,7 +220,7 @@ def _may_run(python: str, code: str, folder: Path) -> bool:
 
 
 def _copy_tree(tree: Path, base: str) -> str:
-    """Copies the clone and its environment for an ordinary user; returns the copy's Python."""
+    """Copy the clone and its environment for an ordinary user; return the copy's Python."""
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
     subprocess.run([base, "-m", "venv", "--without-pip", str(tree / ".venv")], check=True)
     python = tree / ".venv" / "bin" / "python"

@@ -1,6 +1,8 @@
-"""Which tier each test is of, so which command runs it: by its file or folder, and by the fixtures
-that it asks for. tests/conftest.py gives each test the marker of its tier; docs/development.md has
-the table of them."""
+"""The tier of each test, which decides the command that runs it. A test's file or folder and its
+fixtures select the tier.
+
+tests/conftest.py adds the tier as a marker. docs/development.md has a table of the tiers.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,12 +14,12 @@ MARKERS = {
     CORE: "what needs no server, no root and no program of others' (make test, which also runs `check`)",
     ALL: "real servers and schedulers, programs of others', what root must do (make test-all, which runs them all)",
 }
-# a test that asks for one of them is of the last tier, wherever it stands
+# fixtures that put a test into the last tier, in any file
 FIXTURES = frozenset(
     "lokis prometheuses influxdbs influxdb_1_8 otel_collectors victoria_metrics root_user program_of_others".split()
 )
 
-# files of tests/ without their .py, and folders; of a file's rows the longest counts.
+# files of tests/ without their .py, and folders; the longest matching row counts
 _PLACES = {
     CHECK: """
         ingest/checks/test_check_loki_limits ingest/config/test_agent_config ingest/console/test_text_table
@@ -64,14 +66,14 @@ _PLACES = {
 ROWS: Mapping[str, str] = {
     place: tier for tier, places in _PLACES.items() for place in places.split()
 }
-# folders whose tests share a browser, a cluster or what is compiled once for them
+# folders whose tests share a browser, a cluster or compiled programs
 TOGETHER = ("gateway", "sge", "slurm", "spank", "grafana", "observe/page")
-COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's
+COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's tests
 
 
 def worker_of(file: Path) -> str:
-    """Tests with the same answer run in one worker, one after another: those of a file, or of a
-    folder of TOGETHER."""
+    """Return the name of a test's group. Tests of one group run in one worker, in order: those of a
+    file or of a folder in TOGETHER."""
     place = _place(file)
     if place == COMPILED:
         return "spank"
@@ -79,14 +81,15 @@ def worker_of(file: Path) -> str:
 
 
 def tier_of(file: Path, fixtures: Iterable[str] = ()) -> str | None:
-    """The tier of a test; None where its file stands in no row."""
+    """Return the tier of a test, or None if its file has no row."""
     place = Path(_place(file))
     tier = next((ROWS[str(row)] for row in (place, *place.parents) if str(row) in ROWS), None)
     return ALL if tier and not FIXTURES.isdisjoint(fixtures) else tier
 
 
 def places(tiers: Iterable[str]) -> list[str]:
-    """Files and folders of these tiers, from the repository's root, in the order of the rows."""
+    """Return the files and folders of these tiers, relative to the repository, in the order of the
+    rows."""
     paths = (TESTS / place for place, tier in ROWS.items() if tier in tiers)
     return [
         str((path if path.is_dir() else path.with_suffix(".py")).relative_to(TESTS.parent))
@@ -95,5 +98,5 @@ def places(tiers: Iterable[str]) -> list[str]:
 
 
 def _place(file: Path) -> str:
-    """What would be the row of a file."""
+    """Return a file's name in the form of a row."""
     return str(file.relative_to(TESTS).with_suffix(""))

@@ -1,5 +1,5 @@
-"""deploy/prometheus: promtool's unit tests of the alerts, their runbooks, and what real Prometheus
-makes of them."""
+"""deploy/prometheus: promtool's unit tests of the alerts, the alerts' runbooks, and the alerts in a
+real Prometheus."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ Document = dict[str, Any]  # Any: YAML of ours
 
 
 def rules(kind: str) -> dict[str, Document]:
-    """By name. kind: `alert` or `record`."""
+    """Return the rules by name. kind: `alert` or `record`."""
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
     return {rule[kind]: rule for group in groups for rule in group["rules"] if kind in rule}
 
@@ -89,7 +89,7 @@ def prometheus_with_rules(prometheuses: None) -> Iterator[PrometheusServer]:
 
 
 def alerts(prometheus: PrometheusServer) -> dict[str, dict[str, str]]:
-    """Labels of those that are pending or firing, by name."""
+    """Return the labels of pending and firing alerts, by name."""
     with requests.Session() as session:
         session.trust_env = False
         answer = session.get(

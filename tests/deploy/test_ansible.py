@@ -1,6 +1,9 @@
-"""deploy/ansible: what ansible-lint says of it, and the role applied, again, in a trial run, and taken
-out. The host is this machine's own root with an overlay over it, without a running systemd; tiny
-packages of the same names stand for ours."""
+"""deploy/ansible: ansible-lint's verdict, and the role in use: applied, repeated, in check mode,
+and removed.
+
+The host is this machine's own root below an overlay, without a running systemd. Tiny packages with
+the names of ours replace the real ones.
+"""
 
 import hashlib
 import json
@@ -36,7 +39,7 @@ Description: stands for the package of that name
 AGENT = """#!/bin/sh
 [ "$1 $2" = "validate --config" ] && grep -q '^url = "http' "$3"
 """
-# $1: a folder, for memory; then what the host sees of this machine's besides its root
+# $1: a folder for memory; further arguments: folders of this machine that the host sees
 SCRIPT = """set -e
 folder=$1
 shift
@@ -70,8 +73,8 @@ class Run(NamedTuple):
 
 
 class Host:
-    """pid: of a process in its namespace; folder: what is mounted there; packages: that the role
-    installs."""
+    """pid: a process in the host's namespace; folder: its mount point; packages: files that the
+    role installs."""
 
     def __init__(self, pid: int, folder: Path, packages: list[Path], plays: Path) -> None:
         self._folder = folder
@@ -86,7 +89,7 @@ class Host:
         return self.path(place).read_text()
 
     def apply(self, *options: str, **variables: object) -> Run:
-        """Runs the role."""
+        """Run the role."""
         values = {
             "logshipper_cluster": "hpc",
             "logshipper_slurm_user": "daemon",
@@ -116,7 +119,7 @@ class Host:
                 "HOME": "/root",
                 "LC_ALL": "C.UTF-8",
                 "ANSIBLE_PIPELINING": "1",
-                "SYSTEMD_OFFLINE": "1",  # units are enabled, and not started
+                "SYSTEMD_OFFLINE": "1",  # enables units without starting them
                 "ANSIBLE_NOCOLOR": "1",
             },
             stdin=subprocess.DEVNULL,
@@ -133,7 +136,7 @@ class Host:
         return [line.split()[0] for line in text.splitlines() if line.endswith(" installed")]
 
     def has_repository(self, packages: list[Path]) -> None:
-        """The only one that its apt knows."""
+        """Make these packages the only repository of its apt."""
         index = self.path("srv/packages")
         index.mkdir(parents=True)
         (index / "Packages").write_text("".join(map(entry_of, packages)))
@@ -147,7 +150,7 @@ class Host:
 
 
 def entry_of(package: Path) -> str:
-    """In a repository's list of packages."""
+    """Return a package's entry in a repository's list of packages."""
     content = package.read_bytes()
     control = subprocess.run(
         ["dpkg-deb", "--field", package], check=True, capture_output=True, text=True

@@ -1,5 +1,5 @@
-"""deploy/compose: complete, pinned, reachable from this machine only, and accepted by the programs
-that read it. No container is run."""
+"""deploy/compose: complete, pinned, reachable from this machine only, and valid for the programs
+that read it. No container runs."""
 
 import fnmatch
 import re
@@ -41,7 +41,7 @@ def agent() -> AgentConfig:
 
 
 def _mounts(service: Document) -> dict[str, str]:
-    """Source by place in the container."""
+    """Return the source of each mount by its path in the container."""
     return {mount.split(":")[1]: mount.split(":")[0] for mount in service["volumes"]}
 
 
@@ -182,7 +182,7 @@ def test_loki_accepts_its_configuration(lokis: None) -> None:
         f"-config.file={COMPOSE / 'loki' / 'loki.yaml'}",
         "-config.expand-env=true",
     ]
-    environment = {"PATH": "/usr/bin:/bin"}  # none of the variables: as in the container
+    environment = {"PATH": "/usr/bin:/bin"}  # no variables, like the container
     done = subprocess.run(
         [*command, "-verify-config"],
         env=environment,

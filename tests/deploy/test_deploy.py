@@ -1,4 +1,4 @@
-"""What deploy/ holds fits the program: the documented configuration, and the unit."""
+"""deploy/ agrees with the program: the documented configuration, and the unit."""
 
 import dataclasses
 import re
@@ -19,7 +19,7 @@ TABLES = {**SECTIONS, OTLP: OtlpSection}
 
 
 def options(section: type) -> set[str]:
-    """Names of a section's options, those of its server's access among them."""
+    """Return the names of a section's options, including those of its server's access."""
     names: set[str] = set()
     for field in dataclasses.fields(section):
         default = (
@@ -30,7 +30,7 @@ def options(section: type) -> set[str]:
 
 
 def test_the_example_is_the_defaults() -> None:
-    """All but what must be set."""
+    """Only mandatory options differ."""
     config, problems = read(str(EXAMPLE))
     assert [problem.partition(":")[0] for problem in problems] == ["[loki] url"]
     defaults = dataclasses.replace(
@@ -45,9 +45,9 @@ def test_the_example_has_every_option_with_a_word_on_it(name: str) -> None:
     lines = EXAMPLE.read_text().partition(f"[{name}]")[2].partition("\n[")[0].splitlines()[1:]
     depending = {
         match[1] for line in lines if (match := re.match(r"# (\w+) = \w+ +# ", line))
-    }  # on other options
+    }  # with defaults that depend on other options
     assert set(table) | depending == options(TABLES[name])
-    if name != "prometheus":  # its options are those of [loki]
+    if name != "prometheus":  # it shares the options of [loki]
         bare = [line for line in lines if re.match(r"\w+ = ", line) and "#" not in line]
         assert bare == []
 

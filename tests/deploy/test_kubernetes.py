@@ -1,6 +1,9 @@
-"""deploy/kubernetes: manifests by Kubernetes' own schemas, and the entrypoint as a container's
-first process: with a read-only root, no home, another user, no capabilities, in namespaces of its
-own. No cluster is at hand."""
+"""deploy/kubernetes: manifests against Kubernetes' own schemas, and the entrypoint as a container's
+first process.
+
+No cluster runs. The entrypoint gets its own namespaces, a read-only root, no home, an unknown user
+and no capabilities.
+"""
 
 import json
 import os
@@ -63,7 +66,7 @@ def documents(name: str) -> list[Any]:  # Any: YAML
 
 
 def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
-    """What the job mounts is where the agent's configuration has it; a typo in either would lose
+    """The job's mounts match the paths in the agent's configuration. A typo in either would lose
     the log."""
     (job,) = documents("job.yaml")
     _, settings, daemons = documents("agent.yaml")
@@ -75,7 +78,7 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
         settings["data"]["agent.toml"].replace("/etc/logshipper-metrics/password", str(secret))
     )
     metrics = agent_config.load(str(config)).metrics
-    # a node's port, which any pod reaches
+    # any pod can reach a node's port, so it needs the password
     assert (metrics.is_open, metrics.job_values) == (
         False,
         True,
@@ -116,8 +119,8 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
 
 
 class Container:
-    """What kubelet would start, but for its image: this machine's root, read-only. volumes: what
-    can be written."""
+    """A container as kubelet starts it, with this machine's read-only root instead of an image.
+    volumes: writable folders."""
 
     def __init__(self, folder: Path, *volumes: Path, **environment: str) -> None:
         self._volumes = volumes
@@ -169,8 +172,8 @@ class Container:
             return process.returncode, out, err
 
     def run_until_terminated(self, script: str) -> tuple[int, bytes, bytes]:
-        """Sends SIGTERM to the first process when the script has printed `ready`, as kubelet does
-        to end a pod."""
+        """Send SIGTERM to the first process once the script has printed `ready`, as kubelet does to
+        end a pod."""
         with self.start("sh", "-c", script) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
@@ -198,8 +201,8 @@ ALONE = {"LOGSHIPPER_AGENT_SOCKET": "", "LOGSHIPPER_AGENT": "off"}
 def test_with_the_nodes_agent(
     open_folder: Path, loki: LokiServer, client: LokiClient, cluster: str
 ) -> None:
-    """The pod is the job; a container that is restarted, its next attempt. SIGTERM leaves time for
-    last words."""
+    """A pod is a job, and a restarted container is its next attempt. After SIGTERM a program can
+    still print."""
     with NodeAgent(open_folder / "agent", loki.url, cluster=cluster) as agent:
         pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAME": "train-0-x7k2p"}
         container = Container(
@@ -241,7 +244,7 @@ def test_without_an_agent_a_store_in_a_volume_has_it(open_folder: Path, volume: 
     container = Container(open_folder, volume, LOGSHIPPER_STORE=store, **ALONE)
     assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")
     code, out, err = container.run_until_terminated("echo ready; exec sleep 100")
-    # a first process can't die of a signal
+    # a signal's default action does not kill a first process, so capture-job exits with this code
     assert (code, out, err) == (
         128 + signal.SIGTERM,
         b"",
@@ -271,7 +274,7 @@ def test_where_nothing_can_be_written_the_job_runs(open_folder: Path) -> None:
 @needs_root
 @pytest.mark.parametrize("broken", ["exit 1", "exec /no/such/python", "exec sleep 100"])
 def test_where_logshipper_is_broken_the_job_runs(broken: str, open_folder: Path) -> None:
-    """As in an image of another libc than the Python's that was brought along."""
+    """This happens in an image whose libc does not fit the bundled Python."""
     container = Container(open_folder, **ALONE)
     container.set_program(broken)
     assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")

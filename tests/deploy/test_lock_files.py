@@ -1,4 +1,4 @@
-"""The lock files serve each Python that a distribution has."""
+"""The lock files work for each distribution's Python."""
 
 import re
 
@@ -6,8 +6,8 @@ from tests.tools.sources import ROOT
 
 
 def test_markers_hold_for_a_release_candidate() -> None:
-    """Ubuntu 22.04's Python 3.11 calls itself 3.11.0rc1, and its pip takes that to be neither below
-    3.12 nor above: a package would be missing."""
+    """Ubuntu 22.04's Python 3.11 reports the version 3.11.0rc1. Its pip treats that as neither
+    below nor above 3.12, so it would leave out a package."""
     locks = sorted((ROOT / "requirements").glob("*.lock"))
     markers = {
         marker for lock in locks for marker in re.findall(r"^\S+==\S+ ; (.*?) *\\$", lock.read_text(), re.MULTILINE)

@@ -1,6 +1,8 @@
-"""The Debian packages and RPMs: both are built, twice, and looked at; the environment in them runs
-where it would be installed, in a mount namespace of its own. Installing and removing them is tested
-in tests/slurm/test_install.py."""
+"""The Debian packages and RPMs: reproducible builds, contents, and the packaged environment.
+
+The environment runs at its installed path, in its own mount namespace. tests/slurm/test_install.py
+tests installation and removal.
+"""
 
 import base64
 import concurrent.futures
@@ -46,11 +48,11 @@ SCRIPTS = ("postinst", "prerm", "postrm")
 PLUGIN = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")
 RPM_TARGETS = {"3.11": "el9", "3.12": "el10"}  # by the Python whose byte code they need
 GLIBC = {"el8": (2, 28), "el9": (2, 34), "el10": (2, 39)}
-MAGIC_UNCHECKED = 1  # PEP 552: by hash, and not compared with the source
+MAGIC_UNCHECKED = 1  # PEP 552: hash-based, not checked against the source
 
 
 def own_python() -> str:
-    """The Python that this distribution's packages depend on, such as 3.11."""
+    """Return the version of this distribution's packaged Python, such as 3.11, or ""."""
     show = "import sys; print(*sys.version_info[:2])"
     for name in ("python3", *(f"python3.{minor}" for minor in range(14, 10, -1))):
         if os.path.exists(f"/usr/bin/{name}"):
@@ -67,8 +69,8 @@ RPM_TARGET = RPM_TARGETS.get(PYTHON, "")
 
 
 class Built(NamedTuple):
-    """folders: one for each of two builds; each has all packages. marks: what in a package would be
-    a trace of them."""
+    """folders: one per build, each with all packages. marks: paths whose appearance in a package
+    would reveal the build machine."""
 
     folders: tuple[Path, Path]
     marks: tuple[str, ...]
@@ -80,7 +82,7 @@ class Built(NamedTuple):
 
 @pytest.fixture(scope="session")
 def tools(root_user: None) -> None:
-    """What packages are built, and run where they would be installed, by."""
+    """Check for the tools that build and run packages."""
     gate.skip_if_off()
     for program, package in PROGRAMS.items():
         if shutil.which(program) is None:
@@ -110,8 +112,7 @@ def build(
 
 @pytest.fixture(scope="session")
 def built(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Both kinds, twice: from and to other places, with another umask, time zone and order of
-    hashes."""
+    """Build both kinds of packages twice, with different folders, umask, time zone and hash seed."""
     folder = tmp_path_factory.mktemp("packages")
     first, second, wheels = folder / "first", folder / "second-build", folder / "wheels"
     clones = [folder / "clone", folder / "clone-elsewhere"]
@@ -147,14 +148,14 @@ def built(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 class Entry(NamedTuple):
-    """content: of a file, else the link's target, or nothing."""
+    """content: of a file, else the link's target, or empty."""
 
     member: tarfile.TarInfo
     content: bytes
 
 
 def entries(archive: bytes) -> dict[str, Entry]:
-    """What a package installs, by path without `/`."""
+    """Return a package's members by path, without the leading `/`."""
     by_path = {}
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
@@ -181,7 +182,7 @@ def deb(built: Built) -> dict[str, Entry]:
 
 @pytest.fixture(scope="session")
 def control(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The control files of both Debian packages: folders, by the package's name."""
+    """Folders with the control files of both Debian packages, by the package's name."""
     folder = tmp_path_factory.mktemp("control")
     names = {"logshipper": "logshipper_*.deb", "logshipper-slurm": "logshipper-slurm-*.deb"}
     for name, pattern in names.items():
@@ -191,7 +192,7 @@ def control(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 @pytest.fixture(scope="session")
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The packages' files, unpacked."""
+    """A folder with the unpacked files of the packages."""
     folder = tmp_path_factory.mktemp("installed")
     for package in built.folders[0].glob("*.deb"):
         subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
@@ -202,7 +203,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def run_inside(
     installed: Path, *command: str, as_nobody: bool = False, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a command where /opt/logshipper is the package's, and /opt has nothing else."""
+    """Run a command in a namespace whose /opt contains only the package's /opt/logshipper."""
     become = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups -- " if as_nobody else ""
     script = (
         "mount -t tmpfs -o mode=755 none /opt && mkdir /opt/logshipper && "
@@ -215,7 +216,7 @@ def run_inside(
     )  # fmt: skip
 
 
-# ---- what all have in common
+# ---- common to all packages
 
 
 def test_a_second_build_is_the_same_to_the_byte(built: Built) -> None:
@@ -299,7 +300,7 @@ def test_rpm_and_deb_install_the_same(built: Built, deb: dict[str, Entry]) -> No
 
 
 def refusal(kind: str, **environment: str) -> str:
-    """What build.sh says when it doesn't begin."""
+    """Return the message with which build.sh refuses to begin."""
     done = subprocess.run(
         [PACKAGES / "build.sh", kind, "/nowhere"],
         env={**os.environ, "PATH": "/usr/bin:/bin", **environment},
@@ -329,7 +330,8 @@ def test_what_cant_be_built_is_refused_with_the_fix(tools: None, tmp_path: Path)
 
 
 def test_its_files_are_the_wheels(deb: dict[str, Entry]) -> None:
-    """Byte by byte what each wheel's RECORD lists, and byte code; nothing else."""
+    """The environment contains exactly the files of each wheel's RECORD, byte by byte, and byte
+    code."""
     records = set()
     for name, entry in list(deb.items()):
         if name.endswith(".dist-info/RECORD"):
@@ -428,7 +430,7 @@ def test_the_commands_run_where_they_are_installed(installed: Path, tmp_path: Pa
 
 
 def test_all_of_it_can_be_imported_and_nothing_is_missing(installed: Path) -> None:
-    """By a user whose PYTHONPATH has other packages of the same names."""
+    """The user's PYTHONPATH contains other packages with the same names."""
     script = """
 import importlib, pkgutil, re, sys
 from importlib import metadata
@@ -556,7 +558,7 @@ def test_completion_files_are_valid(installed: Path, shell: str) -> None:
 
 
 def test_completion_answers(installed: Path) -> None:
-    """As the shell asks: on fd 8."""
+    """The completion answers on fd 8, as the shell expects."""
     ask = "_ARGCOMPLETE=1 COMP_LINE='logshipper sh' COMP_POINT=13 COMP_TYPE=9 /opt/logshipper/bin/logshipper 8>&1 9>&2"
     done = run_inside(installed, "sh", "-c", ask)
     assert "show" in done.stdout, done.stderr
@@ -606,8 +608,8 @@ def test_the_units_folders_are_the_configurations() -> None:
 def test_the_agent_starts_where_something_is_configured(
     text: str, starts: bool, tmp_path: Path
 ) -> None:
-    """What is configured wrongly starts, fails, and says so; what isn't configured at all stays
-    down in peace."""
+    """An invalid configuration starts, fails and reports its error. Without a configuration the
+    unit stays down silently."""
     (condition,) = unit_lines("ExecCondition")
     config = tmp_path / "agent.toml"
     config.write_text(text)
@@ -627,7 +629,8 @@ def test_the_agent_starts_where_something_is_configured(
 def test_the_agent_does_its_work_with_the_units_capabilities(
     installed: Path, open_folder: Path
 ) -> None:
-    """It starts, answers at its socket, and gives a user a directory that is the user's."""
+    """The agent starts, answers at its socket, and gives a user a directory with the user as its
+    owner."""
     (names,) = unit_lines("CapabilityBoundingSet")
     bounds = ",".join(
         ["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names.split())]
@@ -683,7 +686,7 @@ def test_scripts_are_shell(control: dict[str, Path], built: Built) -> None:
 
 
 def slurm_release() -> str:
-    """Of the headers here, such as 22.05."""
+    """Return the release of the installed Slurm headers, such as 22.05."""
     text = Path("/usr/include/slurm/slurm_version.h").read_text()
     number = int(re.findall(r"SLURM_VERSION_NUMBER (0x[0-9a-f]+)", text)[0], 16)
     return f"{number >> 16}.{number >> 8 & 255:02}"
@@ -760,8 +763,8 @@ def test_the_source_package_builds_the_plugin_for_the_slurm_at_hand(
 
 
 def own_files(files: Mapping[str, Entry], release: str) -> set[str]:
-    """Of a plugin's package, but for its documentation. Another release's has no path of them, so
-    that both can be installed."""
+    """Return the files of a plugin's package without its documentation. Packages for two releases
+    share no path, so both can be installed."""
     documentation = f"usr/share/doc/logshipper-slurm-{release}/"
     own = {
         name for name, entry in files.items() if entry.member.isreg() and not name.startswith(documentation)

@@ -1,6 +1,8 @@
-"""The SELinux module, compiled by the policy's own tools and put into a copy of Debian's policy: what
-the agent may do there, and what it may not. Debian: apt install selinux-policy-dev
-selinux-policy-default policycoreutils setools."""
+"""The SELinux module: the agent's permissions and their limits, in a copy of Debian's policy.
+
+The policy's own tools compile the module. Debian: apt install selinux-policy-dev
+selinux-policy-default policycoreutils setools.
+"""
 
 import re
 import shutil
@@ -21,7 +23,7 @@ WRITES = "append,write,create,unlink,rename,setattr"
 
 @pytest.fixture(scope="module")
 def policy(root_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all of Debian's policy and the module: policy.N, file_contexts."""
+    """A folder with Debian's whole policy and the module: policy.N, file_contexts."""
     missing = [str(path) for path in (MAKEFILE, STORE / "active") if not path.exists()]
     missing += [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
@@ -50,7 +52,7 @@ def compiled(policy: Path) -> str:
 
 
 def rules(policy: Path, *options: str) -> list[str]:
-    """Of the agent; the attributes that it is of resolved."""
+    """Return the agent's allow rules, including those of its type's attributes."""
     text = call("sesearch", "-A", "-s", "logshipper_agent_t", *options, compiled(policy))
     return [line for line in text.splitlines() if line.startswith("allow")]
 
@@ -73,7 +75,7 @@ def test_it_writes_its_own_files_only(policy: Path) -> None:
     for kind in ("file", "dir"):
         written = targets(policy, "-c", kind, "-p", WRITES)
         own = {f"logshipper_{name}_t" for name in ("spool", "state", "runtime", "agent")}
-        # a descriptor of systemd's that it may inherit
+        # a descriptor that it can inherit from systemd
         assert written - {"init_tmpfs_t"} <= own, kind
         assert own - {"logshipper_agent_t"} <= written, kind
 
@@ -84,7 +86,7 @@ def test_what_it_never_reads(policy: Path, target: str) -> None:
 
 
 def test_it_has_the_unit_s_capabilities(policy: Path) -> None:
-    """dac_read_search is what dac_override includes; net_bind_service comes with a boolean for NIS."""
+    """dac_override implies dac_read_search; net_bind_service comes from a boolean for NIS."""
     unit = (ROOT / "deploy/systemd/logshipper-agent.service").read_text()
     (names,) = re.findall(r"^CapabilityBoundingSet=(.*)$", unit, re.MULTILINE)
     lines = [line for line in rules(policy, "-c", "capability") if "allow_ypbind" not in line]

@@ -1,5 +1,5 @@
-"""Packages as an admin makes them, in a root of the distribution that has only what the guide
-names; and what its own tools say of them."""
+"""Packages built with the guide's commands, in a root that contains only the guide's prerequisites;
+and the distribution's own checks of them."""
 
 import re
 from pathlib import Path
@@ -16,8 +16,8 @@ RPMLINT = ROOT / "deploy" / "packages" / "rpm" / "rpmlint.toml"
 
 
 class Packages(NamedTuple):
-    """Folders of Debian packages: as built, built again with a higher number, of the plugin for
-    another Slurm; of RPMs. slurm: the release there."""
+    """Folders of packages: first build, newer build with a higher number, plugin for another Slurm,
+    RPMs. slurm: the distribution's Slurm release."""
 
     first: Path
     newer: Path
@@ -27,7 +27,7 @@ class Packages(NamedTuple):
 
 
 def build(machine: Machine, release: Release, folder: Path) -> Packages:
-    """Raises Failed."""
+    """Build all Debian packages. Raises Failed."""
     copy_sources(folder / "logshipper")
     machine.put([folder / "logshipper"], "/usr/src")
     machine.run(f"{BUILD} make deb")
@@ -53,13 +53,13 @@ def build(machine: Machine, release: Release, folder: Path) -> Packages:
 
 
 def check(machine: Machine) -> None:
-    """lintian finds no error. Raises Failed."""
+    """Check the packages with lintian. Raises Failed on an error."""
     machine.run(f"lintian --allow-root --fail-on error --no-tag-display-limit {SOURCE}/dist/*.deb")
 
 
 def build_rpms(machine: Machine, release: Release, packages: Packages) -> None:
-    """Of each Enterprise Linux that has this distribution's Python, and the plugin from its source
-    package, for the Slurm here; rpmlint finds no error. Raises Failed."""
+    """Build the RPMs of each Enterprise Linux with this distribution's Python. Rebuild the plugin
+    for the Slurm here from its source package. Check all RPMs with rpmlint. Raises Failed."""
     for target in release.rpms:
         machine.run(f"{BUILD} make rpm TARGET={target}")
         machine.run(

@@ -1,5 +1,5 @@
-"""A machine of a distribution: an overlay in memory over a root from the cache. Without a network
-but for what builds packages."""
+"""A machine of a distribution: an overlay in memory over a cached root. Only machines that build
+packages have a network."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from tests.tools.debootstrap import environment, inside, root
 from tests.tools.waiting import scaled
 
 SCRIPT_SECS = 900.0
-# what an admin sets, in the package's file
+# an admin's setting in the packaged file
 SET_URL = (
     """sed -i '0,/^url = ""/s,,url = "http://loki.example.org:3100",' /etc/logshipper/agent.toml"""
 )
@@ -20,8 +20,8 @@ UPDATE = "apt-get -qq update"
 
 
 def build_root(release: Release, mirror: str = "") -> Path:
-    """With what the guide says, and the distribution's own check of packages. Raises
-    ServerMissing."""
+    """Return a root with the guide's prerequisites and the distribution's own package checker.
+    Raises ServerMissing."""
     more = ("rpm", "rpmlint") if release.rpms else ()
     install = f"{UPDATE} && apt-get -qq install {' '.join((*TOOLS, release.venv, *more))}"
     name, packages = f"build-{release.name}", ("ca-certificates",)  # for pip
@@ -29,8 +29,8 @@ def build_root(release: Release, mirror: str = "") -> Path:
 
 
 def clean_root(release: Release, mirror: str = "") -> Path:
-    """With Slurm, as an admin finds it. What our packages depend on, and Slurm's plugins once more,
-    are fetched only. Raises ServerMissing."""
+    """Return a root with Slurm installed, as on an admin's machine. Its apt cache holds
+    our packages' dependencies and Slurm's plugins. Raises ServerMissing."""
     fetch = (
         f"{UPDATE} && apt-get -qq --download-only install python{release.python} && "
         "apt-get -qq --download-only --reinstall install slurm-wlm-basic-plugins"
@@ -41,11 +41,12 @@ def clean_root(release: Release, mirror: str = "") -> Path:
 
 
 class Failed(Exception):
-    """A script ended with another code than 0. str: script, code and output."""
+    """A script ended with a nonzero exit code. str: script, code and output."""
 
 
 class Machine:
-    """`with` mounts it in a mount namespace that a process of ours keeps, and removes all of it."""
+    """`with` mounts the machine in the mount namespace of a child process, and removes it at the
+    end."""
 
     def __init__(self, base: Path, *, network: bool) -> None:
         self.base = base
@@ -86,7 +87,7 @@ class Machine:
 
     @property
     def path(self) -> Path:
-        """Its /, as this machine sees it while it is mounted."""
+        """The machine's / as seen from this machine, while mounted."""
         assert self._keeper is not None
         (child,) = (
             Path(f"/proc/{self._keeper.pid}/task/{self._keeper.pid}/children").read_text().split()
@@ -94,7 +95,7 @@ class Machine:
         return Path(f"/proc/{child}/root{self.folder}/work/root")
 
     def run(self, script: str, *, check: bool = True) -> str:
-        """What a script of the shell, run as root there, printed. Raises Failed."""
+        """Run a shell script as root on the machine and return its output. Raises Failed."""
         child = self.path.parts[2]
         spaces = ["nsenter", "-t", child, "--mount", "--uts", *([] if self.network else ["--net"])]
         done = subprocess.run(
@@ -108,7 +109,7 @@ class Machine:
         return output
 
     def take(self, pattern: str, folder: Path) -> list[Path]:
-        """Copies files of the machine into a folder of ours."""
+        """Copy files from the machine into a local folder."""
         paths = sorted(self.path.glob(pattern.lstrip("/")))
         return [Path(shutil.copy(path, folder)) for path in paths]
 

@@ -1,12 +1,12 @@
-"""Slurm's own package as of another release: the same files, but for the number in each plugin,
-which is what Slurm and our links go by."""
+"""Slurm's own package in the guise of another release: the same files with another version number
+in each plugin. Slurm and our links compare only this number."""
 
 from tests.distributions.machine import Machine
 
-RELEASE = "27.11"  # of no Slurm there is
+RELEASE = "27.11"  # no existing Slurm has it
 FOLDER = "/root/slurm"  # its files
 PLUGINS = f"{FOLDER}/usr/lib/*/slurm-wlm"
-# headers of it as far as a plugin knows
+# its headers, with the parts that a plugin reads
 HEADERS = "/other"
 MAKE_HEADERS = f"""
 mkdir {HEADERS}
@@ -31,7 +31,8 @@ assert changed > 10, changed
 
 
 def change(machine: Machine, archive: str) -> None:
-    """Lays out Debian's package in FOLDER, as of RELEASE. logshipper is installed there."""
+    """Unpack Debian's package in FOLDER, and change its release to RELEASE. Needs logshipper
+    installed."""
     machine.run(
         f"dpkg-deb --raw-extract {archive} {FOLDER}\ncat > number.py <<'END'\n{_NUMBER}END\n"
         f"/opt/logshipper/bin/python number.py {RELEASE} {FOLDER}"

@@ -1,13 +1,13 @@
-"""The distributions that packages are made for and tried on."""
+"""The supported distributions, with their own packages and trials."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Release:
-    """name: as its archive has it. label: what versions of packages have of it. python: what the
-    package depends on. venv: the package that has it with venv. rpms: for which Enterprise Linux it
-    makes RPMs, having that Python."""
+    """name: code name in the archive. label: suffix of package versions. python: dependency of the
+    package. venv: package of that Python's venv. rpms: Enterprise Linux releases with the same
+    Python, so their RPMs are built here."""
 
     name: str
     distribution: str
@@ -29,5 +29,5 @@ RELEASES = {
     )
 }
 SLURM = ("slurmd", "slurmctld", "slurm-client", "munge")
-# what deploy/slurm/README.md says, and the release's own check
+# prerequisites in deploy/slurm/README.md, and the release's own checker
 TOOLS = ("make", "gcc", "libc6-dev", "libslurm-dev", "lintian")

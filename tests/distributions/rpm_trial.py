@@ -1,6 +1,9 @@
-"""RPMs installed, upgraded, rolled back and taken away by Debian's rpm, scripts and triggers
-included: no Enterprise Linux, but its Python, and Slurm where it has it. Dependencies aren't
-looked at, as the database knows of none."""
+"""RPMs installed, upgraded, rolled back and removed by Debian's rpm, including scripts and
+triggers.
+
+The machine is no Enterprise Linux, but has its Python, and Slurm at its path there. The trial
+ignores dependencies, because rpm's database is empty.
+"""
 
 from tests.distributions import other_slurm
 from tests.distributions.building import BUILD, SOURCE
@@ -29,7 +32,7 @@ PLUGIN = "/usr/lib64/slurm/logshipper.so"
 
 
 def try_rpms(machine: Machine, release: Release) -> None:
-    """Raises Failed."""
+    """Try the RPMs of each Enterprise Linux. Raises Failed."""
     machine.run("apt-get -qq download slurm-wlm-basic-plugins")
     for target in release.rpms:
         _try(machine, target)
@@ -80,7 +83,7 @@ def _try(machine: Machine, target: str) -> None:
     machine.run(f"{RPM} --erase logshipper $(rpm --query --all 'logshipper-slurm-*')")
     _expect(machine, f"readlink {PLUGIN} || echo gone", "gone")
     machine.run(f"{RPM} --erase slurm; rm -r {other_slurm.FOLDER} /root/slurm-*.rpm")
-    # the admin's file is kept beside, as rpm does it
+    # rpm keeps the admin's changed file under another name
     left = machine.run(
         "find / -xdev -name '*logshipper*' -not -path '/proc/*' -not -path '/root/*' -not -path '/usr/src/*' "
         "-not -path '/newer*' -not -path '/other*' -not -path '/wheels/*'"

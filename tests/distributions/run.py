@@ -1,5 +1,5 @@
-"""`python -m tests.distributions.run [--mirror URL] [RELEASE ...]`: packages are built, checked and
-tried on each release; a table says how it went. Exit code 1 where anything failed."""
+"""`python -m tests.distributions.run [--mirror URL] [RELEASE ...]`: build, check and try packages
+on each release, and print a table of the results. Exit code 1 after any failure."""
 
 import argparse
 import shutil

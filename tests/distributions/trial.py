@@ -1,5 +1,5 @@
-"""Packages on a machine that has Slurm and nothing of ours: installed, used, upgraded, rolled back
-and taken away by the distribution's own tools."""
+"""Packages on a machine with Slurm but without logshipper: installed, used, upgraded, rolled back
+and removed by the distribution's own tools."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.distributions.building import Packages
 from tests.distributions.machine import SET_URL, Failed, Machine
 from tests.distributions.releases import Release
 
-UNIT = "/etc/systemd/system/logshipper-agent.service"  # a removal masks it
+UNIT = "/etc/systemd/system/logshipper-agent.service"  # removal masks this unit
 INSTALL = "apt-get -qq install"
 NAMES = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")
 SLURM_CONF = """
@@ -21,7 +21,7 @@ PartitionName=all Nodes=ALL Default=YES
 END
 echo 'optional logshipper.so spool=/var/spool/logshipper cluster=local' > /etc/slurm/plugstack.conf
 """
-# /etc/hosts: netbase makes it, which Ubuntu 24.04's Python brings
+# /etc/hosts: netbase creates it, a dependency of Ubuntu 24.04's Python
 FILES = "find / -xdev " + " ".join(
     f"-path {place} -prune -o"
     for place in (
@@ -63,7 +63,8 @@ class Trial:
         self.expect("stat -c '%n %U %a' /var/spool/logshipper", "root 711")
 
     def loaded(self) -> None:
-        """By this release's srun, which asks it for its callbacks, and says nothing of it."""
+        """This release's srun loads the plugin, looks up its callbacks, and prints nothing about
+        it."""
         self.machine.run(SLURM_CONF)
         asked = f"{self.plugins}/logshipper.so: error: symbol lookup error: undefined symbol: slurm_spank_init "
         self.expect("LD_DEBUG=files timeout 5 srun true 2>&1 || :", asked)
@@ -81,7 +82,7 @@ class Trial:
                 )
 
     def slurm_changed(self) -> None:
-        """Plugins of two releases are there, and Slurm becomes the other one, and this one again."""
+        """With plugins of two releases installed, Slurm changes to the other release and back."""
         self.machine.run(f"{INSTALL} /debs/other/*.deb")
         self.links(self.packages.slurm)
         archive = "/var/cache/apt/archives/slurm-wlm-basic-plugins_*.deb"
@@ -121,7 +122,7 @@ class Trial:
         self.expect(
             "ls /etc/logshipper; ls -d /opt/logshipper 2>&1 || :", "agent.toml", "No such file"
         )
-        self.machine.run(f"{INSTALL} /debs/first/*.deb")  # once more, over what was left
+        self.machine.run(f"{INSTALL} /debs/first/*.deb")  # again, over the files that removal keeps
         self.versions(1)
         self.expect(f"readlink {UNIT} || :", absent="/dev/null")
         self.machine.run(

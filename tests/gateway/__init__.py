@@ -1,1 +1,1 @@
-"""A gateway before Loki and Prometheus keeps users apart (R32)."""
+"""A gateway before Loki and Prometheus isolates users from each other (R32)."""

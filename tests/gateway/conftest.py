@@ -1,5 +1,5 @@
-"""A site where users read their own jobs only, once for all tests here: two users' jobs, captured
-by the product."""
+"""A site whose users read only their own jobs, shared by all tests here: logshipper captured jobs
+of several users."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer
 from tests.tools.stores.node_agents import NodeAgent
 
-ANN, BEN, ODD = "ann", "ben", "Ann.O'Dd"  # the last one's name can't be a tenant's
+ANN, BEN, ODD = "ann", "ben", "Ann.O'Dd"  # the last name is not valid for a tenant
 PROGRAM = r"""
 import json, os, sys
 word = sys.argv[1]
@@ -32,8 +32,8 @@ for epoch in range(3):
 
 @dataclass(frozen=True)
 class Job:
-    """A captured job. word: stands in its lines, its name and a key, and nowhere else; loss: a
-    number that only it has; task: no two of a node have the same."""
+    """A captured job. word: unique text in its lines, its name and a key; loss: unique number;
+    task: unique on its node."""
 
     user: str
     job_id: str
@@ -44,7 +44,7 @@ class Job:
 
     @property
     def marks(self) -> list[bytes]:
-        """What a stranger must see nothing of."""
+        """Unique texts of the job, hidden from other users."""
         return [
             mark.encode() for mark in (self.word, self.job_id, self.loss, f'"user":"{self.user}"')
         ]
@@ -52,8 +52,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Site:
-    """A Loki with tenants, and the gateway before it. Each user has a job on n1; ben has another
-    one on n2, so that he has labels which ann's streams have not."""
+    """A Loki with tenants, behind the gateway. Each user has a job on n1. ben has another one on
+    n2, so he has labels that ann's streams lack."""
 
     loki: LokiServer
     gateway: Nginx
@@ -64,12 +64,12 @@ class Site:
         return [job for job in self.jobs if job.user == user]
 
     def seen_of(self, user: str, body: bytes) -> list[bytes]:
-        """What an answer has of a user's jobs."""
+        """Return the marks of a user's jobs in an answer."""
         return [mark for job in self.of(user) for mark in job.marks if mark in body]
 
     @property
     def span(self) -> dict[str, str]:
-        """The time of all that was captured."""
+        """Time range of all captures."""
         return {"start": str(self.begin_ns), "end": str(time.time_ns() + 10**9)}
 
 
@@ -79,7 +79,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> SiteCertificates:
 
 
 def started(loki: LokiServer, certificates: SiteCertificates, by: str, until: ExitStack) -> Nginx:
-    """The gateway; without nginx the test is skipped."""
+    """Start and return the gateway; skip the test without nginx."""
     try:
         return until.enter_context(Nginx(loki.url, certificates, by=by))
     except ServerMissing as missing:
@@ -106,7 +106,7 @@ def site(
 
 
 def tenant_agent(folder: Path, gateway: Nginx, host: str, **options: object) -> NodeAgent:
-    """An agent whose users have tenants of their own, behind the gateway. options: of [loki]."""
+    """Return an agent behind the gateway, with a tenant for each user. options: of [loki]."""
     node = gateway.certificates.node
     loki = {"tenant_by": "user", "ca_file": str(gateway.certificates.grafana_ca), "cert_file": str(node.cert),
             "key_file": str(node.key), **options}  # fmt: skip
@@ -121,8 +121,7 @@ def new_job(user: str, host: str, task: int) -> Job:
 
 
 def capture(agent: NodeAgent, job: Job) -> None:
-    """Runs a job in a directory that a scheduler's hook has made: whose it is, is the hook's
-    word."""
+    """Run a job in a directory made by a scheduler's hook. The hook names the job's user."""
     identity = NodeIdentity(
         job.job_id, 1, "", job.task, job.word, os.getuid(), job.user, gid=os.getgid()
     )

@@ -1,5 +1,4 @@
-"""deploy/gateway as a site has it, with addresses and certificates of a test's own, run by a real
-nginx."""
+"""A real nginx with deploy/gateway's configuration, and the addresses and certificates of a test."""
 
 import http.client
 import io
@@ -18,15 +17,15 @@ from tests.tools.fakes.tls_gateway import Authority, Pair
 from tests.tools.sources import ROOT
 
 DEPLOYED = ROOT / "deploy" / "gateway"
-# as deploy/gateway names them
+# names in deploy/gateway
 GRAFANA, CONTROLLER, PURGER = "grafana.example.org", "slurmctld.example.org", "purge.example.org"
 SECRET = "s3cretOfGrafanaAlone"  # noqa: S105  of these tests
 QUESTION = "/loki/api/v1/query"
 
 
 class SiteCertificates(NamedTuple):
-    """The two CAs that a site has for it, and certificates of these. neighbour: of Grafana's CA,
-    but not Grafana's."""
+    """A site's two CAs for the gateway, and certificates from them. neighbour: another client of
+    Grafana's CA."""
 
     grafana_ca: Path
     agents_ca: Path
@@ -53,15 +52,14 @@ def site_certificates(folder: Path) -> SiteCertificates:
 
 
 class Answer(NamedTuple):
-    """status: 0 where the connection was closed without any."""
+    """status: 0 if the connection closed without an answer."""
 
     status: int
     body: bytes
 
 
 class Nginx(NginxServer):
-    """The gateway. by: how Grafana proves itself, "certificate" or "secret". Raises
-    ServerMissing."""
+    """The gateway. by: Grafana's credential, "certificate" or "secret". Raises ServerMissing."""
 
     def __init__(
         self, loki_url: str, certificates: SiteCertificates, *, by: str = "certificate"
@@ -110,7 +108,7 @@ class Nginx(NginxServer):
     def agents_url(self) -> str:
         return f"https://127.0.0.1:{self.agents_port}"
 
-    # ---- what clients do
+    # ---- clients' requests
 
     def ask(
         self,
@@ -122,7 +120,7 @@ class Nginx(NginxServer):
         certificate: Pair | None = None,
         port: int = 0,
     ) -> Answer:
-        """The answer to one request, whose line and headers are sent as they are given."""
+        """Send one request with its line and headers unchanged, and return the answer."""
         lines = [f"{method} {target} HTTP/1.1", "Host: loki", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in headers]
         if body and not any(
@@ -134,7 +132,7 @@ class Nginx(NginxServer):
         )
 
     def send(self, request: bytes, certificate: Pair | None, port: int) -> Answer:
-        """The answer to these bytes; where there are several, all of the others are its body's."""
+        """Send these bytes and return the answer. Further answers become part of its body."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(self.certificates.grafana_ca)
@@ -158,7 +156,7 @@ class Nginx(NginxServer):
         method: str = "GET",
         body: bytes = b"",
     ) -> Answer:
-        """What Grafana is answered, for a user; None: it names none."""
+        """Return the gateway's answer to Grafana for a user. None: Grafana names no user."""
         user_headers = [] if user is None else [("X-Grafana-User", user)]
         return self.ask(
             target,
@@ -172,7 +170,7 @@ class Nginx(NginxServer):
 def answer_of(received: bytes) -> Answer:
     head, _, rest = received.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/"):
-        return Answer(0, received)  # nothing, or HTTP 0.9
+        return Answer(0, received)  # empty, or HTTP 0.9
     parsed = http.client.parse_headers(io.BytesIO(head.partition(b"\r\n")[2] + b"\r\n\r\n"))
     chunked = parsed.get("Transfer-Encoding", "") == "chunked"
     return Answer(int(head.split()[1]), _unchunked(rest) if chunked else rest)
@@ -191,5 +189,5 @@ def _unchunked(body: bytes) -> bytes:
 
 
 def question(path: str, **params: str) -> str:
-    """A target, with parameters."""
+    """Return a request target with parameters."""
     return f"/loki/api/v1/{path}?{urllib.parse.urlencode(params)}"

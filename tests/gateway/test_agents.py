@@ -1,5 +1,5 @@
-"""Agents behind the gateway push to every user's tenant and read none. And what Prometheus is told
-of jobs then."""
+"""Agents behind the gateway push to every user's tenant and read no tenant. Their metrics in
+Prometheus reveal no jobs."""
 
 import time
 import uuid
@@ -28,7 +28,7 @@ PUSH = "/loki/api/v1/push"
 def ask(
     site: Site, target: str, tenant: str | None, holder: str, method: str = "GET", body: bytes = b""
 ) -> Answer:
-    """At the agents' port. holder: whose certificate, "" for none."""
+    """Send a request to the agents' port. holder: owner of the certificate, "" for no certificate."""
     certificate: Pair | None = getattr(site.gateway.certificates, holder) if holder else None
     headers = [("Content-Type", "application/x-protobuf")] if body else []
     headers += [] if tenant is None else [("X-Scope-OrgID", tenant)]
@@ -67,7 +67,7 @@ def test_agents_push_to_no_two_tenants_and_to_none(site: Site, tenant: str | Non
 
 @pytest.mark.parametrize("holder", ["", "grafana", "neighbour"])
 def test_others_push_nothing(site: Site, holder: str) -> None:
-    """Neither without a certificate, nor with one of the readers' CA."""
+    """Clients without a certificate can't push, nor can clients with one of the readers' CA."""
     line = f"forged {uuid.uuid4().hex}"
     assert ask(site, PUSH, BEN, holder, "POST", pushed(line)).status == 400
     assert line not in lines_of(site, BEN)
@@ -115,7 +115,8 @@ def test_agents_do_nothing_else(
 
 
 def test_a_grafana_user_is_nothing_to_agents(site: Site) -> None:
-    """And their tenants are nothing to Grafana: uid!0 and nobody! are no names."""
+    """The agents' port ignores Grafana's users. For Grafana, the tenants uid!0 and nobody! are no
+    valid user names."""
     certificates, target = (
         site.gateway.certificates,
         question("query_range", query=ALL, **site.span),
@@ -148,8 +149,7 @@ def test_check_is_content_behind_the_gateway(site: Site, tmp_path: Path) -> None
 
 
 def test_check_says_where_loki_tells_no_tenants_apart(loki: LokiServer, tmp_path: Path) -> None:
-    """Its default is auth_enabled: true; without it everybody would read everything, and nothing
-    would say so."""
+    """Loki's default is auth_enabled: true. Without it, every user could silently read all logs."""
     by_about = findings(NodeAgent(tmp_path, loki.url, cluster="apart", loki={"tenant_by": "user"}))
     level, words = by_about["loki tenants"]
     assert level == "wrong"
@@ -160,7 +160,7 @@ def test_check_says_where_loki_tells_no_tenants_apart(loki: LokiServer, tmp_path
 
 
 def series_of(prometheus: PrometheusServer, target: str) -> str:
-    """All series of a target, as Prometheus has them, and all values of all labels."""
+    """Return all series of a target in Prometheus, and all values of all its labels."""
     selector = f'{{instance="{target}"}}'
 
     def get(path: str, **params: str) -> Any:  # Any: JSON
@@ -178,11 +178,11 @@ def series_of(prometheus: PrometheusServer, target: str) -> str:
 def test_prometheus_is_told_nothing_of_jobs(
     site: Site, prometheus: PrometheusServer, tmp_path: Path, tenant_by: str
 ) -> None:
-    """It has no users: who may ask it sees all it has. With tenants by user job_values can't be
-    switched on; without them the same job is seen there."""
+    """Prometheus has no users, so everyone with access sees all of it. With tenants by user,
+    job_values has no effect; without them, the same job is visible."""
     options = {"tenant_by": tenant_by} if tenant_by else {"tenant_by": "", "tenant": "control"}
     agent = tenant_agent(tmp_path, site.gateway, "n4", **options)
-    # [metrics] is its last table
+    # [metrics] is the last table of the file
     agent.config.write_text(agent.config.read_text() + "job_values = true\n")
     job = new_job("dora", "n4", 0)
     with agent:

@@ -1,5 +1,4 @@
-"""Only questions pass the gateway, spelt as Loki's documentation spells them; and only GET and
-POST."""
+"""Only queries pass the gateway: Loki's documented paths, by GET and POST."""
 
 import time
 
@@ -22,8 +21,7 @@ ALLOWED = {
     "index/volume": {"query": ALL},
     "index/volume_range": {"query": ALL},
 }
-# what Loki would do for whoever reaches it: by which method, and the status that shows that it is
-# there
+# Loki's own endpoints, with the method and the status that prove their existence
 OTHERS = {
     "/config": ("GET", 200),
     "/ring": ("GET", 200),
@@ -74,7 +72,7 @@ def test_questions_pass(site: Site, path: str, method: str) -> None:
 
 @pytest.mark.parametrize("target", [*OTHERS, *NEVER_TRIED])
 def test_everything_else_is_denied(site: Site, target: str) -> None:
-    """With Loki's own answer as a control, for an owner of the tenant."""
+    """Loki's own answer to an owner of the tenant is the control."""
     method, status = OTHERS.get(target, ("GET", 0))
     entry = Entry(time.time_ns(), "pushed next to the gateway")
     body = compress(encode_push({"a": "b"}, [entry])) if target.endswith("/push") else b""
@@ -217,7 +215,7 @@ def test_other_spellings_of_a_path_are_denied(site: Site, target: str) -> None:
 
 
 def test_an_absolute_address_is_the_same_question(site: Site) -> None:
-    """A proxy's form of a request: its host leads nowhere else."""
+    """A proxy's form of a request names a host; the gateway ignores that host."""
     target = question("query_range", query=ALL, **site.span)
     for host in ("loki", "example.org", f"127.0.0.1:{site.loki.port}", "ben@loki"):
         answer = site.gateway.as_grafana(ANN, f"http://{host}{target}")

@@ -1,5 +1,5 @@
-"""Who asks is Grafana's word, and Grafana's alone: what others send, or send through Grafana,
-changes nothing."""
+"""Only Grafana can name the user: headers from other clients, or sent through Grafana, have no
+effect."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def all_of(site: Site) -> str:
 
 
 def is_ann_s(site: Site, answer: Answer) -> bool:
-    """The own jobs, and nothing of another's."""
+    """Return whether the answer has ann's jobs and no other user's."""
     return (
         answer.status == 200
         and bool(site.seen_of(ANN, answer.body))
@@ -37,7 +37,7 @@ def is_ann_s(site: Site, answer: Answer) -> bool:
 
 
 def is_denied(site: Site, answer: Answer, *statuses: int) -> bool:
-    """By the gateway, not by Loki."""
+    """Return whether the gateway itself, not Loki, denied the request."""
     own_words = b"<center>nginx</center>" in answer.body
     return (
         answer.status in statuses
@@ -46,12 +46,12 @@ def is_denied(site: Site, answer: Answer, *statuses: int) -> bool:
     )
 
 
-# ---- who is Grafana
+# ---- Grafana's credentials
 
 
 @pytest.mark.parametrize("holder", ["nobody", "neighbour", "node", "controller"])
 def test_without_grafana_s_certificate_nothing_is_answered(site: Site, holder: str) -> None:
-    """Of another CA, or of Grafana's CA and for another name."""
+    """The certificates come from another CA, or from Grafana's CA for another name."""
     certificates = site.gateway.certificates
     certificate = {
         "neighbour": certificates.neighbour,
@@ -95,7 +95,7 @@ def test_the_secret_under_another_name_is_none(site: Site, by_secret: Nginx) -> 
 
 
 def test_the_secret_goes_no_further(site: Site, by_secret: Nginx) -> None:
-    """Loki logs a question's headers where it is told to: none of the client's comes there."""
+    """Loki can log the headers of a query, so the gateway passes no header of the client."""
     assert is_denied(site, by_secret.ask("/config", [(USER, ANN), (SECRET_HEADER, SECRET)]), 404)
     assert (
         "proxy_pass_request_headers off;"
@@ -103,7 +103,7 @@ def test_the_secret_goes_no_further(site: Site, by_secret: Nginx) -> None:
     )
 
 
-# ---- whose tenant
+# ---- users and tenants
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_no_header_changes_whose_jobs_are_read(site: Site, headers: list[tuple[s
 
 @pytest.mark.parametrize("name", [USER, USER.lower(), USER.upper()])
 def test_two_users_are_never_both(site: Site, name: str) -> None:
-    """nginx takes the first header before 1.23, and both as one value from then on, which is no
-    name."""
+    """Before 1.23, nginx takes the first header. Newer versions join both into one value, which is
+    not a valid name."""
     headers = [(USER, ANN), (name, BEN)]
     answer = site.gateway.ask(all_of(site), headers, certificate=site.gateway.certificates.grafana)
     assert is_ann_s(site, answer) or is_denied(site, answer, 403)
@@ -183,7 +183,7 @@ def test_a_user_without_jobs_reads_nothing(site: Site, name: str) -> None:
 def test_a_user_called_as_the_tenant_of_what_was_stored_before_tenants_reads_nothing(
     site: Site,
 ) -> None:
-    """Loki calls it `fake`: it holds all users' jobs from before."""
+    """The tenant `fake` contains all users' jobs from before tenants."""
     with LokiClient(ServerAccess(url=site.loki.url, tenant="fake")) as before_tenants:
         before_tenants.push({"service_name": "logshipper"}, [Entry(time.time_ns(), "of all users")])
         assert before_tenants.query(f"count_over_time({ALL}[1h])")
@@ -193,7 +193,7 @@ def test_a_user_called_as_the_tenant_of_what_was_stored_before_tenants_reads_not
 
 
 def test_whom_grafana_names_nobody_for_reads_nothing(site: Site) -> None:
-    """Anonymous visitors, public dashboards, alert rules: there is no such header then."""
+    """Grafana omits the header for anonymous visitors, public dashboards and alert rules."""
     assert is_denied(site, site.gateway.as_grafana(None, all_of(site)), 403)
     assert is_denied(site, site.gateway.as_grafana(None, all_of(site), (TENANT, BEN)), 403)
 
@@ -240,8 +240,8 @@ def test_odd_heads_read_nothing_of_another(site: Site, head: str) -> None:
     ],
 )
 def test_no_second_request_hides_in_a_first_one(site: Site, lengths: str) -> None:
-    """Whatever nginx takes for a body, Loki gets as one; what is a request of its own, is judged as
-    one."""
+    """Loki receives as a body exactly the bytes that nginx treats as one. The gateway checks any
+    further request separately."""
     inner = (
         f"GET {all_of(site)} HTTP/1.1\r\nHost: loki\r\n{TENANT}: ben\r\nConnection: close\r\n\r\n"
     )
@@ -249,7 +249,7 @@ def test_no_second_request_hides_in_a_first_one(site: Site, lengths: str) -> Non
     answer = site.gateway.send(outer.encode(), site.gateway.certificates.grafana, site.gateway.port)
     assert site.seen_of(BEN, answer.body) == []
     assert answer.status in (200, 400, 501)
-    for _ in range(3):  # and nothing is left on a connection that the next one uses
+    for _ in range(3):  # the connection carries no leftover into the next request
         assert is_ann_s(site, site.gateway.as_grafana(ANN, all_of(site)))
 
 

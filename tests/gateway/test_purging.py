@@ -1,5 +1,4 @@
-"""A printed secret is taken out of Loki through the gateway, by a certificate that is for that
-alone."""
+"""Purging a printed secret from Loki through the gateway, with a certificate for this purpose only."""
 
 import json
 import time
@@ -87,7 +86,8 @@ def test_a_secret_is_taken_out_through_the_gateway(
 def test_whose_tenant_it_is_where_the_node_doesn_t_know_the_job(
     tmp_path: Path, user: str, tenant: str | None
 ) -> None:
-    """Never that of what is of nobody: nothing would be found there, and all be well."""
+    """The purge never uses the tenant of unowned data. It would find nothing there and report
+    success."""
     agent = NodeAgent(tmp_path, "http://127.0.0.1:9", cluster="c", loki={"tenant_by": "user"})
     purge = NodePurge(agent_config.load(str(agent.config)), "job1", pattern_of(None, "hunter2"))
     if tenant is None:
@@ -124,7 +124,7 @@ def _params(job_id: str) -> str:
 
 
 def _requests(loki: LokiServer) -> list[str]:
-    """What Loki was asked to delete of ann's."""
+    """Return the queries of ann's delete requests in Loki."""
     with LokiClient(ServerAccess(url=loki.url, tenant=ANN)) as client:
         answer = client.call("GET", DELETE)
     assert answer.status == 200

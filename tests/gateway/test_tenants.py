@@ -1,5 +1,5 @@
-"""A tenant for each user, as the agent sends them: whose it is, and that one user's trouble isn't
-another's."""
+"""The agent's tenants, one per user: the right tenant for each job, and no effect of one user's
+errors on another."""
 
 import time
 from collections.abc import Iterator
@@ -98,7 +98,7 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
 def captured(
     node: ShippingNode, job_id: str, user: str, lines: list[str], start_ns: int = 0
 ) -> None:
-    """A capture from start to END."""
+    """Write a capture from start to END."""
     writer = node.capture(job_id, start_ns or soon_ns(), user=user)
     writer.start()
     writer.lines(lines)
@@ -186,7 +186,7 @@ def test_a_tenant_that_waits_is_asked_ever_more_seldom(tmp_path: Path) -> None:
 def test_part_of_a_job_that_was_taken_is_sent_again_byte_for_byte(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log came through, the events didn't; and the agent is killed in between."""
+    """The log arrives, the events fail, and the agent dies in between."""
     captured(node, "a", "ann", ["one", "two"])
     captured(node, "b", "ben", ["three"])
     node.learn()
@@ -211,7 +211,7 @@ def test_part_of_a_job_that_was_taken_is_sent_again_byte_for_byte(
 
 
 def much(node: ShippingNode, job_id: str) -> list[str]:
-    """Some megabytes of ann's, in all kinds of streams."""
+    """Write some megabytes of ann's output in all kinds of streams; return the lines of stdout."""
     lines = [f"{job_id} {number} {'x' * 1000}" for number in range(1500)]
     writer = node.capture(job_id, soon_ns(), user="ann")
     writer.start()
@@ -226,7 +226,7 @@ def much(node: ShippingNode, job_id: str) -> list[str]:
     return lines
 
 
-def sizes(requests: Any) -> int:  # Any: a model's
+def sizes(requests: Any) -> int:  # Any: requests of a model
     return sum(len(entry.line) for _, entries in requests for entry in entries)
 
 
@@ -246,7 +246,7 @@ def test_a_tenant_that_takes_every_second_push_gets_all_without_much_again(
 ) -> None:
     lines = [*much(node, "a"), *much(node, "b")]
     node.loki.takes = lambda number: number % 2 == parity
-    node.loki.excess = unreachable  # a 429 would slow it down
+    node.loki.excess = unreachable  # a 429 would slow the agent down
     rounds_until_shipped(node, 200)
     assert sorted(node.loki.lines('kind="log"', 'stream="stdout"')) == sorted(lines)
     assert node.loki.doubles() == []
@@ -275,7 +275,7 @@ def test_a_chunk_of_several_batches_comes_through_as_well(tmp_path: Path, parity
 def test_a_tenant_that_failed_is_tried_with_a_batch_of_one_capture(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # else the 429 slows it down for minutes
+    # at the normal pace, the 429 would slow it down for minutes
     monkeypatch.setattr("logshipper_ingest.shipping.pace.START_BYTES_PER_SEC", 64 << 20)
     much(node, "a")
     much(node, "b")
@@ -332,7 +332,7 @@ def _plain(body: bytes) -> bytes:
 
 
 def test_one_user_s_newest_line_makes_no_other_s_late(node: ShippingNode) -> None:
-    """Too far behind is a matter of a tenant's stream."""
+    """Loki's limit for old entries applies to each tenant's streams separately."""
     captured(node, "new", "ann", ["now"])
     node.ship()
     captured(node, "old", "ben", ["two hours ago"], time.time_ns() - 2 * HOUR_NS)
@@ -357,7 +357,7 @@ def test_what_is_remembered_of_streams_is_by_tenant(node: ShippingNode) -> None:
 
 
 def test_how_slurm_ended_a_job_goes_to_its_user_s_tenant(site: Site, tmp_path: Path) -> None:
-    """The controller's agent asks each user's tenant whether the job was captured, and tells it
+    """The controller's agent asks each user's tenant for the captured job, and writes the job's end
     there."""
     ended = tmp_path / "ended"
     ended.mkdir(mode=0o700)
@@ -377,7 +377,7 @@ def test_how_slurm_ended_a_job_goes_to_its_user_s_tenant(site: Site, tmp_path: P
     with tenant_agent(tmp_path / "n5", site.gateway, "n5") as agent:
         capture(agent, job)
         agent.wait_shipped()
-    for job_id in (job.job_id, "471101"):  # the second one wasn't captured
+    for job_id in (job.job_id, "471101"):  # the second job has no capture
         record(ended, job_id, job, begin)
     with controller:
         wait_until(
@@ -389,7 +389,7 @@ def test_how_slurm_ended_a_job_goes_to_its_user_s_tenant(site: Site, tmp_path: P
 
 
 def record(folder: Path, job_id: str, job: Job, begin: int) -> None:
-    """As the hook writes it."""
+    """Write the record of the hook."""
     end = int(time.time()) + 1
     fields = {"by": "jobcomp", "job_id": job_id, "state": "TIMEOUT", "exit": "0:15", "start": begin, "end": end,
             "restarts": "", "user": job.user, "nodes": job.host}  # fmt: skip

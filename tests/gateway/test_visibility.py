@@ -1,5 +1,4 @@
-"""A user reads their own jobs through the gateway, and nothing of another's by any question
-(R32)."""
+"""Users read their own jobs through the gateway, and no query reveals another user's job (R32)."""
 
 import json
 import os
@@ -47,7 +46,7 @@ OF_BEN = [
 
 
 def answer_body(site: Site, user: str, path: str, **params: str) -> bytes:
-    """The answer, which must be one."""
+    """Return the body of a successful answer."""
     answer = site.gateway.as_grafana(user, question(path, **params))
     assert answer.status == 200, answer
     return answer.body
@@ -73,7 +72,7 @@ def test_each_user_reads_all_of_the_own_jobs(site: Site) -> None:
 
 @pytest.mark.parametrize("logql", [*ENTRIES, *NUMBERS])
 def test_no_question_finds_anything_of_another_user(site: Site, logql: str) -> None:
-    """Ben asks first: nothing of his answers may be kept for ann."""
+    """ben asks first, so a cache of his answers would leak to ann."""
     instants = [
         *NUMBERS,
         *(f"count_over_time({selector}[1h])" for selector in ENTRIES if selector == logql),
@@ -166,7 +165,7 @@ def test_questions_by_post_are_the_same(site: Site) -> None:
         assert answer.status == 200
         assert site.seen_of(user, answer.body)
         assert site.seen_of(stranger, answer.body) == []
-        # both at once: parameters of the address don't change whose they are
+        # parameters in the address and in the form don't select the tenant
         mixed = "/loki/api/v1/query_range?X-Scope-OrgID=ben&tenant=ben"
         answer = site.gateway.as_grafana(
             user, mixed, form, method="POST", body=body + b"&X-Scope-OrgID=ben&orgId=ben"
@@ -186,7 +185,7 @@ UPGRADE = (
 
 
 def test_tail_is_denied(site: Site) -> None:
-    """Grafana has one connection for all who listen to the same query, whoever they are."""
+    """Grafana shares one connection among all listeners of a query, across users."""
     target = question("tail", query=ALL)
     request = [f"GET {target} HTTP/1.1", "Host: loki", "Connection: Upgrade", "X-Scope-OrgID: ben"]
     request += [f"{name}: {value}" for name, value in UPGRADE]
@@ -197,7 +196,7 @@ def test_tail_is_denied(site: Site) -> None:
         answer = site.gateway.as_grafana(user, target, ("Connection", "Upgrade"), *UPGRADE)
         assert answer.status == 404
         assert site.seen_of(BEN, answer.body) == []
-        # nor does a question that is allowed become a tunnel
+        # an allowed query does not become a tunnel either
         upgraded = site.gateway.as_grafana(
             user, question("query", query="1+1"), ("Connection", "Upgrade"), *UPGRADE
         )
@@ -205,7 +204,7 @@ def test_tail_is_denied(site: Site) -> None:
         assert b'"1+1"' not in upgraded.body
 
 
-# ---- names that can't be a tenant's
+# ---- names not valid for tenants
 
 
 def test_a_user_whose_name_can_t_be_a_tenant_s_is_read_by_nobody_but_admins(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""The fixture jobs, once for all tests here."""
+"""The fixture jobs, captured once for all tests here."""
 
 from collections.abc import Iterator, Mapping
 
@@ -28,8 +28,8 @@ class Pages:
         self._pages: dict[tuple[str, str], Page] = {}
 
     def job(self, name: str, **selections: Text) -> Page:
-        """The page of one job, at its time. selections: further
-        variables of its address."""
+        """Return the page of one job, at the job's time. selections: further variables of its
+        address."""
         key = (name, repr(sorted(selections.items())))
         if key not in self._pages:
             job = self.fixture.jobs[name]
@@ -56,7 +56,7 @@ def pages(jobs: Fixture) -> Pages:
 
 @pytest.fixture(scope="session")
 def empty(jobs: Fixture) -> Iterator[Fixture]:
-    """The same Loki, and a Prometheus that scrapes nobody."""
+    """The same Loki with a Prometheus without targets."""
     with PrometheusServer() as prometheus:
         yield Fixture(
             jobs.jobs, jobs.loki, PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS), 0.0
@@ -70,5 +70,5 @@ def forgotten(empty: Fixture) -> Pages:
 
 @pytest.fixture(params=["prometheus", "loki"])
 def asked(request: pytest.FixtureRequest, jobs: Fixture, pages: Pages, empty: Fixture) -> Pages:
-    """Pages by a Prometheus that knows the jobs, and by Loki alone."""
+    """Pages from a Prometheus with the jobs, and from Loki alone."""
     return pages if request.param == "prometheus" else Pages(empty)

@@ -1,5 +1,5 @@
-"""The cluster page's analytics, by a real Prometheus, of series whose numbers are known: half an
-hour of three nodes and Slurm's controller, as their agents would have told it."""
+"""The cluster page's analytics, in a real Prometheus with known series: half an hour of three nodes
+and Slurm's controller, in their agents' format."""
 
 import json
 import math
@@ -21,11 +21,11 @@ from tests.grafana.tools.sources import PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 from tests.tools.waiting import scaled
 
-STEP = 15  # seconds, between scrapes
+STEP = 15  # seconds between scrapes
 SECS = 1800
-EXPIRE = 300  # for which an agent shows what is over
+EXPIRE = 300  # seconds for which an agent exports an ended job
 HOSTS = ("n1", "n2", "n3", "slurmctl")
-# job, attempt, task, host, nodes that were told (0: none), start, end (0: none), state
+# job, attempt, task, host, the scheduler's number of nodes (0: none), start, end (0: none), state
 CAPTURES = (
     ("1", 1, 0, "n1", 4, 0, 600, "COMPLETED"),
     ("2", 1, 0, "n2", 0, 300, 900, "COMPLETED"),
@@ -34,14 +34,14 @@ CAPTURES = (
     ("3", 2, 0, "n1", 0, 180, 0, ""),
 )
 BY_SLURM = (("1", 1, "TIMEOUT", -5, 602),)  # job, attempt, state, start, end
-NOT_SCRAPED = range(1190, 1290)  # what Slurm's controller tells
-# when, state, node-hours
+NOT_SCRAPED = range(1190, 1290)  # gap in the scrapes of Slurm's controller
+# time, state, node-hours
 SLURM_ENDED = (
     (600, "TIMEOUT", 4),
     (900, "COMPLETED", 10),
     (1200, "COMPLETED", 10),
 )
-# from when on: alert, state, labels
+# start, alert, state, labels
 ALERTS = (
     (1200, "LogshipperLag", "firing", f'cluster="{CLUSTER}",host="n2"'),
     (1200, "LogshipperNoAgents", "firing", 'severity="critical"'),
@@ -50,25 +50,25 @@ ALERTS = (
     (1200, "DiskFull", "firing", f'cluster="{CLUSTER}",host="n1"'),
     *((1500, "LogshipperHolding", "firing", f'instance="m{node}:9310"') for node in range(6)),
 )
-# agents' metrics, what they are from when on
+# agents' metrics: start and value by host
 AGENTS: dict[str, dict[str, tuple[int, int]]] = {
     "lag_seconds": {"n1": (0, 3), "n2": (1200, 150), "n3": (0, 59)},
     "lost_lines_total": {"n1": (1200, 7)},
     "refused_entries_total": {"n3": (1200, 2)},
     "left_out_total": {},
 }
-UNSEEN = ("FAILED", "NODE_FAIL")  # states of which no job was
-# from when on it is told, the hour, node-seconds
+UNSEEN = ("FAILED", "NODE_FAIL")  # states without jobs
+# time of the report, hour, node-seconds
 HOURS = (
     (0, -3600, 7200),
     (900, 0, 1800),
     (1600, 0, 5400),
 )
-WAITS = ((300, 30), (310, 30), (320, 3000), (900, 200))  # of jobs: told when, seconds
+WAITS = ((300, 30), (310, 30), (320, 3000), (900, 200))  # of jobs: time of the report, seconds
 
 
 def openmetrics(t0: int) -> Iterator[str]:
-    """Lines of OpenMetrics, by family."""
+    """Yield lines of OpenMetrics, by family."""
     steps = range(0, SECS, STEP)
     families: dict[str, list[str]] = {}
 
@@ -161,11 +161,11 @@ def openmetrics(t0: int) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The page at the end of that time."""
+    """The page at the end of the half hour."""
     t0 = (int(time.time()) - 2 * SECS) // 600 * 600
     text = tmp_path_factory.mktemp("series") / "series.txt"
     text.write_text("\n".join(openmetrics(t0)))
-    # what is brought in so never turns stale
+    # backfilled series have no staleness markers
     prometheus = PrometheusServer(flags=["--query.lookback-delta=20s"])
     backfill(prometheus, text)
     with prometheus:
@@ -192,7 +192,7 @@ def backfill(prometheus: PrometheusServer, text: Path) -> None:
 
 
 def course(page: Page, frame: Frame) -> dict[int, float]:
-    """A graph's values by seconds since the page's begin."""
+    """Return a graph's values by seconds since the page's begin."""
     times, values = (field.values for field in frame.fields[:2])
     return {
         round((ms - page.when.begin_ms) / 1000): value
@@ -205,7 +205,7 @@ def courses(page: Page, title: str) -> dict[str, dict[int, float]]:
 
 
 def wrong(page: Page, secs: int) -> list[str]:
-    """What is wrong at the end of a page of so many seconds."""
+    """Return the reported problems at the end of a page of `secs` seconds."""
     begin = page.when.begin_ms
     when = Range(begin, begin + secs * 1000)
     early = Page(links.CLUSTER, page._sources, when, cluster=CLUSTER)
@@ -213,7 +213,7 @@ def wrong(page: Page, secs: int) -> list[str]:
 
 
 def test_what_is_wrong_is_named(page: Page) -> None:
-    """Alerts that fire, of this cluster or of none; then losses, then what is late."""
+    """The panel lists firing alerts of this cluster or of none, then losses, then lags."""
     assert wrong(page, 600) == ["nothing lost, nothing late, no alert"]
     alerts, others = wrong(page, 1290)[:2], wrong(page, 1290)[2:]
     assert sorted(alerts) == ["LogshipperLag on n2", "LogshipperNoAgents"]
@@ -235,7 +235,8 @@ def test_lag_names_each_node(page: Page) -> None:
 
 
 def test_throughput_is_a_sum_over_the_pages_time(page: Page) -> None:
-    """Of each job the worst end of its captures, but for Slurm's word; each attempt by itself."""
+    """A job counts by the worst end of its captures, unless Slurm reports its end. Each attempt
+    counts separately."""
     by_state = courses(page, "Throughput")
     assert by_state.keys() == {"TIMEOUT", "FAILED"}
     assert {at: by_state["FAILED"][at] for at in (180, 840, 960, 1740)} == {
@@ -250,7 +251,7 @@ def test_throughput_is_a_sum_over_the_pages_time(page: Page) -> None:
 
 
 def test_utilization_beside_the_nodes_there_are(page: Page) -> None:
-    """Nodes as they were told, or as many as were seen."""
+    """A job counts with the scheduler's number of nodes, else with its observed nodes."""
     graph = courses(page, "Utilization")
     assert set(graph["nodes with an agent"].values()) == {4}
     moments = (0, 60, 240, 420, 660, 1020)
@@ -275,7 +276,7 @@ def test_busy_nodes(page: Page) -> None:
 
 
 def test_all_jobs_that_slurm_ended(page: Page) -> None:
-    """Those that weren't captured, too."""
+    """Jobs without a capture count, too."""
     by_state = courses(page, "All jobs")
     assert by_state.keys() == {"TIMEOUT", "COMPLETED"}, "others would fill the legend"
     ends = {
@@ -299,7 +300,7 @@ def hours_shown(page: Page) -> dict[int, float]:
 
 
 def test_hours_of_all_jobs_are_shown_as_far_as_they_are_known_now(page: Page) -> None:
-    """Also on a page of the past: what ran then may have ended later."""
+    """A page of the past also shows them, because a job of that time may have ended later."""
     assert hours_shown(page) == {-3600: 2, 0: 1.5}
     begin = page.when.begin_ms
     early = Page(links.CLUSTER, page._sources, Range(begin, begin + 1_200_000), cluster=CLUSTER)
@@ -309,8 +310,8 @@ def test_hours_of_all_jobs_are_shown_as_far_as_they_are_known_now(page: Page) ->
 def test_the_command_asks_for_the_same_hours(
     page: Page, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only of hours that are over; here all of them are, but for the newest where the half hour
-    began late."""
+    """The command counts only complete hours. All are complete here, except the newest if the half
+    hour began late."""
 
     def document(report: str, *options: str) -> dict[str, Any]:
         where = (
@@ -343,7 +344,8 @@ def test_the_command_asks_for_the_same_hours(
 
 
 def test_waits_of_all_jobs(page: Page) -> None:
-    """Three ended in the first ten minutes, one in the second: between the bounds of buckets."""
+    """Three jobs ended in the first ten minutes, one in the second. Their waits lie between the
+    bounds of buckets."""
     graph = courses(page, "Waiting time")
     waits = {
         name: {at: secs for at, secs in values.items() if not math.isnan(secs)}

@@ -1,5 +1,5 @@
-"""How many captured jobs the cluster's page counts: the same in each panel, whatever the page's time,
-and as many as the list of jobs has. By a real Prometheus, of a month of jobs."""
+"""Counts of captured jobs on the cluster's page: equal in each panel and in the list of jobs, for
+pages of any length. A real Prometheus holds a month of jobs."""
 
 import math
 import time
@@ -17,11 +17,11 @@ from tests.grafana.tools.pages import Page
 from tests.grafana.tools.sources import PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 
-STEP = 15  # seconds, between scrapes
-EXPIRE = 300  # for which an agent shows what is over
+STEP = 15  # seconds between scrapes
+EXPIRE = 300  # seconds for which an agent exports an ended job
 HOUR = 3600
 RANGES = {"1h": HOUR, "6h": 6 * HOUR, "24h": 24 * HOUR, "7d": 168 * HOUR, "30d": 720 * HOUR}
-LATE = 5400  # seconds after its end, when a job comes to Prometheus that was shipped late
+LATE = 5400  # seconds from the end of a late job to its first scrape
 HOST = "n1"
 STATES = ("COMPLETED", "COMPLETED", "FAILED", "COMPLETED", "KILLED", "TIMEOUT")
 
@@ -34,11 +34,11 @@ class Run(NamedTuple):
     tasks: tuple[str, ...]  # the state of each
     start: int
     end: int
-    late: int = 0  # seconds that it was scraped after its end
+    late: int = 0  # seconds from its end to its first scrape
 
 
 def runs() -> list[Run]:
-    """Some at moments that fall between two scrapes, or just before a page's begin and end."""
+    """Return the runs. Some begin or end between two scrapes, or just before a page's begin or end."""
     moments = [
         40,
         70,
@@ -72,7 +72,7 @@ def runs() -> list[Run]:
 
 
 def openmetrics(end: int) -> Iterator[str]:
-    """Lines of OpenMetrics, by family."""
+    """Yield lines of OpenMetrics, by family."""
     families: dict[str, list[str]] = {}
 
     def add(name: str, labels: str, value: object, at: int) -> None:
@@ -94,7 +94,7 @@ def openmetrics(end: int) -> Iterator[str]:
             labels = f'cluster="{CLUSTER}",job_id="{run.job}",attempt="{run.attempt}",step="",task="{task}",{target}'
             start = end - run.start
             over = end - run.end + 3 * task - 3 * len(run.tasks) if run.end else 0
-            # the first scrape after the start, and the last one before the agent forgets
+            # the first scrape after the start, and the last one before the agent drops the series
             first = math.ceil((over + run.late if run.late else start) / STEP) * STEP
             for at in range(first, (over + run.late + EXPIRE) if over else end, STEP):
                 if at >= end:
@@ -151,7 +151,7 @@ def page(uid: str, month: Month, secs: int, jobs: Fixture) -> Page:
 
 
 def sums(page: Page, title: str) -> dict[str, float]:
-    """Of a graph, by series."""
+    """Return the sums of a graph's series."""
     frames = page.show(title).frames
     return {frame.fields[1].display_name: sum(frame.fields[1].values) for frame in frames}
 
@@ -167,7 +167,7 @@ def test_every_panel_counts_the_jobs_of_the_list(month: Month, secs: int, jobs: 
         for row in listed
         if newest[row["job_id"]].end
     }
-    # the last capture's end is some seconds before the run's
+    # the last capture ends some seconds before the run
     ended = Counter(
         row["state"] for row in listed if begin_ms <= ends.get(row["job_id"], 0) - 3000 <= end_ms
     )
@@ -184,7 +184,7 @@ def test_every_panel_counts_the_jobs_of_the_list(month: Month, secs: int, jobs: 
     earlier = sum(run.end + 3 <= secs for run in runs() if run != newest[run.job])
     throughput = cluster.show("Throughput").frames
     interval = cluster.when.interval_ms(60_000)
-    last = end_ms // interval * interval  # what ended after it isn't drawn yet
+    last = end_ms // interval * interval  # the graph leaves out later ends
     drawn = sum(begin_ms <= ends.get(row["job_id"], 0) - 3000 <= last for row in listed)
     assert sum(frame.fields[1].values[-1] for frame in throughput) == drawn + earlier
     (times,) = [row for row in cluster.show("Run times").rows() if row["what"] == "run time"]
@@ -192,7 +192,8 @@ def test_every_panel_counts_the_jobs_of_the_list(month: Month, secs: int, jobs: 
 
 
 def test_what_slurm_told_is_counted_once(month: Month, secs: int, jobs: Fixture) -> None:
-    """Its counter, whatever it was before the page's time; told within 5 minutes here."""
+    """The counter's value before the page's time does not count. The agent reports within 5 minutes
+    here."""
     cluster = page(links.CLUSTER, month, secs, jobs)
     told = sums(cluster, "All jobs that Slurm ended per interval")
     scraped = month.end - (month.end - 1) // 300 * 300
@@ -207,7 +208,7 @@ def test_what_slurm_told_is_counted_once(month: Month, secs: int, jobs: Fixture)
 
 
 def test_bars_are_wide_enough_to_tell_their_colours(month: Month, secs: int, jobs: Fixture) -> None:
-    """A third of a page of 1300 pixels has some 400 for them."""
+    """A third of a page of 1300 pixels has some 400 for the bars."""
     cluster = page(links.CLUSTER, month, secs, jobs)
     for title in (
         "Captured jobs started per",

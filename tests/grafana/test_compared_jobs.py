@@ -1,4 +1,4 @@
-"""The table of compared jobs, out of what Loki answers to its queries."""
+"""The table of compared jobs, from Loki's answers to its queries."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ Json = dict[str, Any]  # Any: JSON
 
 
 def answer(ref: str, *lines: Json) -> Frame:
-    """Newest first; `minute` says when."""
+    """Return a frame of lines, newest first. `minute` is a line's time."""
     rows = [(60_000 * int(line.pop("minute")), json.dumps(line)) for line in lines]
     return loki_frame(ref, sorted(rows, key=lambda row: -row[0]))
 

@@ -1,4 +1,4 @@
-"""Words in colour can be read on light pages and on dark ones: a contrast of 4.5 to 1."""
+"""Coloured words are readable on light and dark pages, with a contrast of 4.5 to 1."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from tests.grafana.tools.frames import Json
 from tests.grafana.tools.pages import dashboard, dashboards
 
 LEAST = 4.5
-# Grafana's own: of panels, and of the names that its themes give to colours
+# Grafana's own colours: of panels, and of its themes' colour names
 PANEL = {"light": "#FFFFFF", "dark": "#181B1F"}
 NAMED = {
     "light": {"blue": "#3274D9", "purple": "#A352CC", "red": "#E02F44", "semi-dark-green": "#37872D",
@@ -44,7 +44,7 @@ def colors_in(model: object, keys: tuple[str, ...] = ("color", "fixedColor")) ->
 
 
 def words_of(uid: str) -> Iterator[Json]:
-    """What has coloured words: numbers at large, and columns of tables."""
+    """Yield the models with coloured words: large numbers, and columns of tables."""
     for panel in dashboard(uid)["panels"]:
         for inside in [panel, *panel.get("panels", ())]:
             if inside["type"] == "stat":

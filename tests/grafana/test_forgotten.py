@@ -1,4 +1,5 @@
-"""Pages of jobs that Prometheus has forgotten, or never knew: Loki has what they need."""
+"""Pages of jobs without series in Prometheus, expired or never scraped: Loki has all that they
+need."""
 
 import json
 import time
@@ -26,7 +27,7 @@ from tests.grafana.tools.sources import (
     loki_metrics,
 )
 
-# what a job's page asks Loki for where Prometheus doesn't know the job
+# variables that a job's page gets from Loki for a job without series in Prometheus
 OF_JOB = ("host", "attempt", "attempts", "task", "tasks", "xsel", "x", "rule", "record_count", "dec", "thinned",
           "y", "graph")  # fmt: skip
 COMPARED = ("names", "xsel", "x", "rule", "y", "thinned")
@@ -82,7 +83,7 @@ def test_panels_are_the_same_without_prometheus(name: str, pages: Pages, forgott
 
 
 def test_a_job_of_three_weeks_ago(pages: Pages) -> None:
-    """Real Prometheus never knew it."""
+    """Prometheus never scraped this job."""
     page = pages.job("old")
     assert (page.value("x"), page.value("rule")) == ("step", key_queries.RULES[3])
     assert page.value("host") == ["$__all"]
@@ -93,7 +94,7 @@ def test_a_job_of_three_weeks_ago(pages: Pages) -> None:
 
 
 def test_a_page_of_ninety_days_leads_to_the_jobs_own_time(jobs: Fixture) -> None:
-    """Of more than a month Loki refuses all but the plainest questions."""
+    """Loki refuses all but the plainest queries over more than a month."""
     job, now_ms = jobs.jobs["old"], jobs.today.end_ms
     when = Range(now_ms - 90 * 86_400_000, now_ms)
     page = LenientPage(links.JOB, jobs.sources, when, cluster=CLUSTER, job=job.job_id)
@@ -115,7 +116,7 @@ def test_a_page_of_ninety_days_leads_to_the_jobs_own_time(jobs: Fixture) -> None
 def test_the_jobs_own_time_is_the_same_without_prometheus(
     name: str, pages: Pages, forgotten: Pages
 ) -> None:
-    """To a second or two: Prometheus knows the last sign of life, Loki the end."""
+    """They differ slightly: Prometheus has the last heartbeat, Loki the end."""
     for variable in ("begin", "end"):
         known, loki = (int(str(opened.job(name).value(variable))) for opened in (pages, forgotten))
         assert abs(known - loki) < 30_000
@@ -132,7 +133,7 @@ def test_without_the_data_source_for_it_graphs_go_over_the_records_number(jobs: 
 
 
 def test_without_any_prometheus(jobs: Fixture) -> None:
-    """Both data sources of the type Prometheus lead to Loki."""
+    """Both data sources of the type Prometheus point to Loki."""
     values = loki_metrics(jobs.loki.url)
     twice = PrometheusSource(values.url, scrape_ms=SCRAPE_MS)
     sources: Sources = {"loki": jobs.loki, "prometheus": twice, "values": values}
@@ -174,7 +175,7 @@ def test_a_forgotten_job_is_compared_with_one_that_is_known(jobs: Fixture) -> No
     assert page.show("Captured jobs compared").frames[0].column("records") == [7, 3]
 
 
-# ---- what agents send
+# ---- agents' entries
 
 
 def test_the_end_of_a_capture_says_whose_it_is_and_when_it_ran(jobs: Fixture) -> None:
@@ -189,7 +190,7 @@ def test_the_end_of_a_capture_says_whose_it_is_and_when_it_ran(jobs: Fixture) ->
 
 
 def push(fixture: Fixture, labels: Json, entries: Sequence[tuple[int, Json, Json]]) -> None:
-    """Entries with their times in ns since 1970 and their metadata, as agents write them."""
+    """Push entries as agents write them. entries: times in ns since 1970, lines, and metadata."""
     values = [
         [str(time_ns), json.dumps(line, separators=(",", ":")), metadata]
         for time_ns, line, metadata in entries
@@ -205,8 +206,8 @@ HOUR_NS = 3600 * 10**9
 
 @pytest.fixture(scope="module")
 def long_runs(empty: Fixture) -> str:
-    """A cluster whose jobs began two days ago, by what their node's agent tells in each hour, and what
-    they do now: one runs, of one a step ended, one ended ten minutes ago, one 40 minutes ago."""
+    """A cluster whose jobs began two days ago, with their agent's hourly reports. One job runs, one
+    has an ended step, one ended ten minutes ago, and one 40 minutes ago."""
     cluster, now_ns = f"{CLUSTER}-long", time.time_ns()
     began_ns = now_ns - 48 * HOUR_NS - 1800 * 10**9
     told: list[tuple[int, Json, Json]] = []
@@ -238,7 +239,8 @@ def long_runs(empty: Fixture) -> str:
 def test_jobs_that_began_before_the_page_s_time_are_listed(
     mins: int, empty: Fixture, long_runs: str
 ) -> None:
-    """Those that were there in it, running since they began; a step's end isn't the job's."""
+    """The list has all jobs that ran within the page's time, with their first start. A step's end
+    does not end its job."""
     end_ms = time.time_ns() // 10**6
     when = Range(end_ms - mins * 60_000, end_ms)
     page = Page(links.JOBS, empty.sources, when, cluster=long_runs)
@@ -266,7 +268,7 @@ def test_where_a_job_runs_is_known_without_its_start(empty: Fixture, long_runs: 
 
 
 def test_a_job_of_an_earlier_agent_is_shown_as_before(empty: Fixture) -> None:
-    """Its reports of keys have no ranks."""
+    """Reports of an earlier agent have no ranks."""
     cluster, now_ns = f"{CLUSTER}-earlier", time.time_ns()
     reported = {"key": "loss", "count": 3, "x": "step", "last": 1, "least": 1, "largest": 3}
     lines: dict[str, list[Json]] = {

@@ -1,4 +1,4 @@
-"""The dashboards keep the rules; and each rule finds what breaks it."""
+"""The dashboards follow the rules, and each rule reports its violations."""
 
 import copy
 import json

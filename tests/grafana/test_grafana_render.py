@@ -1,5 +1,5 @@
-"""Dashboards as code: the committed files are what the code makes; the command says what
-differs."""
+"""Dashboards as code: the committed files match the code's output, and the command reports
+differences."""
 
 import itertools
 import json
@@ -54,7 +54,7 @@ def test_check_shows_what_differs(tmp_path: Path) -> None:
     assert '-   "title": "Lines",\n' in done.stdout
     assert '+   "title": "Lines lost",\n' in done.stdout
     assert "python -m logshipper_grafana.tool.render" in done.stderr
-    assert '"title": "Lines"' in changed.read_text()  # nothing was written
+    assert '"title": "Lines"' in changed.read_text()  # the check writes no files
 
 
 def test_check_finds_missing_files_and_those_of_nobody(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_panels_of_a_list_lie_one_below_the_other() -> None:
 
 
 def test_a_line_s_link_keeps_what_is_chosen() -> None:
-    """Or the line might not be among those that the page shows then."""
+    """With another selection the page might not show the line."""
     (time, *_) = job_console.line_table()["fieldConfig"]["overrides"]
     (link,) = next(setting["value"] for setting in time["properties"] if setting["id"] == "links")
     for name in ("host", "attempt", "task", "stream"):
@@ -116,7 +116,7 @@ def test_a_line_s_link_keeps_what_is_chosen() -> None:
 
 
 def test_rules_and_states_are_those_of_the_stores() -> None:
-    """The package stands alone at run time; what it repeats must stay the same."""
+    """The package does not import the stores at run time, so its copies must stay equal."""
     assert {rule: words for rule, words in key_queries.RULES.items() if rule > 2} == _WORDS
     assert records.MAX_DEPTH == MAX_DEPTH
     for better, worse in itertools.pairwise(sorted(SLURM_STATES, key=queries.STATES.__getitem__)):
@@ -166,7 +166,7 @@ def test_provisioning_files_fit_the_dashboards(folder: Path) -> None:
 
 
 def test_each_keys_graph_is_there_with_a_legend_too() -> None:
-    """In a closed row: 9.4 shows a legend always or never."""
+    """They are in a closed row, because Grafana 9.4 can't toggle a legend."""
     panels = dashboards()[f"{links.JOB}.json"]["panels"]
     (plain,) = (panel for panel in panels if panel.get("repeat") == "graph")
     (row_panel,) = (panel for panel in panels if "with a legend" in panel["title"])
@@ -181,9 +181,12 @@ def test_each_keys_graph_is_there_with_a_legend_too() -> None:
 
 
 def _asked_again(model: Json) -> int:
-    """How many questions the variables are for Grafana 9.4, when a page is refreshed: each that
-    follows the page's time, and after it those that name it, and so on; but none directly that
-    comes after another one that does."""
+    """Return the number of variable queries when Grafana 9.4 refreshes a page.
+
+    Variables that follow the page's time come first, then those that refer to them, and so on. A
+    variable that refers to two of them, one of which follows the other, is queried only after the
+    later one.
+    """
     variables = {variable["name"]: variable for variable in model["templating"]["list"]}
     after = {
         name: {
@@ -214,8 +217,8 @@ def _asked_again(model: Json) -> int:
 
 @pytest.mark.parametrize(("page", "most"), [(links.JOB, 44), (links.COMPARE, 34), (links.JOBS, 18)])
 def test_a_refresh_asks_for_little(page: str, most: int) -> None:
-    """With closed rows closed: a request for each panel and source of it, one for each mark, and
-    for variables. Of graphs for each key there is one."""
+    """Closed rows stay closed. The sum has a request for each panel and data source of it, for each
+    mark, and for each query of a variable. A graph that repeats for each key counts once."""
     model = dashboards()[f"{page}.json"]
     panels = sum(
         len({str(target["datasource"]) for target in panel["targets"]})
@@ -227,7 +230,7 @@ def test_a_refresh_asks_for_little(page: str, most: int) -> None:
 
 
 def test_a_refresh_of_the_clusters_page_asks_for_little() -> None:
-    """With its closed rows closed, and with the variables that follow the page's time."""
+    """Closed rows stay closed, and every query of a variable counts."""
     model = dashboards()[f"{links.CLUSTER}.json"]
     queries_open = sum(len(panel.get("targets", ())) for panel in model["panels"])
     variables = sum(variable["type"] == "query" for variable in model["templating"]["list"])

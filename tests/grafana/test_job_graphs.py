@@ -1,5 +1,4 @@
-"""Numbers on a job's page: the right rows, in the right order, over the right X, and nothing that
-isn't a number."""
+"""Numbers on a job's page: the right rows in the right order over the right X, and numbers only."""
 
 import json
 
@@ -34,7 +33,7 @@ RULES = {
     6: "numbers that only rise or only fall",
     7: "the first key with numbers",
 }
-# job, X, rule, keys that have a graph
+# job, X, rule, keys with a graph
 AXES: list[tuple[Job, str, int, list[str]]] = [
     (printed.RUNNING, "step", 3, ["loss"]),
     (printed.ENDED, "epoch", 2, ["loss", "val/acc"]),
@@ -60,7 +59,7 @@ AXES: list[tuple[Job, str, int, list[str]]] = [
     (printed.RULES[6], "rate", 6, ["loss"]),
     (printed.RULES[7], "acc", 7, ["loss"]),
 ]  # fmt: skip
-# of keys that never stand in a record with the job's X
+# for keys that never share a record with the job's X
 OWN_X = {("validation", "loss"): "step", ("validation", "step"): NO_X}
 WHOLE = [printed.RUNNING, printed.ENDED, printed.SOMETIMES_TEXT, printed.DIVERGED, printed.VALIDATION, printed.SHORT,
          printed.LATE, printed.ODD_KEYS, *printed.RULES.values()]  # fmt: skip
@@ -72,14 +71,14 @@ def ids(job: object) -> str:
 
 
 def is_over(frame: Frame, x: str) -> None:
-    """X is the first field with numbers, and the first field."""
+    """Check that X is the first field and numeric."""
     assert frame.fields[0].name == x
     assert frame.fields[0].kind == NUMBER
     assert {field.kind for field in frame.fields} == {NUMBER}
 
 
 def _models(page: Page) -> list[tuple[Json, Scope]]:
-    """The graphs of each key, without those that have a legend."""
+    """Return the graphs of each key, without those with a legend."""
     graphs = [panel for panel in page.panels() if panel[0].get("repeat") == "graph"]
     return [panel for panel in graphs if not panel[0]["options"]["legend"]["showLegend"]]
 
@@ -89,15 +88,15 @@ def _repeated(page: Page) -> list[Panel]:
 
 
 def with_plain_keys(rows: list[Json]) -> list[Json]:
-    """By the keys' own names: those of series have no white space, and one that begins with a
-    digit has something behind it, or it would be the first field."""
+    """Return the rows by the keys' own names. Names of series have no white space. Those that begin
+    with a digit have a suffix, because JavaScript puts integer names first."""
     return [
         {key.rstrip(" \u00a0" + BLANK).replace(BLANK, " "): value for key, value in row.items()}
         for row in rows
     ]
 
 
-# ---- which X (R25)
+# ---- choice of X (R25)
 
 
 @pytest.mark.parametrize(("job", "x", "rule", "keys"), AXES, ids=ids)
@@ -114,7 +113,7 @@ def test_x_is_chosen_by_the_rules(
 
 @pytest.mark.parametrize("name", [job.name for job, *_ in AXES if job is not printed.RUNNING])
 def test_x_is_what_the_product_says_at_the_end(name: str, pages: Pages) -> None:
-    """By the event that ends a capture."""
+    """The product's choice is in the event at the end of a capture."""
     page = pages.job(name, attempt="all")
     job = pages.fixture.jobs[name]
     logql = f'{{cluster="{CLUSTER}", kind="event"}} | job_id="{job.job_id}" |= "closed"'
@@ -176,7 +175,7 @@ def test_odd_keys_may_be_x(x: str, pages: Pages) -> None:
 
 
 def test_a_key_that_is_a_whole_number_does_not_become_x(pages: Pages) -> None:
-    """JavaScript puts such keys first, whatever the line says."""
+    """JavaScript puts such keys first, in any line."""
     page = pages.job("odd-keys", xsel="step")
     is_over(page.show(ALL + "step").frame, "step")
     assert page.show(ALL + "step").frame.column("step") == [float(step) for step in range(1, 9)]
@@ -215,7 +214,7 @@ def test_records_without_x_go_over_their_number(job: Job, pages: Pages) -> None:
 
 
 def test_strings_and_booleans_are_in_no_graph(pages: Pages) -> None:
-    """R22, also where the first value of a key is a string."""
+    """R22, even if the first value of a key is a string."""
     page = pages.job("sometimes-text")
     assert page.show("loss").frame.rows() == [
         {"step": 2.0, "loss": 0.5},
@@ -230,7 +229,7 @@ def test_strings_and_booleans_are_in_no_graph(pages: Pages) -> None:
 
 
 def test_nan_is_a_gap_in_graphs_and_a_text_in_the_table(pages: Pages) -> None:
-    """R18, R22: also where a text of the record looks like it."""
+    """R18, R22: even if a text of the record looks like NaN."""
     page = pages.job("diverged")
     assert page.show("loss").frame.rows() == [
         {"step": 1.0, "loss": 0.5},
@@ -261,8 +260,8 @@ def test_the_only_key_goes_over_the_records_number(pages: Pages) -> None:
 
 
 def test_epoch_of_validation_records_is_x(pages: Pages) -> None:
-    """The keys of training records, which have none, have an X of their own, by the same rules over
-    these (R25); which itself goes over the record's number."""
+    """The training records have no epoch, so their keys get another X, by the same rules (R25).
+    That X itself goes over the record's number."""
     page = pages.job("validation")
     assert [panel.frame.names for panel in _repeated(page)] == [
         ["step", "loss"],
@@ -272,7 +271,7 @@ def test_epoch_of_validation_records_is_x(pages: Pages) -> None:
 
 
 def test_a_key_that_is_alone_goes_over_the_records_number(pages: Pages) -> None:
-    """With somebody's X as well."""
+    """This holds for a user's X, too."""
     page = pages.job("alone")
     assert page.value("x") == "step"
     assert [panel.frame.names for panel in _repeated(page)] == [
@@ -297,7 +296,7 @@ def test_a_job_opted_in_late_shows_what_came_after(pages: Pages) -> None:
 
 
 def test_many_keys(pages: Pages) -> None:
-    """A hundred keys are known to Prometheus; the graph of all of them has all 256."""
+    """Prometheus has a hundred keys; the graph of all keys has all 256."""
     page = pages.job("many-keys")
     frame = page.show(ALL + "k000").frame
     assert len(frame.fields) == 256
@@ -312,8 +311,8 @@ def test_many_keys(pages: Pages) -> None:
 
 
 def test_long_jobs_are_thinned_evenly(pages: Pages) -> None:
-    """By the place among records with the same keys, the first hundred of each kept: 60 have `lr`,
-    so none of these is left out."""
+    """The place among records with the same keys decides, and the first hundred of each group stay.
+    All 60 records with `lr` stay."""
     page = pages.job("long")
     assert page.value("dec") == "0"
     with_lr = [record for record in printed.LONG.records if "lr" in record]
@@ -374,7 +373,7 @@ def test_the_lowest_task_is_shown_at_first(pages: Pages) -> None:
 
 
 def test_all_tasks_are_series_of_their_own(pages: Pages) -> None:
-    """In their order, whichever printed first."""
+    """Tasks keep their order, regardless of the first to print."""
     page = pages.job("three-nodes", task="all")
     frame = page.show(ALL + "epoch").frame
     is_over(frame, "epoch")
@@ -396,7 +395,7 @@ def test_all_tasks_are_series_of_their_own(pages: Pages) -> None:
 
 
 def test_each_set_of_tags_is_a_series(pages: Pages) -> None:
-    """Quotes in a tag are written as `_`, or the series would be left out."""
+    """Quotes in a tag become `_`, because Grafana would leave out the series."""
     page = pages.job("tagged")
     rows = [
         row
@@ -448,7 +447,7 @@ def test_the_table_has_every_value_newest_first(job: Job, pages: Pages) -> None:
 
 @pytest.mark.parametrize("job", [*WHOLE, printed.MANY_KEYS, printed.OLD], ids=ids)
 def test_numbers_over_time(job: Job, pages: Pages) -> None:
-    """Ascending, as graphs need it; the order within a millisecond is nobody's."""
+    """Times ascend, as graphs need; the order within a millisecond is arbitrary."""
     frame = pages.job(job.name).show(OVER_TIME).frame
     assert {field.kind for field in frame.fields} == {TIME, NUMBER}
     times = frame.column("printed at")
@@ -475,7 +474,7 @@ def test_without_metadata_there_is_nothing(pages: Pages) -> None:
 
 
 def test_last_least_and_largest_of_each_key(pages: Pages) -> None:
-    """Four digits, with X there; of a thinned job, too, those of all records."""
+    """Values have four digits and their X. For a thinned job they cover all records, too."""
     rows = pages.job("ended").show("Last, least").rows()
     assert [row["key"] for row in rows] == ["epoch", "loss", "val/acc"]
     records = printed.ENDED.records
@@ -520,8 +519,8 @@ def test_without_numbers_one_panel_says_what_to_print(pages: Pages) -> None:
 
 
 def shown_names(names: list[str]) -> list[str]:
-    """What the legend of an XY chart calls series since Grafana 11.1: names are split at white
-    space, and words that all series have are left out."""
+    """Return the names in the legend of an XY chart since Grafana 11.1. It splits names at white
+    space, and leaves out words common to all series."""
     words = [name.split() for name in names]
     return [
         " ".join(

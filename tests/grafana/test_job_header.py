@@ -1,5 +1,4 @@
-"""A job's page besides its numbers: the header, what it printed, marks and links, for each kind of
-job."""
+"""A job's page besides its graphs: the header, the log, marks and links, for each kind of job."""
 
 import json
 import re
@@ -39,7 +38,7 @@ def end_of(page: Page) -> str:
 
 
 def log_of(page: Page) -> list[str]:
-    """Its lines in order of time."""
+    """Return the page's log lines in order of time."""
     rows = sorted(page.show(LOG).rows(), key=lambda row: int(row["tsNs"]))
     return [row["Line"] for row in rows]
 
@@ -98,7 +97,7 @@ def test_records_are_counted(name: str, records: int, pages: Pages) -> None:
 
 
 def test_what_graphs_leave_out_is_counted(pages: Pages) -> None:
-    """NaN and infinities, but no texts that look like them; lines that a mode left out."""
+    """NaN and infinities count, but not texts that look like them; so do lines left out by a mode."""
     gaps = pages.job("diverged").show("Records").frames
     assert [(frame.ref, frame.of(NUMBER)[0].values) for frame in gaps] == [("A", [4]), ("B", [2])]
     lines = pages.job("opted-in-late").show("Records").frames
@@ -150,7 +149,7 @@ def test_who_and_where(pages: Pages) -> None:
 
 
 def test_a_running_job(pages: Pages) -> None:
-    """Each of its bars is shown, with fewer marks that draw it; it has no end."""
+    """The page shows each of its bars, in a shorter drawing. The job has no end."""
     page = pages.job("running")
     assert page.show("Running bars").rows() == [
         {"shows": "epoch 1/3:  33%|###    | 1/3 [00:40<01:20]"},
@@ -194,7 +193,7 @@ def test_the_configuration_says_who_and_where_and_how_it_was_started(pages: Page
 
 
 def test_the_configuration_has_the_first_record(pages: Pages) -> None:
-    """Numbers and texts that look like numbers as they were printed."""
+    """Numbers, and texts that look like numbers, stay as printed."""
     rows = configuration_of(pages.job("no-numbers"))
     assert (rows["size"], rows["n"], rows["at"]) == ("big", "0.1", "2024-01-01")
     assert float(configuration_of(pages.job("ended"))["epoch"]) == 1
@@ -220,7 +219,7 @@ def test_the_ledger_adds_up(name: str, pages: Pages) -> None:
         assert row["read"] == sum(row[account] for account in rest)
 
 
-# ---- what it printed
+# ---- log
 
 
 @pytest.mark.parametrize(
@@ -311,7 +310,7 @@ def test_opted_in_late(pages: Pages) -> None:
 
 
 def test_slurms_word_stands_behind_the_last_line(pages: Pages) -> None:
-    """It comes from another host: the controller's."""
+    """The line comes from another host, the controller."""
     page = pages.job("timed-out")
     *lines, word = log_of(page)
     assert lines == printed.TIMED_OUT.attempts[0].lines
@@ -329,7 +328,7 @@ END_EVENTS = ("ended", queries.JOB_ENDED)
 
 
 def marks_of(page: Page, *events: str) -> list[Json]:
-    """In the order of their times."""
+    """Return the marks of these events in order of time."""
     marks = [mark for found in page.annotations().values() for mark in found]
     return sorted(
         (mark for mark in marks if mark["event"] in events), key=lambda mark: mark["time"]
@@ -364,7 +363,7 @@ def test_events_are_listed_and_marked(pages: Pages) -> None:
 
 
 def test_a_silent_job_is_unresponsive_until_it_comes_back(pages: Pages) -> None:
-    """By the end of the page's time."""
+    """The state depends on the end of the page's time."""
     job = pages.fixture.jobs["eventful"]
     silence, recovery = (
         mark["time"] for mark in marks_of(pages.job("eventful"), *queries.HEARTBEATS)
@@ -392,7 +391,7 @@ def test_links_above_the_page(name: str, pages: Pages) -> None:
 
 
 def test_another_x_changes_nothing_else(pages: Pages) -> None:
-    """Nor does the link that chooses it again by the rules; the time is the link's own."""
+    """The link back to automatic X keeps all selections, too. Its option `keepTime` keeps the time."""
     keys = pages.job("ended").variables["y"].options
     page = pages.job("ended", search="a `b`", xsel="step", stream="stderr", y=[keys[0][1]])
     (link,) = (link for link in page.model["links"] if link["title"] == "X axis: auto")

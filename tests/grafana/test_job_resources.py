@@ -1,5 +1,5 @@
-"""What a job used of its nodes, by a real Prometheus, of series as each exporter has them: the
-verdict's words, the graphs' numbers, and nothing of other jobs."""
+"""A job's use of its nodes, in a real Prometheus with each exporter's series: the verdict's words,
+the graphs' numbers, and no other job's data."""
 
 import re
 import time
@@ -18,14 +18,14 @@ from tests.grafana.tools.sources import LokiSource, PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 from tests.tools.sources import ROOT
 
-STEP = 15  # seconds, between scrapes
+STEP = 15  # seconds between scrapes
 SECS = 3 * 3600
-EXPIRE = 300  # for which an agent shows what is over
+EXPIRE = 300  # seconds for which an agent exports an ended job
 GIB = 2**30
-NO_LIMIT = 2.0**64  # what treydock's says of a cgroup without one
+NO_LIMIT = 2.0**64  # treydock's value for a cgroup without a limit
 VERDICT = "What the job used: verdict"
 GRAPHS = ["CPU", "Memory", "GPUs", "GPU memory"]
-Value = float | Callable[[int], float]  # at each moment, of the seconds since the series began
+Value = float | Callable[[int], float]  # number, or function of the seconds since the series began
 
 
 class Series(NamedTuple):
@@ -39,7 +39,7 @@ class Series(NamedTuple):
 
 
 class Run(NamedTuple):
-    """An attempt of a job on a node. vanishes: nobody tells its end."""
+    """An attempt of a job on a node. vanishes: no series has its end."""
 
     job: str
     host: str
@@ -49,7 +49,7 @@ class Run(NamedTuple):
     vanishes: bool = False
 
     def captured(self) -> Iterator[Series]:
-        """As the node's agent tells of it."""
+        """Yield the series of the node's agent."""
         labels = {
             **{"cluster": CLUSTER, "job_id": self.job, "attempt": str(self.attempt), "step": "0"},
             **{"task": self.host[1:], "instance": f"{self.host}:9310"},
@@ -72,7 +72,7 @@ class Run(NamedTuple):
         return Series(name, labels, value, self.start, end)
 
     def of(self, port: int, metrics: dict[str, Value], **labels: str) -> Iterator[Series]:
-        """What an exporter on that port of the node has of the job while it runs."""
+        """Yield the job's series from an exporter on that port of the node, while the job runs."""
         labels["instance"] = f"{self.host}.example.org:{port}"
         for name, value in metrics.items():
             yield self._series(name, labels, value, self.end)
@@ -80,8 +80,8 @@ class Run(NamedTuple):
     def princeton(
         self, cores: int, used: float, gib: float, *, has_shared: bool = True
     ) -> Iterator[Series]:
-        """plazonic's cgroup_exporter; its steps say the same as the job. has_shared: as of June
-        2026."""
+        """Yield series of plazonic's cgroup_exporter; the steps' series equal the job's.
+        has_shared: as of June 2026."""
         shared = 0.2 if has_shared else 0
         metrics: dict[str, Value] = {
             "cgroup_cpus": cores,
@@ -110,7 +110,7 @@ class Run(NamedTuple):
     def princeton_gpu(
         self, gpu: int, percent: Value, gib: float = 10, *, has_job: bool = False
     ) -> Iterator[Series]:
-        """has_job: as of 0.2.2, which has the job as a label, too."""
+        """has_job: as of 0.2.2, which also has a label with the job."""
         labels = {"minor_number": str(gpu), "ordinal": str(gpu), "uuid": f"GPU-{self.host}-{gpu}"}
         if has_job:
             labels |= {"jobid": self.job, "userid": "1000"}
@@ -125,7 +125,7 @@ class Run(NamedTuple):
     def dcgm(
         self, gpu: int, percent: Value, gib: float = 10, *, label: str = "Hostname", **labels: str
     ) -> Iterator[Series]:
-        """label: newer ones have `hostname`."""
+        """label: newer versions use `hostname`."""
         metrics: dict[str, Value] = {
             "DCGM_FI_DEV_GPU_UTIL": percent,
             "DCGM_FI_DEV_FB_USED": gib * 1024,
@@ -172,7 +172,7 @@ class Run(NamedTuple):
         yield from self.of(9798, gpu, **job, gpu="0", gpu_type="A100")
 
     def node(self, cores: int, used: float, gib: float) -> Iterator[Series]:
-        """node_exporter, all the time."""
+        """Yield series of node_exporter for the whole time."""
         metrics: dict[str, Value] = {
             "node_memory_MemTotal_bytes": 256 * GIB,
             "node_memory_MemAvailable_bytes": (256 - gib) * GIB,
@@ -185,7 +185,7 @@ class Run(NamedTuple):
 
 
 def until(secs: int, percent: float) -> Callable[[int], float]:
-    """So much up to a moment, then nothing."""
+    """Return a function with a constant value until a moment, then zero."""
     return lambda at: percent if at <= secs else 0.0
 
 
@@ -208,10 +208,10 @@ def series() -> Iterator[Series]:
         *(short, idle, first, second, *two, plain, runs, vanished, untold),
     ):
         yield from run.captured()
-    # CPU alone, next to somebody's job that has all it wants
+    # CPU alone, next to another user's job with high use
     yield from cpu.princeton(8, 1.1, 3.2)
     yield from other.princeton(56, 56, 63.9)
-    # of two GPUs one is used for 20 minutes; memory next to the limit; others before and after it
+    # of two GPUs one is in use for 20 minutes; memory near the limit; other jobs before and after
     yield from gpu.princeton(8, 0.5, 62.8)
     yield from gpu.princeton_gpu(0, 90, 40)
     yield from gpu.princeton_gpu(1, until(1200, 80))
@@ -219,7 +219,7 @@ def series() -> Iterator[Series]:
     yield from later.princeton_gpu(0, 0, 79)
     yield from newer.princeton(8, 0.5, 50, has_shared=False)
     yield from newer.princeton_gpu(3, 20, has_job=True)
-    # page cache and a cgroup without a limit; one with, of cgroup v1
+    # page cache and a cgroup without a limit; one with a limit, of cgroup v1
     yield from treydock.treydock(4, 3.9, 2, 58, NO_LIMIT, v2)
     yield from treydock_v1.treydock(1, 0.3, 60, 3.9, 64 * GIB, v1)
     yield from Run("3000", "n2").treydock(64, 0, 1, 0, 64 * GIB, v2)
@@ -247,7 +247,7 @@ def series() -> Iterator[Series]:
 
 
 def openmetrics(t0: int) -> Iterator[str]:
-    """Lines of OpenMetrics, by family. Times among the values are the page's, too."""
+    """Yield lines of OpenMetrics, by family. Values that are times shift with the page, too."""
     families: dict[str, list[str]] = {}
     for name, labels, value, start, end in series():
         text = ",".join(f'{label}="{label_value}"' for label, label_value in labels.items())
@@ -263,7 +263,7 @@ def openmetrics(t0: int) -> Iterator[str]:
 
 
 class _ClusterSource(LokiSource):
-    """Knows the clusters, and no line."""
+    """A Loki source with clusters but without lines."""
 
     def variable(self, query: object, when: Range) -> list[str]:
         return [CLUSTER]
@@ -306,7 +306,7 @@ def page(prometheuses: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     t0 = (int(time.time()) - 2 * SECS) // 600 * 600
     text = tmp_path_factory.mktemp("resources") / "series.txt"
     text.write_text("\n".join(openmetrics(t0)))
-    # what is brought in so never turns stale
+    # backfilled series have no staleness markers
     prometheus = PrometheusServer(flags=["--query.lookback-delta=20s"])
     backfill(prometheus, text)
     with prometheus:
@@ -386,7 +386,7 @@ def test_each_attempt_by_itself(page: Open) -> None:
 
 
 def test_a_part_of_the_jobs_time(page: Open) -> None:
-    """GPU 1 was used before it; nobody knows since when not."""
+    """GPU 1 was in use before this part; the begin of its idle time is unknown."""
     assert "GPU 1 on n1 unused for 20 minutes" in words(page("200", begin=3000))
     assert not any("unused" in sentence for sentence in words(page("200", end=1500)))
 
@@ -409,12 +409,12 @@ def test_one_node_of_several(page: Open) -> None:
 def test_cpu_and_memory(
     job: str, cores: tuple[float, int], gib: float, limit: int, page: Open
 ) -> None:
-    """Without what other jobs on the node have. Without a limit the node's memory is one."""
+    """The graphs leave out other jobs on the node. Without a limit, the node's memory is the limit."""
     opened = page(job)
     ((host, _),) = opened.variables["host"].options
     cpu = graph(opened, "CPU")
     assert cpu.keys() == {host, f"{host}: allocated"}
-    full = cpu[host][4:]  # as long as a rate takes
+    full = cpu[host][4:]  # skips the start, which is shorter than a rate's window
     assert full == pytest.approx([cores[0]] * len(full), rel=0.01)
     assert {*cpu[f"{host}: allocated"]} == {cores[1]}
     memory = graph(opened, "Memory")
@@ -424,7 +424,7 @@ def test_cpu_and_memory(
 
 
 def test_gpus(page: Open) -> None:
-    """Those of the job, also where they were others' afterwards."""
+    """The graphs have only the job's GPUs, even if other jobs used them afterwards."""
     gpus = graph(page("200"), "GPUs")
     assert gpus.keys() == {"n1 GPU 0", "n1 GPU 1"}
     assert {*gpus["n1 GPU 0"]} == {0.9}

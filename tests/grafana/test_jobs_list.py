@@ -1,5 +1,5 @@
-"""The list of captured jobs, as the page makes it of answers: whose running bar is whose, and that
-it takes no more room and requests than a page may."""
+"""The list of captured jobs, made from the servers' answers: each running bar belongs to its job,
+and the page stays within its limits of space and requests."""
 
 import json
 from typing import Any
@@ -20,8 +20,8 @@ AT_MS = 1_700_000_000_000
 
 
 def of_prometheus(ref: str, values: dict[str, float], **labels: dict[str, str]) -> Frame:
-    """A table by job; labels: further ones, by job. Of an empty answer there are time and value
-    alone, as no series names a label."""
+    """Return a table by job. labels: further ones, by job. An empty answer has only time and value,
+    because no series has labels."""
     fields = [Field("Time", TIME, [AT_MS] * len(values))]
     fields += [Field("job_id", STRING, [*values])] if values else []
     fields += [
@@ -32,7 +32,7 @@ def of_prometheus(ref: str, values: dict[str, float], **labels: dict[str, str]) 
 
 
 def of_loki(*lines: tuple[int, str, str]) -> Frame:
-    """Time in ms, job and what its bar shows, as the query's line format has them."""
+    """Return the bars' frame in the query's line format. lines: time in ms, job, bar."""
     documents = [
         (at, json.dumps({"job_id": job, "state": "RUNNING", "bar": bar})) for at, job, bar in lines
     ]
@@ -40,13 +40,13 @@ def of_loki(*lines: tuple[int, str, str]) -> Frame:
 
 
 def listed(states: dict[str, str], *bars: tuple[int, str, str]) -> dict[str, Json]:
-    """The rows by job. states: of each listed job, the last one as the newest."""
+    """Return the rows by job. states: of each listed job, the last one as the newest."""
     started = {job: float(number) for number, job in enumerate(states)}
     frames = [
         of_prometheus(
             "A", started, user=dict.fromkeys(states, "ann"), name=dict.fromkeys(states, "x")
         ),
-        # of all of the cluster, as more than these jobs have some
+        # queries of the whole cluster also return other jobs
         of_prometheus("B", {**started, "bobs": 1.0}, state={**states, "bobs": "RUNNING"}),
         of_prometheus("C", {**started, "bobs": 1.0}),
         of_prometheus("I", {}),
@@ -144,7 +144,7 @@ def test_a_refresh_asks_for_no_more_than_it_may() -> None:
 
 
 def test_bars_come_behind_the_jobs() -> None:
-    """Of what is merged the first answer makes the rows; Grafana asks data sources in the order of
+    """The first merged answer determines the rows. Grafana queries data sources in the order of
     their first queries."""
     types = [target["datasource"]["type"] for target in LIST["targets"]]
     assert types == sorted(types, reverse=True)

@@ -1,5 +1,4 @@
-"""The pages Jobs, Compare and Cluster: the right jobs, in the right order, with the right
-numbers."""
+"""The pages Jobs, Compare and Cluster: the right jobs in the right order, with the right numbers."""
 
 import signal
 from typing import Any
@@ -20,7 +19,7 @@ from tests.grafana.tools.sources import Range
 from tests.tools.waiting import wait_until
 
 LIST = "Captured jobs: newest first"
-KNOWN = sorted(job.name for job in printed.EVERY if job is not printed.OLD)  # to Prometheus
+KNOWN = sorted(job.name for job in printed.EVERY if job is not printed.OLD)  # in Prometheus
 
 
 def job_rows(pages: Pages, **selections: Text) -> list[Json]:
@@ -50,19 +49,19 @@ def test_what_is_said_of_a_job(asked: Pages) -> None:
     three = rows["three-nodes"]
     assert (three["user"], three["partition"]) == (USER, PARTITION)
     by_loki = asked.page(links.JOBS, {}).value("source") == "loki-values-uid"
-    more = " others" if by_loki else "2"  # as no scheduler says how many
+    more = " others" if by_loki else "2"  # without a scheduler the number is unknown
     assert three["node"] in {f"{host} +{more}" for host in asked.fixture.jobs["three-nodes"].hosts}
     for name, row in rows.items():
         assert row["node"] in asked.fixture.jobs[name].hosts or name == "three-nodes"
     assert {name for name, row in rows.items() if row.get("lost") != 0} == (
-        {"running"} if by_loki else set()  # there only its own page says it
+        {"running"} if by_loki else set()  # with Loki alone, only the job's own page has the number
     )
     assert 5 <= rows["short"]["duration"] < 15
     assert rows["running"]["duration"] > 5
 
 
 def test_how_a_job_ended_and_how_often_it_began(asked: Pages) -> None:
-    """Of a job that runs there is no end yet; a job that was started once has no restarts."""
+    """A running job has no end; a job with one start has no restarts."""
     rows = {row["name"]: row for row in job_rows(asked)}
     ends = {
         "running": None,
@@ -94,7 +93,7 @@ def test_bars_are_read_of_the_nodes_that_run_a_listed_job(asked: Pages) -> None:
 
 
 def test_columns_that_no_listed_job_has_a_value_in_are_not_there(asked: Pages) -> None:
-    """Also where jobs of others have one."""
+    """Columns disappear even if other users' jobs have values in them."""
     page = asked.page(links.JOBS, {"user": [USER], "key1": "val/acc", "key2": "nobodys"})
     names = page.show(LIST).frame.names
     assert "key3" in names, "loss"
@@ -114,8 +113,8 @@ def test_last_values_of_chosen_keys(asked: Pages) -> None:
 
 
 def test_a_link_leads_to_the_jobs_own_time(pages: Pages) -> None:
-    """With some seconds and a twentieth of its duration on both sides; late jobs, too; a job that
-    runs has no end, which means now."""
+    """The range adds some seconds and a twentieth of the duration on both sides, for late jobs,
+    too. A running job has no end, so its range ends now."""
     for row in job_rows(pages):
         job = pages.fixture.jobs[row["name"]]
         share_ms = 50 * row["duration"]
@@ -144,7 +143,7 @@ def test_a_link_leads_to_the_jobs_own_time_without_prometheus(forgotten: Pages) 
 
 
 def test_a_running_job_has_run_until_now(forgotten: Pages) -> None:
-    """Where the page's time lies ahead."""
+    """The page's time may extend into the future."""
     today = forgotten.fixture.today
     ahead = Range(today.begin_ms, today.end_ms + 36_000_000)
     rows = {row["name"]: row for row in forgotten.page(links.JOBS, {}, ahead).show(LIST).rows()}
@@ -152,7 +151,7 @@ def test_a_running_job_has_run_until_now(forgotten: Pages) -> None:
 
 
 def test_jobs_of_three_weeks_ago_are_listed(pages: Pages) -> None:
-    """Where the page's time is one that Prometheus knows nothing of."""
+    """Prometheus has no data for the page's time."""
     job = pages.fixture.jobs["old"]
     page = pages.page(links.JOBS, {"key1": "loss"}, Range(job.begin_ms - 1000, job.when.end_ms))
     (row,) = page.show(LIST).rows()
@@ -201,7 +200,7 @@ def compared(pages: Pages) -> Page:
 
 
 def test_jobs_share_x(compared: Page) -> None:
-    """A job without metadata keeps no key from being shared."""
+    """A job without metadata does not prevent a shared key."""
     assert (compared.value("x"), compared.value("rule")) == ("epoch", "the key epoch")
     assert [text for text, _ in compared.variables["xsel"].options] == ["auto", "epoch", "loss"]
     assert [text for text, _ in compared.variables["y"].options] == ["loss", "val/acc"]
@@ -238,7 +237,7 @@ def values_of(page: Page) -> dict[str, Json]:
 
 
 def test_last_least_and_largest(compared: Page, pages: Pages) -> None:
-    """Four digits, as texts: Grafana would take away one."""
+    """Values have four digits, as texts, because Grafana would remove a digit from numbers."""
     rows = values_of(compared)
     values = [record["loss"] for record in printed.ENDED.records]
     job = f"2·ended ({pages.fixture.jobs['ended'].job_id})"
@@ -252,8 +251,8 @@ def test_last_least_and_largest(compared: Page, pages: Pages) -> None:
 
 
 def test_long_jobs_are_thinned_together(pages: Pages) -> None:
-    """So that one answer holds the points of all jobs: 6,000 records would fill it, and older jobs
-    be left out."""
+    """Thinning lets one answer hold the points of all jobs. Unthinned, 6,000 records would fill it
+    and leave out older jobs."""
     jobs = [pages.fixture.jobs[name] for name in ("long", "running", "short")]
     page = pages.page(links.COMPARE, {"jobs": [job.job_id for job in jobs]})
     assert (page.value("x"), page.value("thinned")) == ("step", ", at least 1 of 10 records")
@@ -280,7 +279,7 @@ def test_long_jobs_are_thinned_together(pages: Pages) -> None:
 
 
 def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> None:
-    """The first row is the heading; what all have the same of is left out."""
+    """The first row is the heading; columns with equal values are missing."""
     heading, *jobs = compared.show("Captured jobs, what differs").rows()
     first, second = (
         {heading[place]: value for place, value in row.items() if value is not None} for row in jobs
@@ -376,16 +375,16 @@ def test_the_cluster_now(pages: Pages) -> None:
 
 
 def test_ends_by_state(pages: Pages) -> None:
-    """Slurm's word stands for its captures'."""
+    """Slurm's state replaces the state of its job's captures."""
     frames = pages.page(links.CLUSTER, {}).show("Captured jobs ended per interval").frames
     ends = {frame.fields[1].display_name: sum(frame.fields[1].values) for frame in frames}
-    completed = len(KNOWN) - 4  # all but what runs, and these
+    completed = len(KNOWN) - 4  # all but the running one and the other three here
     assert ends == {"TIMEOUT": 1, "FAILED": 1, "KILLED": 1, "COMPLETED": completed}
 
 
 def test_throughput_has_all_that_ended(pages: Pages) -> None:
-    """Of what agents really export. What the analytics make of known series:
-    test_cluster_analytics.py."""
+    """The series come from real agents. test_cluster_analytics.py tests the analytics of known
+    series."""
     page = pages.page(
         links.CLUSTER,
         {},
@@ -401,10 +400,10 @@ def test_throughput_has_all_that_ended(pages: Pages) -> None:
 
 
 def test_what_is_printed(pages: Pages) -> None:
-    """By the agents' counters, so that jobs of a second count as well. In the last 5 minutes in which
-    one printed: on a busy machine that may be a while ago."""
+    """The agents' counters also include jobs of one second. The page ends with the newest 5 minutes
+    of output, which are in the past on a busy machine."""
     printing = 'sum(rate(logshipper_agent_bytes_total{what="printed"}[5m])) > 0'
-    newest = f"max_over_time(timestamp({printing})[1h:15s])"  # as panels look
+    newest = f"max_over_time(timestamp({printing})[1h:15s])"  # at the panels' step
 
     def answer() -> Any:  # Any: JSON
         return pages.fixture.prometheus.get("/api/v1/query", {"query": newest})["result"]

@@ -1,5 +1,5 @@
-"""Every query of every panel, variable and annotation, for every job, on real servers: none fails,
-and Loki reads the job's own streams only."""
+"""Every query of every panel, variable and annotation succeeds for every job on real servers, and
+Loki reads only the job's own streams."""
 
 import re
 
@@ -14,8 +14,8 @@ from tests.grafana.tools.pages import Panel, dashboard, dashboards
 from tests.grafana.tools.sources import LokiSource, Query, Range
 
 NAMES = [job.name for job in printed.EVERY]
-FORGOTTEN = printed.OLD.name  # by Prometheus: nobody knows any more which nodes it ran on
-IN_BOTH = 2  # Loki looks at an entry twice, as long as it is in memory and on disk
+FORGOTTEN = printed.OLD.name  # Prometheus has no series of it, so its nodes are unknown
+IN_BOTH = 2  # Loki reads an entry twice while it is both in memory and on disk
 _SELECTOR = re.compile(r"\{cluster=[^{}]*\}")
 
 
@@ -36,7 +36,7 @@ def test_a_jobs_page(name: str, pages: Pages) -> None:
 
 
 def _is_whole(panel: Panel) -> None:
-    """No answer is cut off at the number of entries that was asked for, unseen."""
+    """Check that the panel's description mentions the limit of entries if an answer reaches it."""
     for frame in panel.raw:
         limit = max((target.get("maxLines", 0) for target in panel.model["targets"]), default=0)
         if limit and frame.length >= limit:
@@ -46,8 +46,8 @@ def _is_whole(panel: Panel) -> None:
 
 
 def _reads_its_own_streams_only(queries: list[Query], fixture: Fixture, job: Captured) -> None:
-    """A query names the job's nodes, and looks at no more lines than these have in the page's time;
-    besides them it may name the controller, which tells how the job ended."""
+    """Check that a query selects only the job's nodes, and reads no more lines than they have in
+    the page's time. It may also select the controller, which reports the job's end."""
     by_selector: dict[str, tuple[set[str], int]] = {}
     for query in queries:
         selectors = _SELECTOR.findall(query.expr)
@@ -100,7 +100,7 @@ def test_another_page(uid: str, names: list[str], pages: Pages) -> None:
 
 
 def test_a_month_with_the_end_of_summer_time(pages: Pages) -> None:
-    """It is an hour longer, and rounded: by a millisecond more than Loki's own limit."""
+    """This month is an hour longer, and rounding adds a millisecond beyond Loki's own limit."""
     end_ms = pages.fixture.today.end_ms
     when = Range(end_ms - (30 * 24 + 1) * 3_600_000 - 1, end_ms)
     page = pages.page(links.JOB, {"job": pages.fixture.jobs["short"].job_id}, when)
@@ -125,7 +125,7 @@ def test_every_dashboard_is_tried() -> None:
 
 
 def test_parts_are_kept_in_newer_versions() -> None:
-    """partitionByValues leaves out its fields since Grafana 10, unless it is told otherwise."""
+    """Since Grafana 10, partitionByValues drops its fields unless keepFields is set."""
     partitions = [
         step["options"]
         for path in dashboards()

@@ -1,4 +1,4 @@
-"""The table of reported values, out of what Loki answers to its queries."""
+"""The table of reported values, from Loki's answers to its queries."""
 
 import json
 from typing import Any
@@ -14,13 +14,13 @@ NUMBERS = ("last", "last_at", "least", "least_at", "largest", "largest_at")
 def row(
     minute: int, key: str, *numbers: float, task: int = 0, x: str = "step", text: str = ""
 ) -> dict[str, Any]:  # Any: JSON
-    """As the queries' template writes it."""
+    """Return a row in the format of the queries' template."""
     texts = {"capture": f"4711/1//{task}", "name": key, "key": text or key, "X": x}
     return {"reported at": minute * 60_000, **texts, **dict(zip(NUMBERS, numbers, strict=False))}
 
 
 def answer(ref: str, *rows: dict[str, Any]) -> Frame:  # Any: JSON
-    """Newest first."""
+    """Return a frame of rows, newest first."""
     newest_first = sorted(rows, key=lambda one: -one["reported at"])
     return loki_frame(ref, [(one["reported at"], json.dumps(one)) for one in newest_first])
 

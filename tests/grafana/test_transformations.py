@@ -1,4 +1,4 @@
-"""The models of Grafana's transformations do what Grafana does."""
+"""The models of Grafana's transformations behave like Grafana."""
 
 from typing import Any
 

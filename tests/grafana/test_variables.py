@@ -1,4 +1,4 @@
-"""The resolver of variables resolves as Grafana does."""
+"""The resolver of variables behaves like Grafana."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""What the dashboards and the alerts ask in PromQL, asked of Prometheus and of VictoriaMetrics, which
-have the same samples: the answers are the same, but for those that docs/metrics.md names."""
+"""Prometheus and VictoriaMetrics, with the same samples, give the same answers to the dashboards'
+and alerts' PromQL. docs/metrics.md names the exceptions."""
 
 import re
 import time
@@ -35,14 +35,14 @@ from tests.tools.waiting import wait_until
 STEP_MS = 15_000
 _YOUNG_WINDOW = re.compile(r"rate\(|increase\(|^avg_over_time\(\(")
 HOUR = 3600
-# each kind of exporter; begin and end within the run, so that no window reaches beyond its series
+# each kind of exporter; begin and end within the run, so that no window exceeds its series
 JOBS = ("100", "200", "300", "400", "500", "600", "700")
 WITHIN = (904, 3997)
 ALERT_MINUTES = 151  # the longest test of an alert
 
 
 class Both(BothSources):
-    """samples: how many were written, by what they are for."""
+    """samples: number of written samples by their purpose."""
 
     def __init__(self, prometheus: PrometheusServer, victoria: VictoriaMetricsServer) -> None:
         super().__init__(prometheus, victoria, scrape_ms=STEP_MS)
@@ -50,8 +50,8 @@ class Both(BothSources):
         self.samples = Counter[str]()
 
     def fill(self, name: str, rounds: Rounds, *, end_step_ms: int = 0) -> None:
-        """VictoriaMetrics remembers for some seconds which series a selector has: they are looked
-        for until the last one is there."""
+        """Write samples and wait until VictoriaMetrics finds the last series. It caches a
+        selector's series for some seconds."""
         self.samples[name] = self.write(rounds, end_step_ms=end_step_ms)
         self.write({time.time_ns() // 10**6: [f'fills{{of="{name}"}} 1']})
         self.victoria.flush()
@@ -80,7 +80,7 @@ def both(prometheuses: None, victoria_metrics: None) -> Iterator[Both]:
 
 @pytest.fixture
 def asked(both: Both) -> list[Comparison]:
-    """What a test asks."""
+    """Comparisons of one test."""
     both.comparisons = []
     return both.comparisons
 
@@ -101,7 +101,7 @@ def agree(both: Both, asked: Iterable[Comparison]) -> None:
 
 
 def test_recording_rules_and_alerts(both: Both, asked: list[Comparison]) -> None:
-    """Over the samples of the alerts' own tests."""
+    """The samples are those of the alerts' own tests."""
     begin = (int(time.time()) - 24 * HOUR) // 60 * 60
     rounds = alert_rounds(begin)
     both.fill("alerts", rounds, end_step_ms=60_000)
@@ -115,7 +115,8 @@ def test_recording_rules_and_alerts(both: Both, asked: list[Comparison]) -> None
 
 
 def alert_rounds(begin: int) -> Rounds:
-    """Each test has a node and a cluster of its own; what doesn't end by itself goes on."""
+    """Return the samples of the alerts' tests. Each test gets its own node and cluster; open series
+    continue."""
     rounds: dict[int, list[str]] = {}
     for number, test in enumerate(yaml.safe_load(UNIT_TESTS.read_text())["tests"]):
         for series in test["input_series"]:
@@ -175,7 +176,8 @@ def test_the_cluster_s_pages(both: Both, jobs: Fixture, asked: list[Comparison])
 
 
 def without_ties(line: str) -> str:
-    """Of two captures of a job one began before the other: of equal values `bottomk` takes any."""
+    """Shift the start of a job's second capture. Among equal values, `bottomk` picks an arbitrary
+    one."""
     begun = re.match(r'(logshipper_job_start_time_seconds\{.*task="1".*\} \d+)( \d+)$', line)
     return f"{begun[1]}.5{begun[2]}" if begun else line
 
@@ -201,11 +203,11 @@ def test_pages_of_captured_jobs(both: Both, jobs: Fixture, asked: list[Compariso
         (links.COMPARE, {"jobs": compared}),
     ):
         Page(uid, sources, when, cluster=CLUSTER, **selections).run_all()
-    # their series are younger than the windows of these, which are compared above
+    # these series are younger than the windows of such queries, which the tests above compare
     agree(both, (question for question in asked if not _YOUNG_WINDOW.search(question.query)))
 
 
-# ---- what differs, as docs/metrics.md says
+# ---- differences listed in docs/metrics.md
 
 
 def test_a_rate_of_a_series_that_has_begun_in_its_window(

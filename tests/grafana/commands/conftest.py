@@ -1,4 +1,4 @@
-"""`logshipper-grafana apply` against a fake of Grafana's interface: fixtures of its tests."""
+"""Fixtures for `logshipper-grafana apply` against a fake of Grafana's HTTP API."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ ADDRESSES = ("--loki-url", LOKI, "--prometheus-url", PROMETHEUS)
 Run = Callable[..., tuple[int, str, str]]
 
 
-# where they answer differently; all other tests are of the oldest
+# versions with different answers; all other tests use the oldest version
 VERSIONS = pytest.mark.parametrize("grafana", ["9.4.3", "11.6.0"], indirect=True)
 
 
@@ -28,7 +28,8 @@ def grafana(request: pytest.FixtureRequest) -> Iterator[FakeGrafana]:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Callable[[str], str]:
-    """A file with a secret, for its owner only."""
+    """Return a function that writes a secret to a file readable only by its owner, and returns its
+    path."""
 
     def write(text: str) -> str:
         path = tmp_path / "secret"
@@ -43,7 +44,7 @@ def secret(tmp_path: Path) -> Callable[[str], str]:
 def run(
     grafana: FakeGrafana, secret: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """Exit code, stdout, stderr of an `apply`."""
+    """Return a function that runs `apply` and returns its exit code, stdout and stderr."""
 
     def called(*words: str, token: str = ADMIN, url: str = "") -> tuple[int, str, str]:
         code = main(["apply", "--url", url or grafana.url, "--token-file", secret(token), *words])
@@ -54,7 +55,7 @@ def run(
 
 
 def line_about(out: str, subject: str) -> str:
-    """The line about one thing."""
+    """Return the only line about a subject."""
     (line,) = (
         line for line in out.splitlines() if re.match(rf"\w+ +{re.escape(subject)}(:|$)", line)
     )

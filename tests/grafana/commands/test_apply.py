@@ -1,4 +1,4 @@
-"""`logshipper-grafana apply`: dashboards and their folder, against a fake of Grafana's interface."""
+"""`logshipper-grafana apply`: dashboards and their folder, against a fake of Grafana's HTTP API."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from tests.grafana.tools.fake_grafana import ADMIN, FakeGrafana
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
-# ---- what is made, and again
+# ---- creation and repetition
 
 
 @VERSIONS
@@ -76,7 +76,7 @@ def test_an_older_version_of_ours_is_replaced(grafana: FakeGrafana, run: Run) ->
 
 
 def test_a_grafana_that_converts_what_it_hands_out(secret: Callable[[str], str]) -> None:
-    """Then what was said when it was saved tells that it is ours, and whole."""
+    """The message of the saved version then proves that the dashboard is ours and unchanged."""
     with FakeGrafana("12.1.0", converts=True) as grafana:
         words = ["apply", "--url", grafana.url, "--token-file", secret(ADMIN), *ADDRESSES]
         assert main(words) == 0
@@ -95,7 +95,7 @@ def test_what_was_imported_by_hand_is_taken_as_it_is(grafana: FakeGrafana, run: 
     assert run()[0] == 1, "nobody knows whose the first version is"
 
 
-# ---- what somebody changed
+# ---- users' changes
 
 
 @VERSIONS
@@ -120,7 +120,7 @@ def test_a_dashboard_that_somebody_changed_needs_force(grafana: FakeGrafana, run
 
 @pytest.mark.parametrize("grafana", ["13.0.1"], indirect=True)
 def test_a_dashboard_in_the_new_editors_form_needs_force(grafana: FakeGrafana, run: Run) -> None:
-    """Grafana hands out no classic form of it (406), and takes one."""
+    """Grafana returns no classic form of this dashboard (406), but accepts one."""
     run(*ADDRESSES)
     grafana.save_in_new_editor(links.CLUSTER)
     del grafana.versions[links.JOBS]
@@ -194,7 +194,7 @@ def test_provisioned_dashboards_are_left_alone(grafana: FakeGrafana, run: Run) -
 
 
 def test_versions_that_the_token_may_not_see(grafana: FakeGrafana, run: Run) -> None:
-    """Nobody knows then who saved it: what differs needs force."""
+    """Without versions the author is unknown, so a changed dashboard needs force."""
     run(*ADDRESSES)
     grafana.versions[links.JOB][-1]["dashboard"]["title"] = "Older"
     denied = fake_grafana.Response(403, {"message": "no"})

@@ -1,4 +1,4 @@
-"""`logshipper-grafana apply`: who asks, and what goes wrong."""
+"""`logshipper-grafana apply`: credentials and failures."""
 
 import os
 import socket

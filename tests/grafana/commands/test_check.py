@@ -1,4 +1,4 @@
-"""`logshipper-grafana check`: a fake Grafana that passes on to real Loki and Prometheus, and tables
+"""`logshipper-grafana check`: a fake Grafana that forwards to real Loki and Prometheus, and tables
 for its rules."""
 
 import json
@@ -104,7 +104,7 @@ def test_where_all_is_well(version: str, jobs: Fixture, token: Callable[[str], s
 def test_a_job_of_ones_choice(
     name: str, jobs: Fixture, token: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second has several keys, for which Compare repeats a row."""
+    """The second job has several keys, so Compare repeats a row for each."""
     job = jobs.jobs[name].job_id
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), jobs.loki.url, jobs.prometheus.url)
@@ -151,7 +151,7 @@ def test_servers_that_nothing_was_sent_to(
 def test_limits_that_are_too_low(
     lokis: None, prometheus: PrometheusServer, token: Callable[[str], str]
 ) -> None:
-    """What Loki refuses shows twice: by its configuration, and by the queries."""
+    """Both the configuration check and the failed queries report the low limits."""
     limits = {"max_entries_limit_per_query": 100, "max_query_length": "10m"}
     with LokiServer(limits=limits) as loki, FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
@@ -188,7 +188,7 @@ def test_entries_that_are_too_few_for_queries(
 def test_structured_metadata_that_is_lost(
     lokis: None, prometheus: PrometheusServer, token: Callable[[str], str]
 ) -> None:
-    """A pipeline that drops it, then one that makes labels of it."""
+    """One pipeline drops the metadata, another converts it to labels."""
     with LokiServer() as loki, FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         labels = {
@@ -311,7 +311,7 @@ def test_a_gateway_that_keeps_the_version_away(
     prometheus: PrometheusServer,
     token: Callable[[str], str],
 ) -> None:
-    """What may be asked tells that it is Loki."""
+    """Other allowed endpoints identify the server as Loki."""
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         no = fake_grafana.Response(404, b"no", "text/plain")
@@ -411,7 +411,7 @@ def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
     assert "JSONParserErr" in finding.words
 
 
-# ---- rules: each both ways
+# ---- rules: each with and without a violation
 
 
 def source(uid: str, kind: str = "loki", **more: object) -> Json:

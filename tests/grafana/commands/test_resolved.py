@@ -1,5 +1,5 @@
-"""Variables as `logshipper-grafana check` resolves them: as the tests' own model of Grafana does,
-on real servers."""
+"""`logshipper-grafana check` resolves variables like the tests' own model of Grafana, on real
+servers."""
 
 import time
 

@@ -1,13 +1,13 @@
-"""The fixture: jobs that the product itself captured, in real Loki and real Prometheus.
+"""The fixture: jobs captured by logshipper itself, in real Loki and real Prometheus.
 
-Three agents (n1, n2, n10) run as on three nodes, a fourth one as on Slurm's controller, whose
-hook's record is written here, and Prometheus scrapes them. What isn't available in seconds is
-captured with a clock that is set back (`SHIFTED`), by the same programs:
+Agents run for the nodes n1, n2, n10 and n4 and for Slurm's controller, and Prometheus scrapes them.
+The fixture writes the record of the controller's hook. Two jobs need a past time, so the same
+programs capture them with a clock that is set back (`SHIFTED`):
 
-- *late*: captured two hours ago, while its agent had no Loki; shipped now, so that Prometheus
-  learns of it two hours after its end;
-- *old*: captured and shipped 20 days ago, by an agent that Prometheus never saw. Loki takes it,
-  since here it may take anything (`reject_old_samples`), and has written it to disk.
+- *late*: captured two hours ago, while its agent had no Loki. The agent ships it now, so Prometheus
+  gets its series two hours after its end.
+- *old*: captured and shipped 20 days ago, by an agent that Prometheus never scraped. This Loki
+  accepts entries of any age (`reject_old_samples`), and has written them to disk.
 """
 
 import json
@@ -59,8 +59,7 @@ time.time = lambda: (_time_ns() + _shift_ns) / 1e9
 
 @dataclass(frozen=True)
 class Captured:
-    """A job as it was captured. begin_ms, end_ms: around its run, by this machine's clock, or the
-    shifted one."""
+    """A captured job. begin_ms, end_ms: around its run, by this machine's clock or the shifted one."""
 
     job: Job
     job_id: str
@@ -70,7 +69,7 @@ class Captured:
 
     @property
     def when(self) -> Range:
-        """The time of its page."""
+        """Time range of the job's page."""
         end_ms = time.time_ns() // 10**6 if self.end_ms is None else self.end_ms + PAD_AFTER_MS
         return Range(self.begin_ms - PAD_BEFORE_MS, end_ms)
 
@@ -99,7 +98,7 @@ class Fixture:
 
 
 class ShiftedAgent(NodeAgent):
-    """An agent whose clock, and whose jobs', is off by shift_secs."""
+    """An agent with a clock shifted by shift_secs, for its jobs, too."""
 
     def __init__(
         self, folder: Path, loki_url: str, *, host: str, shift_secs: int, **options: Json
@@ -142,8 +141,8 @@ class ShiftedAgent(NodeAgent):
 
 
 class TaskSocket:
-    """Stands where the agent's socket is, and gives out the directory of one task, as a scheduler's
-    hook would have made it: job, task and user are what the scheduler says."""
+    """Replaces the agent's socket and hands out the directory of one task, as a scheduler's hook
+    makes it. The scheduler supplies job, task and user."""
 
     def __init__(self, agent: NodeAgent, identity: NodeIdentity) -> None:
         self.path = agent.folder / f"task-{identity.job_id}-{identity.task}.sock"
@@ -151,7 +150,7 @@ class TaskSocket:
         folder = Path(prepare_capture(section, identity))
         if isinstance(
             agent, ShiftedAgent
-        ):  # what is older than its directory would count as forged
+        ):  # the agent treats files older than their directory as forged
             mtime = time.time() + agent.shift_secs - 1
             os.utime(folder / "identity.json", (mtime, mtime))
         answer = {
@@ -182,7 +181,7 @@ def _agent_table(agent: NodeAgent) -> Json:
 
 
 class Maker:
-    """Captures jobs with agents that run. running: processes of jobs that stay."""
+    """Captures jobs with running agents. running: processes of jobs that stay."""
 
     def __init__(self, folder: Path, agents: dict[str, NodeAgent]) -> None:
         self._folder = folder
@@ -212,7 +211,7 @@ class Maker:
         )
 
     def capture_written(self, job: Job) -> Captured:
-        """A job that began some minutes ago, by its own word."""
+        """Write a capture of a job that began some minutes ago."""
         began_ns = time.time_ns() - 200 * SECOND_NS
         store = self._folder / "written"
         with SpooledCapture(
@@ -250,7 +249,7 @@ class Maker:
         return Captured(job, job.name, (agent.host,), began_ns // 10**6, time.time_ns() // 10**6)
 
     def capture_tasks(self, job: Job, job_id: str) -> Captured:
-        """Each attempt of the job is a task on a node of its own."""
+        """Capture a job whose attempts are tasks on separate nodes."""
         begin_ms = time.time_ns() // 10**6
         processes = []
         for rank, task in enumerate(job.attempts):
@@ -301,7 +300,7 @@ class Maker:
 
 @contextmanager
 def captured_jobs(folder: Path) -> Iterator[Fixture]:
-    """Servers, agents and jobs; all of it ends with the context."""
+    """Yield servers, agents and jobs; stop all of them at the end."""
     begin = time.monotonic()
     with ExitStack() as stack:
         loki = LokiServer(limits={"reject_old_samples": False})
@@ -315,7 +314,7 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
         late = ShiftedAgent(
             folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS
         )
-        # else it would see how late it is
+        # hides the time difference from the agent
         proxy = stack.enter_context(Proxy(loki.url, shift_secs=-OLD_SECS))
         old = ShiftedAgent(folder / "old", proxy.url, host="old1", shift_secs=-OLD_SECS)
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
@@ -364,7 +363,7 @@ def _ended_dir(folder: Path) -> Path:
 
 
 def _tell_end(place: Path, job: Captured, state: str) -> None:
-    """As the hook job-ended does."""
+    """Write the record of the hook job-ended."""
     assert job.end_ms is not None
     fields = {"by": "jobcomp", "job_id": job.job_id, "state": state, "exit": "0:0", "start": job.begin_ms // 1000,
             "end": job.end_ms // 1000, "restarts": "0", "user": USER, "nodes": ",".join(job.hosts)}  # fmt: skip
@@ -385,7 +384,7 @@ def _tell_end(place: Path, job: Captured, state: str) -> None:
 def _capture_jobs(
     maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: ShiftedAgent
 ) -> list[Captured]:
-    """The five-second job and the one whose bar is to show begin first."""
+    """Capture all jobs. The job with a running bar and the five-second job begin first."""
     first = [maker.capture(printed.RUNNING)]
     rest = [job for job in printed.LIVE if job is not printed.RUNNING]
     rest.sort(key=lambda job: -job.pause_secs)
@@ -412,7 +411,7 @@ def _settle(
     old: NodeAgent,
     jobs: list[Captured],
 ) -> None:
-    """Returns when everything is in Loki, and Prometheus has scraped all agents since."""
+    """Wait until Loki has all entries and Prometheus has scraped all agents after that."""
     prometheus.wait_ready()
     prometheus.set_targets([_target(agent) for agent in agents])
     old.wait_shipped(WAIT_SECS)

@@ -1,5 +1,5 @@
-"""What graphs and tables are to show, made of what the jobs printed, by the requirements and not by
-the dashboards."""
+"""Expected contents of graphs and tables, from the jobs' output and the requirements, independent
+of the dashboards."""
 
 import json
 import re
@@ -12,13 +12,14 @@ from tests.grafana.tools.frames import Json
 MAX_DEPTH = 4
 NO_X = "record number"
 BLANK = "\u2800"  # in names of series
-DENSE = 6 * BLANK  # behind those of more than 60 points
+DENSE = 6 * BLANK  # suffix of series with more than 60 points
 
 
 def numbers(
     record: Mapping[str, Any], above: str = "", depth: int = 1
 ) -> dict[str, float]:  # Any: JSON
-    """R22: what JSON calls a number, nested ones as `a.b`; without keys that graphs leave out."""
+    """Return a record's JSON numbers (R22), nested ones as `a.b`, without keys that graphs leave
+    out."""
     values: dict[str, float] = {}
     for key, value in record.items():
         name = above + key
@@ -33,7 +34,7 @@ def numbers(
 def over(
     x: str, records: Sequence[Json], *, only: str = "", suffix: str = ""
 ) -> list[dict[str, float]]:
-    """Rows of a graph over X, in order of the records."""
+    """Return the rows of a graph over X, in order of the records."""
     return [row for row in _rows(x, records, only, suffix) if x in row and len(row) > 1]
 
 
@@ -48,14 +49,14 @@ def _rows(x: str, records: Sequence[Json], only: str, suffix: str) -> Iterator[d
 
 
 def series_name(key: str, suffix: str = "") -> str:
-    """Without white space, which newer versions of Grafana split names at."""
+    """Return a name without white space, because newer versions of Grafana split names there."""
     name = re.sub(r"\s", BLANK, key + suffix)
     return name + BLANK if name[:1].isdigit() else name
 
 
 def numbered(x: str, records: Sequence[Json], *, only: str = "") -> list[dict[str, float]]:
-    """Rows of a graph over the record's number, of records without X: its place among those with
-    the same keys."""
+    """Return the rows of a graph over the record's number, for records without X. The number is the
+    place among records with the same keys."""
     counts: dict[tuple[str, ...], int] = {}
     rows = []
     for record in records:
@@ -70,8 +71,7 @@ def numbered(x: str, records: Sequence[Json], *, only: str = "") -> list[dict[st
 
 
 def floats(value: Any) -> Any:  # Any: JSON
-    """JSON as a browser holds it: all numbers are floats, what isn't finite is text; nulls are gone
-    from objects of rows."""
+    """Return JSON as a browser holds it: numbers as floats, non-finite ones as text."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int | float):

@@ -1,6 +1,8 @@
-"""Grafana's HTTP interface as `logshipper-grafana` uses it, in memory: status codes and JSON are
-those of Grafana 9.4 (its source) and of 11 and newer (its documentation). The data-source proxy
-passes on to real servers."""
+"""In-memory fake of Grafana's HTTP API for `logshipper-grafana`.
+
+Status codes and JSON follow Grafana 9.4 (its source) and 11 and newer (its documentation). The
+data-source proxy forwards to real servers.
+"""
 
 import base64
 import copy
@@ -22,7 +24,7 @@ _POSTS_TO_PROMETHEUS = ("api/v1/query", "api/v1/query_range", "api/v1/series", "
 
 class Response(NamedTuple):
     status: int
-    document: Any  # JSON, or bytes that are passed on
+    document: Any  # JSON, or bytes to forward unchanged
     kind: str = "application/json; charset=UTF-8"
 
 
@@ -33,9 +35,9 @@ class Request(NamedTuple):
 
 
 class FakeGrafana(ServerThread):
-    """version: what it says it is; prefix: a path that it is served below; converts: hands out
-    dashboards in a newer form than they were saved in, as Grafana 12 may. requests: in
-    order; meddle: called before each answer."""
+    """version: reported version; prefix: path prefix of its addresses; converts: returns dashboards
+    in a newer form than saved, as Grafana 12 may. requests: in order; meddle: called before each
+    answer."""
 
     def __init__(self, version: str = "9.4.3", *, prefix: str = "", converts: bool = False) -> None:
         self.version = version
@@ -52,7 +54,7 @@ class FakeGrafana(ServerThread):
 
         class Answering(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            wbufsize = -1  # an answer in one piece: pieces wait for each other
+            wbufsize = -1  # one piece per answer: several pieces wait for each other
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -88,17 +90,17 @@ class FakeGrafana(ServerThread):
         return f"http://127.0.0.1:{self.server.server_address[1]}{self.prefix}"
 
     def changes(self) -> list[str]:
-        """Method and path of all calls that change something, so far."""
+        """Return method and path of all modifying calls so far."""
         return [
             f"{request.method} {request.path}"
             for request in self.requests
             if request.method != "GET"
         ]
 
-    # ---- what tests prepare
+    # ---- preparation by tests
 
     def save_by_hand(self, uid: str, **changed: object) -> None:
-        """As somebody does in the editor: the message is empty."""
+        """Save a dashboard with an empty message, as a user does in the editor."""
         newest = self.versions[uid][-1]
         dashboard = {
             **newest["dashboard"],
@@ -108,7 +110,7 @@ class FakeGrafana(ServerThread):
         self.versions[uid].append({**newest, "dashboard": dashboard, "message": "", "by": USER})
 
     def save_in_new_editor(self, uid: str) -> None:
-        """As the editor of Grafana 13 does: in the form v2."""
+        """Save a dashboard in the form v2, like the editor of Grafana 13."""
         self.save_by_hand(uid)
         self.versions[uid][-1]["api_version"] = "v2"
 
@@ -167,8 +169,7 @@ class FakeGrafana(ServerThread):
             by_number = next(
                 (uid for uid, source in self.sources.items() if str(source["id"]) == source_id), ""
             )
-            # 9.4 cuts off what it takes for the beginning of the path, and takes `-` for the uid's
-            # end
+            # 9.4 removes its guess of the path's beginning, and mistakes `-` for the uid's end
             beginning = (
                 r"/api/datasources/proxy/(\d+|uid/[\w-]+)/?"
                 if self.is_new
@@ -393,7 +394,7 @@ class FakeGrafana(ServerThread):
                 )
         return Response(200, hits)
 
-    # ---- the way to the servers
+    # ---- data-source proxy
 
     def _proxied(
         self, method: str, uid: str, path: str, query: str, headers: Mapping[str, str], body: bytes

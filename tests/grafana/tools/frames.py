@@ -1,4 +1,4 @@
-"""Grafana's data frames, as far as panels here need them."""
+"""Grafana's data frames, with the parts that the panels need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,8 +10,7 @@ TIME, NUMBER, STRING, BOOLEAN, OTHER = "time", "number", "string", "boolean", "o
 
 @dataclass(frozen=True)
 class Field:
-    """A column. display: the name that a transformation or a legend gave it; labels: of a series'
-    values."""
+    """A column. display: name from a transformation or a legend; labels: of a series' values."""
 
     name: str
     kind: str
@@ -32,7 +31,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Frame:
-    """Columns of the same length. length: of its rows, also where no column is left."""
+    """Columns of equal length. length: number of rows, even without columns."""
 
     fields: tuple[Field, ...]
     length: int
@@ -43,14 +42,14 @@ class Frame:
         return [column.display_name for column in self.fields]
 
     def column(self, name: str) -> list[Any]:
-        """Raises KeyError where no field is shown under this name."""
+        """Return the values of a shown field. Raises KeyError without such a field."""
         for column in self.fields:
             if column.display_name == name:
                 return column.values
         raise KeyError(f"{name!r} isn't one of {self.names}")
 
     def rows(self) -> list[Json]:
-        """By shown name; fields that a row hasn't are left out."""
+        """Return the rows by shown names, without fields that are None."""
         return [
             {
                 column.display_name: column.values[row]
@@ -74,7 +73,7 @@ class Frame:
 
 
 def loki_frame(ref: str, lines: Sequence[tuple[int, str]]) -> Frame:
-    """What Loki answers: each line with its time in ms, in the order of the answer."""
+    """Return Loki's answer as a frame: each line with its time in ms, in the order of the answer."""
     times = [at for at, _ in lines]
     fields = (
         Field("labels", STRING, ["{}"] * len(lines)),
@@ -87,7 +86,7 @@ def loki_frame(ref: str, lines: Sequence[tuple[int, str]]) -> Frame:
 
 
 def kind_of(value: object) -> str:
-    """A field's type by one value, as Grafana guesses it."""
+    """Return a field's type by one value, as Grafana guesses it."""
     if isinstance(value, bool):
         return BOOLEAN
     if isinstance(value, int | float):

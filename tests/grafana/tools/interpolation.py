@@ -1,7 +1,7 @@
-"""How Grafana puts variables into texts: `$name`, `${name}`, `${name:format}`, `[[name]]` (9.4's
+"""Grafana's interpolation of variables: `$name`, `${name}`, `${name:format}`, `[[name]]` (9.4's
 template service).
 
-Names that no variable has stay as they are, so that templates of LogQL may have `$` of their own.
+Unknown names stay unchanged, so templates of LogQL can use `$` themselves.
 """
 
 import json
@@ -21,8 +21,8 @@ _REFERENCE = re.compile(
 
 @dataclass
 class Variable:
-    """A variable and what is chosen. options: without `All`; all_value: what stands for it, "" for
-    every option."""
+    """A variable and its selection. options: without `All`; all_value: replacement for `All`, ""
+    for every option."""
 
     name: str
     kind: str
@@ -40,7 +40,7 @@ class Variable:
         )
 
     def selected(self) -> list[Option]:
-        """What a panel is repeated for."""
+        """Return the options for which a panel repeats."""
         if self.is_all:
             return self.options
         values = self.value if isinstance(self.value, list) else [self.value]
@@ -61,8 +61,8 @@ def replaced(
     scope: Scope | None = None,
     plain: Escape = as_it_is,
 ) -> str:
-    """scope: values that count before the variables, as of a repeated panel; plain: formats what
-    names no format."""
+    """Return a text with its variables replaced. scope: values that take precedence, such as a
+    repeated panel's; plain: formats references without a format."""
 
     def substitute(match: re.Match[str]) -> str:
         name = match[1] or match[2] or match[4]
@@ -95,8 +95,8 @@ def replaced(
 
 
 def formatted(value: Text, form: str, text: Text, name: str) -> str:
-    """One of Grafana's formats. Raises KeyError for one that isn't modelled: Grafana would take
-    `glob`."""
+    """Return a value in one of Grafana's formats. Raises KeyError for an unmodelled format; Grafana
+    would use `glob` instead."""
     if form == "text":
         return text if isinstance(text, str) else " + ".join(text)
     if form == "queryparam":
@@ -114,7 +114,7 @@ def formatted(value: Text, form: str, text: Text, name: str) -> str:
 
 
 def references(text: str) -> set[str]:
-    """Names that a text refers to."""
+    """Return the names that a text refers to."""
     return {match[1] or match[2] or match[4] for match in _REFERENCE.finditer(text)}
 
 

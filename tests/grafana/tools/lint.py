@@ -27,7 +27,7 @@ WORD_COLORS = {
     "semi-dark-green",
     "text",
     "transparent",
-}  # of Grafana's own
+}  # Grafana's own
 PANELS = {
     "stat",
     "table",
@@ -125,7 +125,7 @@ def panels_of(dashboard: Json) -> Iterator[Json]:
 
 
 def _content_panels(dashboards: Dashboards) -> Iterator[tuple[str, str, Json]]:
-    """File, a name for messages, panel: all but rows."""
+    """Yield file, name for messages, and panel, for all panels but rows."""
     for name, dashboard in dashboards.items():
         for panel in panels_of(dashboard):
             if panel.get("type") != "row":
@@ -147,7 +147,7 @@ def texts_of(value: object, *, besides: str = "") -> Iterator[str]:
 
 
 def _texts_under(value: object, *keys: str) -> Iterator[str]:
-    """The strings that have one of these keys, anywhere in a JSON value."""
+    """Yield the strings with one of these keys, anywhere in a JSON value."""
     if isinstance(value, dict):
         for key, inside in value.items():
             if key in keys and isinstance(inside, str):
@@ -357,7 +357,7 @@ def _variables_are_used_and_defined(dashboards: Dashboards) -> Faults:
 
 
 def used_variables(value: object) -> set[str]:
-    """The variables that texts name, but for Grafana's own and those of templates."""
+    """Return the variables in texts, without Grafana's own and those of templates."""
     names = {
         next(filter(None, match.groups()))
         for text in texts_of(value)
@@ -371,7 +371,7 @@ def used_variables(value: object) -> set[str]:
 
 
 def _variables_do_not_wait_for_each_other(dashboards: Dashboards) -> Faults:
-    """Find circles: Grafana asks for each variable after those that it names."""
+    """Find cycles, because Grafana resolves each variable after its references."""
     for name, dashboard in dashboards.items():
         variables = dashboard.get("templating", {}).get("list", [])
         dependencies = {
@@ -411,8 +411,8 @@ def _nothing_is_hard_wired(dashboards: Dashboards) -> Faults:
 
 
 def _answers_are_bounded(dashboards: Dashboards) -> Faults:
-    """Log queries have the number of entries that they take: 1,000 by default, and Loki refuses
-    more than it allows."""
+    """Find log queries without their own number of entries. Grafana's default is 1,000, and Loki
+    refuses more than its limit."""
     for name, label, panel in _content_panels(dashboards):
         refs = [target.get("refId") for target in panel.get("targets", [])]
         if len({*refs}) < len(refs) or None in refs:

@@ -1,5 +1,4 @@
-"""A dashboard as Grafana opens it: its variables are resolved, one after the other, and its panels'
-queries run."""
+"""A dashboard as Grafana opens it: resolves its variables in order and runs its panels' queries."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,13 +33,13 @@ from tests.tools.sources import ROOT
 
 FOLDER = ROOT / "grafana" / "dashboards"
 Source = LokiSource | PrometheusSource
-Sources = Mapping[str, Source]  # by what they are for
+Sources = Mapping[str, Source]  # by their purpose
 AT_ONCE = 4  # queries
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel as it is on the page. raw: frames before the transformations."""
+    """A panel as shown on the page. raw: frames before the transformations."""
 
     title: str
     model: Json
@@ -51,15 +50,15 @@ class Panel:
 
     @property
     def frame(self) -> Frame:
-        """What a panel for one frame draws: the first."""
+        """The frame of a panel that draws only one: the first."""
         return self.frames[0] if self.frames else Frame((), 0)
 
     def rows(self) -> list[Json]:
-        """Without what stands where there is nothing to draw."""
+        """Return the rows, without the placeholder of an empty graph."""
         return [row for frame in self.frames for row in frame.rows() if NOTHING not in row]
 
     def stat(self) -> float | str | None:
-        """The value of a stat panel: the last one of the first field with numbers."""
+        """Return the value of a stat panel: the last value of numeric fields."""
         numbers = [
             value for frame in self.frames for field in frame.of(NUMBER) for value in field.values
         ]
@@ -67,11 +66,13 @@ class Panel:
 
 
 class Page:
-    """A dashboard at a time. selections: of an address, such as {"job": "4711"}; several values as
-    a list.
+    """A dashboard at a time. selections: variables of an address, such as {"job": "4711"}; several
+    values as a list.
 
-    Variables are resolved at once, in the order of their dependencies. Raises QueryFailed, unless
-    it goes_on: then a variable that a server refuses keeps what the address says, as in Grafana."""
+    The constructor resolves all variables, in the order of their dependencies. It raises
+    QueryFailed if a server refuses a variable. With goes_on, the variable keeps the address' value,
+    as in Grafana.
+    """
 
     goes_on = False
 
@@ -96,7 +97,7 @@ class Page:
         return self.variables[name].value
 
     def text(self, text: str, scope: Scope | None = None) -> str:
-        """A title or a link, as it is shown: where no format is named, with a variable's text."""
+        """Return a title or a link as shown. References without a format use the variable's text."""
         return replaced(text, self.variables, scope, plain=_as_text)
 
     # ---- variables
@@ -147,8 +148,8 @@ class Page:
     # ---- panels
 
     def panels(self) -> list[tuple[Json, Scope]]:
-        """All panels with queries, those of closed rows too, each with the values that it is
-        repeated for."""
+        """Return all panels with queries, including those in closed rows, each with the values of
+        its repetition."""
         row_panels: list[tuple[Json, Scope]] = []
         scopes: Sequence[Scope] = [{}]
         repeated: list[tuple[Json, Scope]] = []
@@ -171,7 +172,7 @@ class Page:
         return [{**scope, name: value} for scope in scopes for value in selected]
 
     def show(self, title: str) -> Panel:
-        """The panel that is called so, or whose title begins so."""
+        """Run and return the panel with this title, or with a title that begins with it."""
         titles = [
             (self.text(model["title"], scope), model, scope) for model, scope in self.panels()
         ]
@@ -207,7 +208,7 @@ class Page:
             return [*pool.map(lambda panel: self.run(*panel), self.panels())]
 
     def annotations(self) -> dict[str, list[Json]]:
-        """By name, each with `time` (ms), `text` and the labels."""
+        """Return the annotations by name, each with `time` (ms), `text` and the labels."""
         annotations: dict[str, list[Json]] = {}
         for model in self.model["annotations"]["list"]:
             source = self._source(model["datasource"])
@@ -226,18 +227,18 @@ class Page:
 
 
 class LenientPage(Page):
-    """One that goes on."""
+    """A page that continues after refused queries of variables."""
 
     goes_on = True
 
 
 def _as_text(value: Text, variable: Variable) -> str:
-    """variable: without a text where a panel that is repeated has a value of its own."""
+    """Return a variable's text. A repeated panel has its own value without a text."""
     return formatted(value, "text", variable.text or value, variable.name)
 
 
 def dashboard(uid: str) -> Json:
-    """As it is committed."""
+    """Return a dashboard as committed."""
     model: Json = json.loads((FOLDER / f"{uid}.json").read_text("utf-8"))
     return model
 
@@ -247,8 +248,7 @@ def dashboards() -> list[Path]:
 
 
 def in_order(models: Sequence[Json]) -> Iterator[Json]:
-    """Variables, each after those that it refers to. Raises AssertionError where they wait for each
-    other."""
+    """Yield variables, each after its references. Raises AssertionError for cycles."""
     names = {model["name"] for model in models}
     done: set[str] = set()
     pending = list(models)
@@ -271,7 +271,7 @@ def in_order(models: Sequence[Json]) -> Iterator[Json]:
 
 
 def _choose(variable: Variable, selection: Text) -> None:
-    """What an address says."""
+    """Select the values of an address."""
     values = selection if isinstance(selection, list) else [selection]
     if ALL_TEXT in values or ALL_VALUE in values:
         values = [ALL_VALUE]
@@ -283,8 +283,8 @@ def _choose(variable: Variable, selection: Text) -> None:
 
 
 def _validate(variable: Variable, *, free: bool) -> None:
-    """Keeps what is chosen where it is an option; else takes the first one. free: what is no option
-    stays, too."""
+    """Keep a selection that is an option; else select the first option. free: keep other values,
+    too."""
     options = ([(ALL_TEXT, ALL_VALUE)] if variable.include_all else []) + variable.options
     if free and variable.value != "":
         return

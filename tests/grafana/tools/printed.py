@@ -1,5 +1,5 @@
-"""What the fixture's jobs print, and what is expected of it: each job is a list of lines, so that
-tests know every value."""
+"""Output of the fixture's jobs, and its expected results. Each job is a list of lines, so tests
+know every value."""
 
 import json
 import random
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]  # Any: JSON
-LONG_RECORDS = 6000  # more than an answer of Loki's holds, so that it is thinned by one digit
+LONG_RECORDS = 6000  # more than one answer of Loki can hold, so the page shows a tenth
 SECRET = "hunter2"  # noqa: S105 - nobody's: printed before somebody opted in
 BARS = ("epoch 1/3:  33%|###       | 1/3 [00:40<01:20]", "  40%|####      | 4/10")
 REPEATS = 5
@@ -15,9 +15,12 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Job:
-    """What a job prints. lines: of standard output; pause_secs: after the first line; a job that
-    stays runs until it is told to end; killed: by a signal, at its end; attempts: lines and exit
-    code of each, where there are several."""
+    """Output of a job.
+
+    lines: of standard output; pause_secs: after the first line; stays: runs until its input ends.
+
+    killed: by a signal, at its end; attempts: lines and exit code of each, if several.
+    """
 
     name: str
     lines: list[str] = field(default_factory=list)
@@ -29,7 +32,7 @@ class Job:
     killed: bool = False
     host: str = "n1"
     attempts: tuple["Job", ...] = ()
-    context: bool = False  # how it was started is recorded
+    context: bool = False  # records how the job was started
 
     @property
     def records(self) -> list[Json]:
@@ -37,7 +40,7 @@ class Job:
 
     @property
     def script(self) -> str:
-        """For sh; `out` and `err` hold the lines."""
+        """Script for sh; `out` and `err` hold the lines."""
         words = (
             ["head -n1 out", f"sleep {self.pause_secs}", "tail -n+2 out"]
             if self.pause_secs
@@ -213,7 +216,7 @@ ALONE = Job(
     _lines(*({"temperature": 40 + _noise(step)} if step % 4 == 0 else {"step": step, "loss": 1 / step}
              for step in range(1, 21))),
 )  # fmt: skip
-# as measurements have them; the second text would break a name that isn't cleaned
+# like the tags of measurements; the last host would break an uncleaned name
 TAG_SETS = ({"host": "n1", "rank": "0"}, {"host": "n1", "rank": "1"}, {"host": 'n"2', "rank": "2"})
 TAGGED = Job(
     "tagged",
@@ -239,7 +242,7 @@ LONG = Job(
     ),
     host="n10",
 )  # fmt: skip
-# Its script sees a signal only; Slurm's controller knows why
+# Its script sees only a signal; Slurm's controller knows the reason
 TIMED_OUT = Job(
     "timed-out",
     attempts=(
@@ -272,8 +275,8 @@ RULES: dict[int, Job] = {
         _lines(*({"loss": _noise(step), "acc": _noise(-step)} for step in range(1, 9))),
     ),
 }
-# Written as a sidecar writes, so that nobody waits: an event of its own, half a minute of silence,
-# lost lines
+# Written in a sidecar's format to save time: an event of its own, half a minute of silence, lost
+# lines
 EVENTFUL = Job(
     "eventful",
     ["begun", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 5)))],

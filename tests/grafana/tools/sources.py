@@ -1,5 +1,5 @@
-"""The data sources: asks Loki and Prometheus what Grafana would ask, and makes its frames of the
-answers."""
+"""Models of Grafana's data sources: they send Grafana's requests to Loki and Prometheus, and
+convert the answers to its frames."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.grafana.tools.frames import NUMBER, OTHER, STRING, TIME, Field, Frame
 from tests.grafana.tools.interpolation import Text, Variable
 from tests.tools.waiting import scaled
 
-POINTS = 1000  # a wide panel has about as many pixels
+POINTS = 1000  # about the pixels of a wide panel
 TIMEOUT_SECS = scaled(30.0)
 _STEPS_MS = (
     (10, 1), (15, 10), (35, 20), (75, 50), (150, 100), (350, 200), (750, 500), (1500, 1000), (3500, 2000),
@@ -35,7 +35,7 @@ class Range(NamedTuple):
         return round((self.end_ms - self.begin_ms) / 1000)
 
     def interval_ms(self, least_ms: int, points: int = POINTS) -> int:
-        """`$__interval`, for a panel of so many points."""
+        """Return `$__interval` for a panel of this many points."""
         width = (self.end_ms - self.begin_ms) / points
         return max(least_ms, next((step for below, step in _STEPS_MS if width < below), 604800000))
 
@@ -51,8 +51,7 @@ class Range(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A query as it was run, and how many lines, chunks and bytes Loki looked at (0 for
-    Prometheus)."""
+    """A query after its run, with the lines, chunks and bytes read by Loki (0 for Prometheus)."""
 
     expr: str
     lines: int = 0
@@ -79,7 +78,7 @@ class _Server:
 
     def get(
         self, path: str, params: Mapping[str, Any]
-    ) -> Any:  # Any: JSON, and what a query string takes
+    ) -> Any:  # Any: JSON and values of a query string
         if not hasattr(self._threads, "session"):
             self._threads.session = requests.Session()
             self._threads.session.trust_env = False
@@ -95,7 +94,7 @@ class _Server:
 
     @contextmanager
     def recorded(self) -> Iterator[list[Query]]:
-        """What all threads asked in the meantime, once it is over."""
+        """Yield a list; at the end it contains all queries of all threads since the begin."""
         before = len(self.queries)
         queries: list[Query] = []
         yield queries
@@ -107,7 +106,7 @@ class LokiSource(_Server):
 
     @staticmethod
     def plain(value: Text, variable: Variable) -> str:
-        """What names no format."""
+        """Format a reference without a format."""
         if isinstance(value, str) and not (variable.multi or variable.include_all):
             return value.replace("'", "\\\\'")
         return "|".join(
@@ -163,7 +162,7 @@ class PrometheusSource(_Server):
 
     @staticmethod
     def plain(value: Text, variable: Variable) -> str:
-        """What names no format."""
+        """Format a reference without a format."""
         if isinstance(value, str) and not (variable.multi or variable.include_all):
             return value.replace("\\", "\\\\").replace("'", "\\\\'")
         escaped = [_escaped_twice(item) for item in ([value] if isinstance(value, str) else value)]
@@ -206,17 +205,18 @@ class PrometheusSource(_Server):
 
 
 def loki_metrics(url: str) -> PrometheusSource:
-    """Loki as a data source of the type Prometheus."""
+    """Return Loki as a data source of the type Prometheus."""
     return PrometheusSource(f"{url}/loki", scrape_ms=15_000, uid="loki-values-uid")
 
 
 def _escaped_twice(text: str) -> str:
-    """For a regular expression within quotes."""
+    """Escape a text for a regular expression within quotes."""
     return re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", text.replace("\\", "\\" * 4))
 
 
 def with_table_names(frames: Sequence[Frame]) -> list[Frame]:
-    """Prometheus' tables: where only one query has an answer, its values are called `Value`."""
+    """Name the values in Prometheus' tables. If only one query has an answer, Grafana names its
+    values `Value`."""
     if len({frame.ref for frame in frames}) > 1:
         return list(frames)
     return [
@@ -237,8 +237,8 @@ def _fill_in(text: str, built_in: Mapping[str, str]) -> str:
 
 
 def _printed(series: Json) -> str:
-    """A series as Grafana prints it for a variable's regular expression: labels as they come
-    (sorted), unescaped."""
+    """Return a series as Grafana prints it for a variable's regular expression: labels in their
+    order (sorted), unescaped."""
     labels = {name: value for name, value in series["metric"].items() if name != "__name__"}
     inside = ",".join(f'{name}="{value}"' for name, value in labels.items())
     at, value = series["value"]
@@ -253,8 +253,8 @@ def _looked_at(expr: str, stats: Json) -> Query:
 
 
 def _log_frame(streams: Sequence[Json], expr: str, ref: str) -> Frame:
-    """Rows come stream by stream: parsed labels make each entry a stream of its own, so they are in
-    no order."""
+    """Return log entries in the order of their streams. Parsed labels put each entry into its own
+    stream, so the rows have no order."""
     labels: list[Json] = []
     times: list[int] = []
     lines: list[str] = []

@@ -1,27 +1,28 @@
-"""Models of Grafana's transformations, of those that the dashboards use; `applied` fails on any
-other, and on options that aren't modelled. What Grafana 9.4 does, where nothing else is said:
+"""Models of the transformations that the dashboards use. `applied` fails on any other
+transformation, and on unmodelled options. The models follow Grafana 9.4, unless stated otherwise:
 
-- **extractFields** (`format: json`, `replace`): the objects' keys become fields in the order in
-  which they first come, row by row; but JavaScript puts keys that are whole numbers before all
-  others of an object. A field's type is that of its first value that isn't null. Of a repeated key
-  the first place and the last value count. What isn't JSON is an empty row. With `replace` no other
-  field stays, not even of an empty answer.
-- **organize**: leaves out, orders, and then gives names *to show*: a field's own name stays, and
-  both are found later.
-- **sortBy**: only the first field of `sort`; stable; a frame without the field stays as it is.
-- **convertFieldType** to time: a field whose first value is a number is taken for one; to string:
-  as JavaScript writes it, lists with commas between (9.5 to 10.3 write them as JSON, newer ones
-  where `joinWith` is left out).
-- **groupBy**: one row per combination of values, in the order of first rows; aggregates are called
-  `NAME (last)`, and with `last` and `firstNotNull` they keep their type.
-- **merge**: of several frames; rows that agree in all fields that every frame has, and contradict
-  each other nowhere, become one. Names to show are lost.
-- **filterByValue**: all frames lose the rows of the same numbers. A missing field fits nothing.
-- **filterFieldsByName**: frames that have no field left are left out.
-- **partitionByValues**: of the first frame only, a frame per value; all fields stay, as newer
-  versions do with `keepFields` only. **limit**: each frame's first rows.
-- **reduce** (`seriesToRows`): a row per field, but for time fields, of all frames. A column's type
-  is that of the first value, where a text such as `7` counts as a number; columns of another frame
+- **extractFields** (`format: json`, `replace`): the objects' keys become fields in the order of
+  their first appearance, row by row. JavaScript puts integer keys of an object first. The first
+  value that isn't null gives a field its type. A repeated key keeps its first place and last value.
+  Text that isn't JSON makes an empty row. With `replace` no other field stays, not even of an empty
+  answer.
+- **organize**: removes, orders, and then renames fields *for display*. A field keeps its own name,
+  and later steps find both.
+- **sortBy**: uses only the first field of `sort`; stable. A frame without the field stays the same.
+- **convertFieldType** to time: treats a field as time if its first value is a number. To string:
+  JavaScript's notation, with commas in lists. Versions 9.5 to 10.3 write lists as JSON, and newer
+  ones do so without `joinWith`.
+- **groupBy**: one row per combination of values, in the order of first rows. Aggregates have names
+  such as `NAME (last)`; `last` and `firstNotNull` keep the type.
+- **merge**: joins rows of several frames. Two rows become one if they agree in all fields common to
+  every frame, and contradict each other in no field. Display names disappear.
+- **filterByValue**: removes the rows with the same numbers from all frames. A missing field never
+  matches.
+- **filterFieldsByName**: removes frames without remaining fields.
+- **partitionByValues**: splits only the first frame, into a frame per value. All fields stay; newer
+  versions need `keepFields` for this. **limit**: keeps each frame's first rows.
+- **reduce** (`seriesToRows`): a row per field of all frames, except for time fields. The first
+  value gives a column its type, and a text such as `7` counts as a number. Columns of another frame
   join only those of the same type.
 """
 
@@ -39,7 +40,7 @@ _MAX_INDEX = 2**32 - 2  # JavaScript's largest array index
 
 
 def applied(transformations: Sequence[Json], frames: Sequence[Frame]) -> list[Frame]:
-    """The frames that a panel gets."""
+    """Return the frames after all transformations of a panel."""
     for step in transformations:
         assert {*step} <= {"id", "options"}, f"not modelled: {step}"
         frames = _MODELS[step["id"]](step["options"], list(frames))
@@ -47,8 +48,8 @@ def applied(transformations: Sequence[Json], frames: Sequence[Frame]) -> list[Fr
 
 
 def parsed_object(line: str) -> Json:
-    """A JSON object as JavaScript holds it: numbers are floats, keys that are array indices come
-    first, ascending."""
+    """Return a JSON object as JavaScript holds it: numbers as floats, array indices as first keys,
+    ascending."""
     try:
         document: Any = json.loads(line, parse_int=float, parse_constant=_no_constant)  # Any: JSON
     except (ValueError, RecursionError):
@@ -85,7 +86,7 @@ def _extracted(frame: Frame, source: str, *, keep: bool) -> Frame:
         return frame
     columns: dict[str, list[Any]] = {}  # Any: JSON
     for row, line in enumerate(field.values):
-        # what comes of an object or a list is parsed
+        # also parses objects and lists
         point: Json = (
             line if isinstance(line, dict) else parsed_object(line) if isinstance(line, str) else {}
         )
@@ -174,7 +175,7 @@ def _convert(options: Json, frames: list[Frame]) -> list[Frame]:
 
 
 def _as_time(field: Field) -> Field:
-    """Texts only in ISO 8601, in UTC."""
+    """Convert a field to times. Texts must be ISO 8601 in UTC."""
     if field.values and isinstance(field.values[0], int | float):
         return replace(field, kind=TIME)
     values = [_moment_ms(value) if isinstance(value, str) else value for value in field.values]
@@ -305,7 +306,7 @@ def _fits(value: object, config: Json) -> bool:
 
 
 def _as_text(value: object) -> str:
-    """As JavaScript writes it."""
+    """Return a value in JavaScript's notation."""
     if value is None:
         return "undefined"
     if isinstance(value, bool):
@@ -361,7 +362,7 @@ def _reduced(reducers: Sequence[str], frame: Frame) -> Frame:
 
 
 def _guessed_kind(values: Sequence[object]) -> str:
-    """By the first value; texts that look like a number count as one."""
+    """Return a field's type by its first value; texts that look like a number count as one."""
     first = next((value for value in values if value is not None), None)
     if isinstance(first, str):
         return NUMBER if re.fullmatch(r"\s*-?(\d*\.)?\d+\s*", first) else STRING

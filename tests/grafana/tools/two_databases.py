@@ -1,5 +1,5 @@
-"""The same samples in a Prometheus and in a VictoriaMetrics, both by remote write, and what each
-answers to the same questions."""
+"""The same samples in a Prometheus and in a VictoriaMetrics, by remote write, and the comparison of
+their answers."""
 
 import contextlib
 import math
@@ -19,18 +19,18 @@ from tests.servers.victoria_metrics import VictoriaMetricsServer
 from tests.tools.waiting import wait_until
 
 BATCH = 20_000  # samples of a request
-OFF_MS = 7_000  # from round times, so that no sample lies where a window begins
+OFF_MS = 7_000  # from round times, so that no sample lies at the begin of a window
 EVERY_SECS = 5
 FOUND_SECS = 30.0
 TOLERANCE = 1e-9
-TIMES_TOLERANCE = 1e-6  # what a float keeps of a difference of times in seconds since 1970
+TIMES_TOLERANCE = 1e-6  # precision of a difference between floats in seconds since 1970
 INCREASE_TOLERANCE = 0.1
 _OVER_WINDOWS = re.compile(r"\b(increase|predict_linear)\(")
-Rounds = Mapping[int, Sequence[str]]  # by time in ms, lines of the text format without one
+Rounds = Mapping[int, Sequence[str]]  # by time in ms, lines of the text format without a time
 
 
 def rounds_of(openmetrics: Iterable[str]) -> Rounds:
-    """Of lines with times in seconds."""
+    """Convert lines of OpenMetrics with times in seconds to rounds."""
     rounds: dict[int, list[str]] = {}
     for line in openmetrics:
         if line[0] != "#":
@@ -40,7 +40,7 @@ def rounds_of(openmetrics: Iterable[str]) -> Rounds:
 
 
 def text_of(labels: Mapping[str, str]) -> str:
-    """A series as the text format has it."""
+    """Return a series in the text format."""
     inside = ",".join(
         f'{name}="{escape(value)}"' for name, value in labels.items() if name != "__name__"
     )
@@ -48,7 +48,8 @@ def text_of(labels: Mapping[str, str]) -> str:
 
 
 def scraped_rounds(prometheus: PrometheusSource, at_secs: float) -> Rounds:
-    """What a Prometheus has scraped of agents and their jobs in an hour, a round each EVERY_SECS."""
+    """Return a Prometheus' samples of agents and their jobs within an hour, a round each
+    EVERY_SECS."""
     params = {"query": '{__name__=~"logshipper_.+"}[1h]', "time": at_secs}
     rounds: dict[int, dict[str, str]] = {}
     for series in prometheus.get("/api/v1/query", params)["result"]:
@@ -63,10 +64,10 @@ def scraped_rounds(prometheus: PrometheusSource, at_secs: float) -> Rounds:
 
 
 class Comparison(NamedTuple):
-    """A question and both answers. path: of the API; ordered: the order of labels counts."""
+    """A query and both answers. path: of the API; ordered: the order of labels counts."""
 
     path: str
-    params: Mapping[str, Any]  # Any: what a query string takes
+    params: Mapping[str, Any]  # Any: values of a query string
     ours: Any  # Any: JSON
     theirs: Any
     ordered: bool = False
@@ -81,8 +82,8 @@ class Comparison(NamedTuple):
 
     @property
     def difference(self) -> str:
-        """The first one; "" where there is none."""
-        if isinstance(self.ours, list):  # VictoriaMetrics has those of whole days
+        """The first difference; "" if the answers are equal."""
+        if isinstance(self.ours, list):  # VictoriaMetrics returns the series of whole days
             series = [
                 {repr(sorted(row.items())) for row in rows} for rows in (self.ours, self.theirs)
             ]
@@ -102,12 +103,14 @@ class Comparison(NamedTuple):
         return ""
 
     def _shifts(self) -> tuple[float, ...]:
-        """A window begins with the sample before it, or with the first in it."""
+        """Return the allowed shifts of time. A window begins with the sample before it, or with its
+        first sample."""
         step = float(self.params.get("step", 0))
         return (0.0, -step, step) if _OVER_WINDOWS.search(self.query) else (0.0,)
 
     def _are_close(self, value: float | None, other: float | None) -> bool:
-        """Prometheus' `increase` reaches beyond the samples of its window, to the window's ends."""
+        """Compare two values. Prometheus' `increase` extrapolates from the window's samples to its
+        ends."""
         if value is None or other is None:
             return value is other
         tolerance = INCREASE_TOLERANCE if "increase(" in self.query else TOLERANCE
@@ -120,7 +123,7 @@ class Comparison(NamedTuple):
 def _by_series(
     data: Any, order: Callable[[Iterable[tuple[str, str]]], Iterable[tuple[str, str]]]
 ) -> dict[str, dict[float, float]]:
-    """Values by time and labels. A label that is empty is none."""
+    """Return values by time and labels, without empty labels."""
     series = {}
     for row in data["result"]:
         samples = row["values"] if "values" in row else [row["value"]]
@@ -131,7 +134,7 @@ def _by_series(
 
 
 def remote_write(url: str, series: Sequence[bytes]) -> None:
-    """Sends what SeriesEncoder made."""
+    """Send the output of SeriesEncoder."""
     with requests.Session() as session:
         session.trust_env = False  # no proxy for loopback
         answer = session.post(
@@ -144,7 +147,7 @@ def remote_write(url: str, series: Sequence[bytes]) -> None:
 
 
 class BothSources(PrometheusSource):
-    """Answers as Prometheus; asks VictoriaMetrics the same, too."""
+    """Prometheus source that sends each query to VictoriaMetrics, too."""
 
     def __init__(
         self, prometheus: PrometheusServer, victoria: VictoriaMetricsServer, *, scrape_ms: int
@@ -172,8 +175,8 @@ class BothSources(PrometheusSource):
         return Comparison(path, params, ours, self._other.get(path, params), ordered)
 
     def differing(self, questions: Iterable[Comparison]) -> list[Comparison]:
-        """Those with different answers, asked again while there are some: VictoriaMetrics remembers
-        for some seconds which series a selector has."""
+        """Return the queries with different answers. Repeat them while they differ, because
+        VictoriaMetrics caches a selector's series for some seconds."""
         found = [question for question in questions if not question.is_equal]
 
         def none_differs() -> bool:
@@ -192,15 +195,18 @@ class BothSources(PrometheusSource):
         return found
 
     def variable(self, query: object, when: Range) -> list[str]:
-        self._ordered = True  # its regular expression sees labels as they come
+        self._ordered = True  # the variable's regular expression sees labels in the answer's order
         try:
             return super().variable(query, when)
         finally:
             self._ordered = False
 
     def write(self, rounds: Rounds, *, end_step_ms: int = 0) -> int:
-        """Sends all of it to both, with what says that a series is over; returns how many samples.
-        end_step_ms: after the last round all series end, 0 for none."""
+        """Send all samples to both, with staleness markers at the end; return the number of
+        samples.
+
+        end_step_ms: time from the last round to the end of all series, 0 for no end.
+        """
         encoder = SeriesEncoder({})
         batch: list[bytes] = []
         count = 0
@@ -229,7 +235,7 @@ _VALUES = re.compile(r"(_|stale|-?[\d.]+(?:e[+-]?\d+)?)(?:([+-][\d.]+(?:e\d+)?))
 
 
 def values_of(notation: str) -> Iterator[float | None]:
-    """None: no sample."""
+    """Yield the samples of a notation; None: no sample."""
     for word in notation.split():
         match = _VALUES.fullmatch(word)
         assert match, f"{word!r} in {notation!r} isn't understood"

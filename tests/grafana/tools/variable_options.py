@@ -1,5 +1,5 @@
-"""The options of a variable, made of a data source's answers by its regular expression and order,
-as Grafana does."""
+"""A variable's options, made like Grafana's from a data source's answers, with its regular
+expression and order."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,8 +11,8 @@ _INTERVALS = re.compile(r"\d+(?:ms|[smhdwMy])")
 
 
 def options_of(model: Json, answers: Sequence[str]) -> list[Option]:
-    """Text and value of each option, without `All`. answers: of the query of a query's or a data
-    source's variable."""
+    """Return text and value of each option, without `All`. answers: to the query of a query's or a
+    data source's variable."""
     kind = model["type"]
     if kind == "query":
         return in_order(filtered(answers, model.get("regex") or ""), model.get("sort") or 0)
@@ -27,7 +27,7 @@ def options_of(model: Json, answers: Sequence[str]) -> list[Option]:
 
 
 def custom(query: str) -> list[Option]:
-    """`a, b : c`: commas between options, ` : ` between a text and its value."""
+    """Parse `a, b : c`: commas between options, ` : ` between a text and its value."""
     options = []
     for part in re.findall(r"(?:\\,|[^,])+", query):
         text, _, value = part.replace("\\,", ",").strip().partition(" : ")
@@ -36,8 +36,11 @@ def custom(query: str) -> list[Option]:
 
 
 def filtered(answers: Sequence[str], pattern: str) -> list[Option]:
-    """What the expression finds in each answer: groups `value` and `text`, or the first group. An
-    empty group counts as none, and then the first group does. Options of equal value are one."""
+    """Return the matches of an expression in each answer, by the groups `value` and `text`.
+
+    Without these groups, or if both are empty, the first group counts. Options with equal values
+    are one.
+    """
     if not pattern:
         return _unique((answer, answer) for answer in answers)
     begin, _, flags = pattern.rpartition("/")
@@ -78,8 +81,8 @@ def _unique(options: Iterable[Option]) -> list[Option]:
 
 
 def in_order(options: list[Option], sort: int) -> list[Option]:
-    """sort: Grafana's number: 0 none, 1 and 2 by text, 3 and 4 by its first number, 5 and 6 in any
-    case; even: down."""
+    """Sort options. sort is Grafana's number: 0 none, 1 and 2 by text, 3 and 4 by its first number,
+    5 and 6 in any case; even: descending."""
     if not sort:
         return options
     key = (_by_text, _by_number, _in_any_case)[(sort + 1) // 2 - 1]
