@@ -162,8 +162,8 @@ def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(
 
 
 def reports_of(task: Task) -> list[KeyReport]:
-    """Return each key's last, least and largest number (the first of equal ones), with X there or the
-    record's number."""
+    """Return each key's last, least and largest number (the first of equal ones), with X there or
+    the record's number."""
     reports = []
     for key in {key for record in task for key in numbers_of(record)}:
         records = [(n, numbers_of(record)) for n, record in enumerate(task, start=1)]
