@@ -257,8 +257,8 @@ def long_capture(site: Site, job_id: str) -> Iterator[CaptureWriter]:
 
 def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
     """An agent of one Loki goes on without repeating lines. The new Loki gets whole captures if the
-    spool has them whole, else the rest and an event about it. Later only the new one is
-    configured, by its name, and `forget` removes the old one."""
+    spool has them whole, else the rest and an event about it. Later only the new one is configured,
+    by its name, and `forget` removes the old one."""
     first = site.make_agent(loki={})
     with ExitStack() as stack:
         capture = stack.enter_context(long_capture(site, "long"))

@@ -23,8 +23,8 @@ TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 @contextmanager
 def stderr(path: Path, monkeypatch: pytest.MonkeyPatch, *, journal: bool) -> Iterator[None]:
-    """Replace stderr by a file. journal: whether systemd's variable names this file as the journal,
-    or the service's own stderr."""
+    """Replace stderr by a file. journal: whether JOURNAL_STREAM names this file; otherwise stderr
+    was redirected."""
     with path.open("a") as file, monkeypatch.context() as patch:
         about = path.stat()
         patch.setenv("JOURNAL_STREAM", f"{about.st_dev}:{about.st_ino + (not journal)}")

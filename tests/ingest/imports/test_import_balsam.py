@@ -232,7 +232,7 @@ def test_only_folders_and_launchers_logs(take: Import, store: Path, site: Path) 
 def test_a_log_without_a_history_ends_with_its_file_and_nobody_knows_how(
     take: Import, store: Path, site: Path
 ) -> None:
-    """Its system may be off since years, so the job must not look like a running one."""
+    """Its system may have been off for years, so the job must not look like a running one."""
     log = site / "data" / "sweep" / "job101" / "job.out"
     (site / "logs").mkdir()
     launcher = site / "logs" / "mpi_mode_5.log"

@@ -125,7 +125,8 @@ def lines(file: SourceFile) -> list[bytes]:
 
 
 def test_a_file_that_another_takes_the_place_of(tmp_path: Path) -> None:
-    """The importer reads a replaced file from its begin, but continues a longer copy of its content."""
+    """The importer reads a replaced file from its begin, but continues a longer copy of its
+    content."""
     messages: list[str] = []
     path, successor = tmp_path / "a", tmp_path / "b"
     path.write_text("one\ntw")

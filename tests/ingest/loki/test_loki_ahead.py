@@ -1,5 +1,5 @@
-"""Events of many jobs in a Loki in memory: few queries read them, and none before a reader
-needs it. The same with a real Loki: tests/observe/api/test_events_both_stores.py."""
+"""Events of many jobs in a Loki in memory: few queries read them, and none before a reader needs
+it. The same with a real Loki: tests/observe/api/test_events_both_stores.py."""
 
 import time
 from collections import Counter

@@ -276,8 +276,8 @@ def test_lines_come_as_they_are_read(fake: FakeLoki) -> None:
 
 
 def test_x_is_judged_capture_by_capture(fake: FakeLoki, store: Path) -> None:
-    """Epochs of two ranks interleave, and a requeued attempt begins at 1 again. Still, `step` only
-    rises."""
+    """Steps of two ranks interleave, and a requeued attempt begins at 1 again. Within each capture,
+    `step` only rises."""
     for attempt, task in ((1, 0), (1, 1), (2, 0)):
         capture = CaptureWriter(
             store / "spool",

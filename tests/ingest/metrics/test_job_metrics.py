@@ -150,8 +150,8 @@ def test_captures_of_a_job_are_merged_where_a_series_is_the_job_s() -> None:
 
 
 def test_constant_keys_are_named() -> None:
-    """A key counts as constant if no capture changes it. A rank only differs between
-    tasks, and gets no graph."""
+    """A key counts as constant if no capture changes it. A rank only differs between tasks, and
+    gets no graph."""
     jobs = job_metrics()
     for task in (0, 1):
         records = [{"step": step, "lr": 0.1, "rank": task, "late": step // 3} for step in (1, 2, 3)]

@@ -485,8 +485,8 @@ def test_samples_that_are_too_old_are_dropped_and_nothing_else(
 def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
     receiver: tuple[PrometheusServer, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock went back by half an hour. The server accepts the agent's own
-    probe, since that is a new series."""
+    """The clock went back by half an hour. The server accepts the agent's own probe, since that is
+    a new series."""
     prometheus, has_window = receiver
     sender = Sender(f"{prometheus.url}/api/v1/write", max_samples=200)
     sender.series = {f"a{number}": 1.0 for number in range(600)}

@@ -125,8 +125,8 @@ def test_what_it_refuses_is_put_aside_alone_and_replayed(
 
 
 def test_lines_that_are_late_are_taken(site: OtlpSite, client: LokiClient, cluster: str) -> None:
-    """Loki refuses lines an hour older than the newest of their stream. The instance in
-    the labels gives late lines their own stream."""
+    """Loki refuses lines an hour older than the newest of their stream. The instance in the labels
+    gives late lines their own stream."""
     with site.agent as agent:
         site.spool("new", 100, ago_secs=60)
         agent.wait_shipped()

@@ -1060,8 +1060,8 @@ def test_more_floods_than_a_round_holds_take_turns(
 def test_lines_of_few_bytes_do_not_make_a_round_a_flood(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each entry costs Loki a hundred bytes for any line. A share limits the sent
-    bytes, not the read ones."""
+    """Each entry costs Loki a hundred bytes for any line. A share limits the sent bytes, not the
+    read ones."""
     share = 50_000
     monkeypatch.setattr(shares, "SHARE_BYTES", share)
     monkeypatch.setattr(shares, "MAX_SHARE_BYTES", share)

@@ -450,7 +450,7 @@ def test_what_a_frame_costs_counts_for_a_batch(capture: CaptureWriter, reading: 
 def test_a_folder_that_another_thread_reads_is_listed_whole(
     capture: CaptureWriter, reading: Reading
 ) -> None:
-    """A dead capture without segments would be closed, and lose all its lines."""
+    """An incomplete list would close a dead capture without its lines."""
     capture.lines(["one"])
     capture.rotate()
     capture.lines(["two"])
