@@ -1,4 +1,5 @@
-"""Who takes a node down learns when all that is over is in Loki, and else what is left, and why."""
+"""`logshipper-agent drain`: before a node goes down, it waits until Loki has the logs of all ended
+jobs, or reports the rest with reasons."""
 
 import json
 import sys
@@ -64,7 +65,7 @@ def test_it_waits_for_what_is_over_and_names_what_runs(loki: LokiServer, tmp_pat
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """Of a node whose agent doesn't run."""
+    """Return the configuration of a node whose agent doesn't run."""
     return NodeAgent(tmp_path, "http://loki.invalid", cluster="c").config
 
 

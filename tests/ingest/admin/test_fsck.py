@@ -1,5 +1,5 @@
-"""What is damaged on a node's disk is told: where, what it means for the lines, what becomes of it.
-What can be read stays readable, whatever is fixed."""
+"""`logshipper-agent fsck`: it reports each damage on a node's disk, its place, the lost lines and
+the repair. Intact data stays readable after every repair."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def test_a_flipped_bit_is_found_where_it_is(node: ShippingNode) -> None:
 
 
 def test_wherever_lines_are_lost_it_is_told(node: ShippingNode) -> None:
-    """Each byte of a segment, one after the other, is another one."""
+    """Change each byte of a segment in turn."""
     capture = node.capture("job1", soon_ns())
     capture.lines(["one", "two"])
     capture.lines(["three"])

@@ -1,5 +1,4 @@
-"""A secret that a job has printed is gone from every place where it lay; neighbours' lines are all
-there."""
+"""Purging a job's secret from every place that holds it, without losing other jobs' lines."""
 
 import json
 import sys
@@ -53,7 +52,8 @@ def purge_store(root: Path, *words: str) -> int:
 
 
 def print_lines(node: ShippingNode, job_id: str = "job1", *, close: bool = True) -> NodeCapture:
-    """30 lines, three of which have the secret; and so have a record, an event and a bar."""
+    """Print 30 lines, a record, an event and a bar. Three of the lines and all others hold the
+    secret."""
     capture = node.capture(job_id, soon_ns())
     capture.start()
     capture.lines([f"{job_id} {n}" + (f" {SECRET}" if n % 10 == 4 else "") for n in range(30)])
@@ -67,7 +67,7 @@ def print_lines(node: ShippingNode, job_id: str = "job1", *, close: bool = True)
 
 
 def holding(folder: Path, secret: str = SECRET) -> list[str]:
-    """Files whose bytes have the secret."""
+    """Return the names of files whose bytes hold the secret."""
     return [
         path.name
         for path in folder.rglob("*")
@@ -79,7 +79,7 @@ def holding(folder: Path, secret: str = SECRET) -> list[str]:
 
 
 def test_what_is_purged_is_gone_from_loki_and_nothing_else(lokis: None, tmp_path: Path) -> None:
-    """A word of one job, all of another, nothing of a third."""
+    """Purge one word of the first job, all of the second and nothing of the third."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
     with (
         LokiServer(deletes=True) as loki,
@@ -105,7 +105,8 @@ def test_what_is_purged_is_gone_from_loki_and_nothing_else(lokis: None, tmp_path
         done = agent.call(
             "purge", "--job", first_id, "--fixed", SECRET, "--yes", "--wait", "1s", "--since", "1h"
         )
-        # it was asked shortly before, and remembers for 5 minutes that there were no requests
+        # Loki got a query shortly before, and caches for 5 minutes that there were no delete
+        # requests
         assert (done.returncode, "still shows 22 lines" in done.stderr) == (3, True), done.stderr
         assert (
             agent.call(
@@ -210,7 +211,7 @@ def test_what_a_bar_shows_is_overwritten(node: ShippingNode) -> None:
 
 
 def test_the_agent_goes_on_where_it_was(node: ShippingNode) -> None:
-    """Places in a segment stay what they were: nothing is sent again, nothing is left out."""
+    """Offsets in a segment stay valid: the agent repeats and skips nothing."""
     with print_lines(node, close=False) as capture:
         node.ship()
         lines_before = node.loki.lines('kind="log"')
@@ -265,7 +266,7 @@ def test_all_of_a_job(node: ShippingNode, capsys: pytest.CaptureFixture[str]) ->
     print_lines(node)
     print_lines(node, "job2")
     node.learn()
-    node.round()  # something of both is noted
+    node.round()  # checkpoints of both jobs
     assert purge(node, "--job", "job1") == 0
     assert {checkpoint.identity.job_id for checkpoint in node.checkpoints.shipped()} == {"job2"}
     assert [path.name.split("@")[0] for path in (node.folder / "spool").glob("*@*")] == ["job2"]
@@ -353,7 +354,7 @@ def test_a_key_that_has_it_is_gone(tmp_path: Path) -> None:
     assert holding(root) == []
 
 
-# ---- what is meant
+# ---- selection by pattern and job
 
 
 @pytest.mark.parametrize(
@@ -382,7 +383,7 @@ def test_what_python_and_re2_read_differently_is_refused(text: str, words: str) 
 
 
 def test_hostile_text_stays_one_string(loki: LokiServer) -> None:
-    """Nobody's text gets out of its quotes: another job's line stays unfound, and Loki takes the
+    """Hostile text stays within its quotes: it matches no other job's line, and Loki accepts the
     query."""
     hostile = '"} or {x="y\\" |= `a`'
     assert pattern_of(None, hostile).logql == r' |= "\"} or {x=\"y\\\" |= `a`"'

@@ -1,5 +1,5 @@
-"""`logshipper-agent purge`: a secret is gone from every place, whatever its form there; what is
-left is said."""
+"""`logshipper-agent purge`: a secret disappears from every place and in every form, and the command
+reports all remains."""
 
 import json
 import sqlite3
@@ -35,7 +35,7 @@ every_secret = pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.k
 
 
 def print_it(capture: CaptureWriter, secret: Secret) -> None:
-    """In all that a job may print or say; and lines without it."""
+    """Put the secret into every kind of output, next to lines without it."""
     text, printed = secret
     capture.start()
     capture.lines([f"{n} {printed}" if n % 3 == 0 else f"{n} {OTHER}" for n in range(30)])
@@ -135,7 +135,8 @@ def test_a_number_is_gone_from_what_was_learnt_of_keys_as_well(tmp_path: Path) -
 
 
 def test_a_page_that_had_read_it_writes_it_nowhere(tmp_path: Path) -> None:
-    """Values that another program has read, and writes for later lists once it closes the store."""
+    """Another program has read the values, and would cache them for later lists when it closes the
+    store."""
     root = tmp_path / "store"
     with LocalStore(str(root), create=True) as store:
         for job_id in ("job1", "job2"):
@@ -208,8 +209,8 @@ def test_a_node_has_it_nowhere(
     monkeypatch: pytest.MonkeyPatch,
     secret: Secret,
 ) -> None:
-    """Spool, quarantine, what couldn't be read there, the agent's state, measurements of unknown
-    senders."""
+    """Places are the spool, the quarantine and its unreadable part, the agent's state, and
+    measurements of unknown senders."""
     state = node.folder / "state"
     capture = node.capture("job1", soon_ns(), name=f"run {secret.text}")
     print_it(capture, secret)
@@ -217,7 +218,7 @@ def test_a_node_has_it_nowhere(
     neighbour.lines([OTHER])
     monkeypatch.setattr(
         tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", 0
-    )  # all of it is refused
+    )  # Loki refuses every line
     node.learn()
     node.ship()
     monkeypatch.undo()
@@ -244,8 +245,8 @@ def test_a_node_has_it_nowhere(
 
 
 def _put_elsewhere(state: Path, secret: Secret) -> None:
-    """What `fsck --repair` takes out of the quarantine, a torn line there, and what senders nobody
-    knows have sent."""
+    """Write the secret to the unreadable part of the quarantine, a torn line of it, and a
+    measurement of an unknown sender."""
     (state / "quarantine.unreadable").write_text(
         f'{{"torn: "{secret.printed}\n{OTHER}\n{json.dumps(secret.text)}\n'
     )
@@ -260,7 +261,7 @@ def _put_elsewhere(state: Path, secret: Secret) -> None:
 def test_what_a_running_agent_holds_is_said(
     node: ShippingNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It remembers names and keys, and would write them again."""
+    """The running agent keeps names and keys in memory, and would write them again."""
     capture = node.capture("job1", soon_ns(), name="hunter2")
     capture.lines([OTHER])
     capture.metadata({"hunter2": 1})
@@ -343,7 +344,7 @@ def test_json_stays_json_as_long_as_it_was(
 
 
 def test_values_of_a_database_are_read_by_the_oracle(tmp_path: Path) -> None:
-    """It finds what it is to find."""
+    """Check the oracle itself."""
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         connection.execute("CREATE TABLE t (a)")
         connection.execute("INSERT INTO t VALUES (?)", (json.dumps("gehäimes"),))
@@ -354,7 +355,8 @@ def test_values_of_a_database_are_read_by_the_oracle(tmp_path: Path) -> None:
 
 @st.composite
 def printed_secrets(draw: st.DrawFn) -> tuple[str, str]:
-    """A text, and a line that has it: in colours, in JSON, in JSON within JSON, or as it is."""
+    """Return a text, and a line that holds it: in colours, in JSON, in JSON within JSON, or
+    plain."""
     text = draw(
         st.text(
             st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cn")),

@@ -1,4 +1,4 @@
-"""A secret is gone from a real Loki in whatever form it stands there, and nothing else is."""
+"""A real Loki: purging removes a secret in every form, and nothing else."""
 
 import json
 import re
@@ -104,7 +104,7 @@ def test_what_stands_with_every_line_is_said(lokis: None, tmp_path: Path) -> Non
 
 
 class Answering:
-    """A Loki that has these lines, and counts what is asked."""
+    """A Loki that answers entry queries from these lines."""
 
     answer_date_ns = None
 
@@ -113,7 +113,7 @@ class Answering:
         self._pattern = pattern
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing, without a connection."""
 
     def query(self, logql: str, *, time_ns: int | None = None) -> list[Result]:
         return []

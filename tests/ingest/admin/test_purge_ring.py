@@ -1,5 +1,5 @@
-"""What is purged, and what is older than a tenant keeps, is gone from Loki as clusters run it: three
-processes take lines, one answers and has the compactor."""
+"""Purging and retention in a Loki cluster: three processes ingest lines, and one answers queries
+and runs the compactor."""
 
 import sys
 from collections.abc import Iterator
@@ -16,15 +16,16 @@ from tests.tools.stress.conservation import line_of, spool
 from tests.tools.stress.ring_load import reader
 
 __all__ = ["cluster"]  # a fixture
-OLD_LINES, NEW_LINES = 300, 100  # of each stream; other jobs here print 200
-OLD_ID, NEW_ID = "old1", "new2"  # of shards of their own: a chunk goes as a whole
+OLD_LINES, NEW_LINES = 300, 100  # lines of each stream; other jobs here print 200
+OLD_ID, NEW_ID = "old1", "new2"  # in shards of their own, since Loki removes whole chunks
 SECRET = "hunter2"  # noqa: S105  nobody's
 PRINTS = """
 for n in range(200):
     print(f"line {n}" + (" password=hunter2" if n % 10 == 7 else ""))
 """
-TAKEN_SECS = 120.0  # a compactor removes chunks a minute after it has marked them, at least
-# what takes hours by default is done at once; what is in a chunk can be read in its file
+TAKEN_SECS = 120.0  # a compactor removes chunks a minute or more after it has marked them
+# short intervals for work that takes hours by default; chunks stay uncompressed, so that the test
+# can search their files
 QUICK = {
     "compactor": {
         "compaction_interval": "2s",
@@ -118,8 +119,8 @@ def test_what_is_older_than_a_tenant_keeps_goes(
 
 
 def test_each_of_several_must_show_nothing(lokis: None, cluster: str, tmp_path: Path) -> None:
-    """Three processes each of which has a compactor: only the one that was asked knows of the
-    request, and one answer of three has none of it."""
+    """Three processes have a compactor each. Only one of them knows of the delete request, so the
+    other answers still hold the secret."""
     with ring_or_skip(apart=False) as ring:
         with NodeAgent(tmp_path, ring.url, cluster=cluster, loki={"tenant": TENANT}) as agent:
             agent.run(sys.executable, "-c", PRINTS)

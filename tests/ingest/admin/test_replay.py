@@ -1,5 +1,5 @@
-"""What Loki refused leaves the quarantine when Loki has it, and not before: nothing is lost,
-nothing is there twice, whoever is killed."""
+"""`logshipper-agent replay`: entries leave the quarantine only once Loki has them. Kills of agent
+or replay lose and repeat nothing."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from tests.tools.sources import SOURCES
 from tests.tools.stores.node_agents import NodeAgent, entries_of
 from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
-LIMIT = 1000  # bytes of a line that the modelled Loki takes
+LIMIT = 1000  # bytes of a line that the modelled Loki accepts
 PRINTS = """
 import sys
 name, count = sys.argv[1], int(sys.argv[2])
@@ -42,7 +42,7 @@ for n in range(count):
 
 
 class Killed(BaseException):
-    """Like SIGKILL: nothing of ours goes on."""
+    """Acts like SIGKILL: none of our code runs afterwards."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def take_long_lines(monkeypatch: pytest.MonkeyPatch, size: int = 1 << 20) -> Non
 
 
 def fill(node: ShippingNode, *, job_id: str = "job1", lines: int = 200) -> list[str]:
-    """Every tenth line is refused. Returns all lines."""
+    """Print lines of which Loki refuses every tenth; return all lines."""
     capture = node.capture(job_id, soon_ns())
     printed = [f"{job_id} {n}:" + ("x" * (2 * LIMIT) if n % 10 == 3 else "") for n in range(lines)]
     for begin in range(0, lines, 50):
@@ -94,7 +94,7 @@ def replayer(
 
 
 def logged(node: ShippingNode) -> list[str]:
-    """Lines as a query of all streams would show them, in order of time."""
+    """Return lines as a query over all streams shows them, in order of time."""
     assert node.loki.doubles() == []
     entries = {
         (entry.time_ns, entry.line, entry.metadata) for entry in node.loki.find('kind="log"')
@@ -114,8 +114,8 @@ def kill() -> None:
 
 
 def test_replay_delivers_just_what_was_refused(lokis: None, tmp_path: Path) -> None:
-    """A limit of Loki's is in the way of some lines in a flood of two jobs; it is raised, and one
-    replay is killed."""
+    """Two jobs flood a Loki whose limit refuses some lines. An admin raises the limit, and the
+    first replay is killed."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
     job_lines = [
         f"{name} {n}:" + "x" * (1500 if n % 10 == 7 else 0)
@@ -160,8 +160,8 @@ def test_replay_delivers_just_what_was_refused(lokis: None, tmp_path: Path) -> N
 def test_what_loki_has_already_isnt_sent(
     loki: LokiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent was killed between quarantine and checkpoint, and brought the entries once the
-    limit was gone."""
+    """The agent was killed between quarantine and checkpoint. It sent the entries again after the
+    limit was raised."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
     monkeypatch.setattr(tests.tools.fakes.modelled_loki, "MAX_LINE_BYTES", LIMIT)
     agent = NodeAgent(tmp_path / "agent", loki.url, cluster=cluster, host="n1")
@@ -195,7 +195,7 @@ def test_what_loki_has_already_isnt_sent(
         client.push(labels, duplicates)
         metadata = {**duplicates[0].metadata, "task": "7"}
         assert entries[2] is not None
-        # another task's: not the same entry
+        # another task's line is another entry
         client.push(labels, [Entry(entries[2].time_ns, entries[2].line, metadata)])
         report = json.loads(agent.call("replay", "--json").stdout)
         assert (report["chosen"], report["there"], report["delivered"], report["left"]) == (
@@ -215,7 +215,7 @@ def test_what_loki_has_already_isnt_sent(
 def test_loki_is_asked_for_sparse_entries_by_how_they_begin(
     loki: LokiServer, tmp_path: Path
 ) -> None:
-    """Whatever stands in them, and however many lines of the job are between them."""
+    """The query works for any text of an entry, and with many other lines of the job in between."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
     agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
     begin_ns = time.time_ns() - 600 * SECOND_NS
@@ -301,8 +301,8 @@ def test_who_is_killed_loses_nothing_and_doubles_nothing(
 def test_what_was_put_there_before_a_kill_comes_once(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was killed when the entries lay in the quarantine, and its checkpoint didn't say so
-    yet."""
+    """The kill came after the entries reached the quarantine, and before the checkpoint recorded
+    them."""
     with monkeypatch.context() as patch:
         at_fault_point(patch, "sent", kill)
         with pytest.raises(Killed):
@@ -447,7 +447,7 @@ def test_users_tenants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Unanswering:
-    """A Loki that says no to questions."""
+    """A Loki that refuses queries."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -501,7 +501,7 @@ def test_the_shell_completes_jobs_and_reasons(node: ShippingNode, tmp_path: Path
 
 
 def completed(words: str) -> list[str]:
-    """What argcomplete would show for a command line that ends there."""
+    """Return argcomplete's suggestions at the end of a command line."""
     with tempfile.NamedTemporaryFile() as out:
         line = f"logshipper-agent {words}"
         variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": out.name, "COMP_LINE": line,

@@ -1,5 +1,5 @@
-"""What captures leave in an agent that they have gone through: nothing but a row each; and how much
-it takes to bring many small ones to Loki: as much as a few large ones."""
+"""Growth of an agent with the number of captures: each finished capture leaves only one row. Many
+small captures need as few pushes and commits as few large ones."""
 
 import os
 import sqlite3
@@ -20,8 +20,8 @@ from tests.tools.stores.node_agents import NodeAgent
 from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 WAVE = 40  # captures
-SHOWN = 30  # in /metrics, at most
-STREAMS = 14  # that they have at Loki: of ten shards lines of two streams, records, events, values
+SHOWN = 30  # the most in /metrics
+STREAMS = 14  # at Loki: lines of two streams in ten shards, records, events, values
 LINES = 3
 
 
@@ -42,7 +42,7 @@ def write_whole(capture: CaptureWriter, lines: int) -> None:
 
 
 def open_files(agent: NodeAgent) -> list[str]:
-    """Of its spool."""
+    """Return the agent's open files in its spool."""
     assert agent.process is not None
     names = []
     for number in os.listdir(f"/proc/{agent.process.pid}/fd"):
@@ -54,7 +54,8 @@ def open_files(agent: NodeAgent) -> list[str]:
 
 
 def send_wave(agent: NodeAgent, first: int) -> None:
-    """Captures that are at work when the agent sees them, and end; until it has let go of all."""
+    """Run captures that the agent follows until they end; return when it has closed all their
+    files."""
     section = AgentSection(cluster="growth", host="n1", spool_dir=str(agent.spool))
     captures = []
     with NodeSpool(section) as spool:

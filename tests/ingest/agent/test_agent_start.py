@@ -1,5 +1,5 @@
-"""The node agent's start and end, when something is in its way: one line that names the option,
-nothing left behind, and no signal or lost terminal that does harm."""
+"""Start and end of the node agent under faults: one line names the option, and nothing stays
+behind. No signal or lost terminal does harm."""
 
 import fcntl
 import os
@@ -26,13 +26,13 @@ from tests.tools.stores.node_agents import NodeAgent
 from tests.tools.waiting import scaled
 
 NOWHERE = "http://127.0.0.1:1"
-START_SECS = scaled(5.0)  # half a second, as a rule
+START_SECS = scaled(5.0)  # usually half a second
 A_LITTLE_SECS = scaled(3.0)
 
 
 def make_folder(path: Path, mode: int) -> None:
     path.mkdir()
-    path.chmod(mode)  # whatever the umask
+    path.chmod(mode)  # regardless of the umask
 
 
 def run(agent: NodeAgent) -> "subprocess.CompletedProcess[str]":
@@ -40,7 +40,7 @@ def run(agent: NodeAgent) -> "subprocess.CompletedProcess[str]":
 
 
 def is_free(agent: NodeAgent) -> bool:
-    """Whether nobody holds the lock of its state_dir."""
+    """Whether no process holds the lock of its state_dir."""
     if not (agent.state / "agent.lock").is_file():
         return True
     with (agent.state / "agent.lock").open() as file:
@@ -51,7 +51,8 @@ def is_free(agent: NodeAgent) -> bool:
     return True
 
 
-# ---- what is in the way: made in the agent's folder; what the line begins with, after the file's or folder's name
+# ---- faults: each function makes one in the agent's folder, and returns the begin of the agent's
+# line
 
 
 def spool_is_open(agent: NodeAgent) -> str:
@@ -148,7 +149,7 @@ def own_signals() -> Iterator[None]:
 def test_what_is_in_the_way_is_one_line_and_leaves_nothing(
     fault: Callable[[NodeAgent], str], tmp_path: Path, own_signals: None
 ) -> None:
-    """In this process: no thread, no descriptor, no lock."""
+    """Run the agent in this process: it leaves no thread, no descriptor and no lock."""
     agent = NodeAgent(tmp_path, NOWHERE, cluster="c")
     words = fault(agent)
     had_socket = agent.socket.exists()
@@ -157,7 +158,7 @@ def test_what_is_in_the_way_is_one_line_and_leaves_nothing(
         InProcess(agent_config.load(str(agent.config)), lambda _: None).run()
     assert str(caught.value).startswith(words)
     assert len(str(caught.value).splitlines()) == 1
-    # those of servers that other tests had may end meanwhile
+    # threads of other tests' servers may end meanwhile
     assert set(threading.enumerate()) <= threads
     assert set(os.listdir("/proc/self/fd")) <= fds
     assert agent.socket.exists() == had_socket
@@ -181,7 +182,8 @@ def test_the_command_says_the_line_and_ends_with_1(
 
 
 def test_one_that_nobody_has_set_up(tmp_path: Path) -> None:
-    """systemd 239 knows no ExecCondition, and would start it again every 5 s."""
+    """systemd 239 has no ExecCondition, and would restart the agent every 5 s without this exit
+    code."""
     agent = NodeAgent(tmp_path, "", cluster="c")
     unit = (ROOT / "deploy/systemd/logshipper-agent.service").read_text()
     ran = run(agent)
@@ -325,11 +327,11 @@ def test_a_signal_at_any_moment_of_its_end_does_no_harm(tmp_path: Path) -> None:
     assert "Traceback" not in agent.log.read_text()
 
 
-# ---- how it is started
+# ---- ways to start it
 
 
 def start_by(agent: NodeAgent, shell: str) -> None:
-    """By a shell's line; "$@" is the command. It is ready afterwards."""
+    """Start the agent by a shell's line, where "$@" is its command; return when it is ready."""
     command = [
         "sh",
         "-c",
@@ -361,7 +363,7 @@ def start_by(agent: NodeAgent, shell: str) -> None:
     ],
 )
 def test_whatever_its_descriptors_are(shell: str, hears: bool, tmp_path: Path) -> None:
-    """The shell is gone when the agent works; nobody may hear what it says."""
+    """The shell ends before the agent, and maybe nobody reads the agent's output."""
     with FaultyServer(Said(503)) as loki:
         agent = NodeAgent(tmp_path, loki.url, cluster="c")
         agent.log.touch()
@@ -371,7 +373,7 @@ def test_whatever_its_descriptors_are(shell: str, hears: bool, tmp_path: Path) -
         try:
             for fd in (0, 1, 2):
                 assert not os.readlink(f"/proc/{pid}/fd/{fd}").startswith(str(agent.state))
-            os.kill(pid, signal.SIGHUP)  # as when its terminal goes
+            os.kill(pid, signal.SIGHUP)  # like the loss of its terminal
             assert agent.run("echo", "a line").returncode == 0
             wait_until(lambda: len(loki.requests) > 3, "it tries again, and says so")
             loki.answer(Said(204))

@@ -1,5 +1,5 @@
-"""An agent that runs out of file descriptors: nobody is taken for dead, nothing is counted twice,
-and captures go through however many there are."""
+"""An agent without free file descriptors: it takes no capture for dead, counts nothing twice, and
+ships captures beyond its limit."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ from tests.tools.stress.conservation import Place, all_problems, balances_in_lok
 
 __all__ = ["client", "cluster"]  # fixtures
 CAPTURES, LINES = 60, 10
-LIMIT, AT_ONCE = 128, 16  # half of them for captures, four each
+LIMIT, AT_ONCE = 128, 16  # half of the descriptors are for captures, four each
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """What is open stays so; nothing else can be opened."""
+    """Keep open files open, and let every further open fail."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
@@ -86,7 +86,7 @@ def test_a_living_capture_goes_on_after_a_shortage(node: ShippingNode) -> None:
 def test_what_the_relay_counted_is_read_later_and_frames_count_once(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By learner and shipper: a capture that died, whose last lines nobody has."""
+    """The learner and the shipper read a capture that died, and whose last lines are lost."""
     with node.capture("job1", soon_ns()) as capture:
         capture.start()
         capture.lines(["one", "two"])

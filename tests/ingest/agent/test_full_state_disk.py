@@ -1,4 +1,4 @@
-"""An agent whose state_dir's disk is full: /metrics goes on, limits as well, and nothing is
+"""An agent whose state_dir's disk is full: /metrics and limits keep working, and no line is
 lost."""
 
 import fcntl
@@ -26,7 +26,7 @@ LINES = 50
 
 @contextmanager
 def living(folder: Path) -> Iterator[CaptureWriter]:
-    """A capture that an agent at work takes for a living one from its first segment on."""
+    """Yield a capture that looks alive to a running agent from its first segment on."""
     with (folder / "segments" / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield CaptureWriter.in_node_spool(folder, start_ns=time.time_ns() - 60 * SECOND_NS)
@@ -70,7 +70,7 @@ def test_metrics_and_limits_go_on(
         filler.unlink()
         agent.wait_shipped()
         agent.stop()
-        filler = fill(disk, leave=36 << 10)  # SQLite's shared memory, and a page: it starts
+        filler = fill(disk, leave=36 << 10)  # shared memory and a page of SQLite
         agent.start()
         later = Path(prepare_capture(section, identity._replace(job_id="job2")))
         with living(later) as third:

@@ -1,4 +1,4 @@
-"""Memory that the agent has freed stays with it, up to a limit."""
+"""The agent keeps freed memory up to a limit."""
 
 import platform
 import subprocess
@@ -9,8 +9,7 @@ import pytest
 from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import ROOT
 
-# three buffers as a round has them, again and again: how many new pages that takes, before and
-# after
+# allocate a round's three buffers again and again; count new pages before and after
 PROGRAM = """
 import resource
 from logshipper_ingest.agent.heap import keep_freed_memory

@@ -1,5 +1,5 @@
-"""The socket at which `logshipper run` gets its directory: who gets what, and what hostile askers
-can't do. The client's side stands here too."""
+"""The socket that gives `logshipper run` its directory: answers, and limits for hostile clients.
+Tests of the client's side are here as well."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def request(**fields: object) -> bytes:
 
 
 def ask(agent: AgentSection, data: bytes) -> dict[str, Any]:  # Any: JSON
-    """The answer; {} where there is none."""
+    """Return the answer, or {} without one."""
     with connect(agent) as connection:
         connection.send(data)
         answer: dict[str, Any] = json.loads(connection.recv(65536) or b"{}")
@@ -89,15 +89,14 @@ _patch = pytest.MonkeyPatch()
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Silent connections are dropped soon. Servers' patches end with the test."""
+    """Drop silent connections soon, and undo the servers' patches after the test."""
     monkeypatch.setattr(job_socket, "PEER_SECS", PEER_SECS)
     yield
     _patch.undo()
 
 
 class Server:
-    """A JobSocket in this process. messages: its lines; job: what the kernel is made to say of
-    askers."""
+    """A JobSocket in this process. messages: its lines; job: the scheduler's job of all peers."""
 
     def __init__(self, agent: AgentSection) -> None:
         self.agent = agent
@@ -123,7 +122,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     agent_server.socket.close()
 
 
-# ---- what is given
+# ---- answers
 
 
 def test_a_directory(server: Server) -> None:
@@ -147,8 +146,8 @@ def test_a_directory(server: Server) -> None:
 
 
 def test_an_id_that_is_asked_for(server: Server) -> None:
-    """It is the user's own, whatever it looks like: nobody else's, and no scheduler's. Attempts are
-    counted."""
+    """A requested id becomes the user's own, even if it looks like another's or a scheduler's. The
+    agent counts attempts."""
     ids = [
         (answer["job_id"], answer["attempt"])
         for answer in (server.ask(job_id="42") for _ in range(2))
@@ -156,14 +155,14 @@ def test_an_id_that_is_asked_for(server: Server) -> None:
     assert ids == [(f"42.u{ME}", 1), (f"42.u{ME}", 2)]
     assert server.ask(job_id="42", attempt=7)["attempt"] == 3
     assert server.ask(job_id="x.u77777")["job_id"] == f"x.u77777.u{ME}"
-    again = server.ask(job_id=f"42.u{ME}")  # as `logshipper ls` shows it
+    again = server.ask(job_id=f"42.u{ME}")  # the form in `logshipper ls`
     assert (again["job_id"], again["attempt"]) == (f"42.u{ME}", 4)
     assert "at most 64 characters" in server.ask(job_id="x" * 64)["error"]
 
 
 def test_in_a_schedulers_job(server: Server) -> None:
-    """The job's id is the scheduler's, whatever is asked for; each run in a step is a step of its
-    own."""
+    """The job has the scheduler's id, even if the client asks for another one. Each run in a step
+    becomes a step of its own."""
     server.job = SchedulerJob("4711", "batch", None)
     first, second = server.ask(job_id="1"), server.ask(job_id="4711")
     assert (first["job_id"], first["attempt"], first["step"], first["task"]) == (
@@ -180,7 +179,7 @@ def test_in_a_schedulers_job(server: Server) -> None:
         for answer in (server.ask(), server.ask(task=5), server.ask())
     ] == [
         ("0+1.run1", 2),
-        ("0+1.run1", 5),  # the rank, where cgroups count the node's tasks only
+        ("0+1.run1", 5),  # the client's rank, since cgroups only count the node's tasks
         ("0+1.run2", 2),
     ]
     assert identity(first["path"])["job_id"] == "4711"
@@ -205,7 +204,7 @@ def test_the_users_cap(tmp_path: Path) -> None:
         server.socket.close()
 
 
-# ---- what is refused
+# ---- refusals
 
 BAD = {
     "blanks": b"  ",
@@ -255,7 +254,7 @@ def test_a_request_of_a_megabyte(server: Server) -> None:
             connection.send(request(name="x" * (1 << 20)))
             assert b"at most 4096 bytes" in connection.recv(65536)
         except OSError:
-            pass  # the kernel doesn't take it: as good
+            pass  # the kernel refuses it, which is as good
     assert captures(server.agent) == []
     assert "path" in server.ask()
 
@@ -264,11 +263,11 @@ def test_any_bytes_are_a_request_or_a_sentence() -> None:
     for size in range(200):
         with pytest.raises(ValueError, match="request"):
             parse_request(os.urandom(size) + b"\xff")
-    assert parse_request(request(job_id="a", more=[1])).job_id == "a"  # what a newer client adds
+    assert parse_request(request(job_id="a", more=[1])).job_id == "a"  # fields of a newer client
 
 
 def test_silent_askers_keep_nobody_out(server: Server) -> None:
-    """They are dropped in time, and a crowd of them at once."""
+    """The agent drops silent clients in time, and many of them at once."""
     with ExitStack() as crowd:
         silent = [crowd.enter_context(connect(server.agent)) for _ in range(300)]
         start = time.monotonic()
@@ -299,8 +298,8 @@ def test_a_silent_crowd_is_dropped_before_its_time(
 
 
 def test_a_crowd_that_asks(server: Server) -> None:
-    """More at once than may be, some of them silent, and an agent that is slow: each has its own
-    answer."""
+    """A slow agent gets more requests than it serves at once, and some clients stay silent. Each
+    client gets its own answer."""
     busy, go = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -315,13 +314,13 @@ def test_a_crowd_that_asks(server: Server) -> None:
             if number <= job_socket.MAX_CONNECTIONS or number % 2:
                 asking[-1].send(request())
             if number == 0:
-                assert busy.wait(30)  # the others wait to be accepted
-        # all of them: longer than a silent one may take
+                assert busy.wait(30)  # the others wait for accept()
+        # all requests together take longer than a client may stay silent
         server.before = lambda: time.sleep(PEER_SECS / 100)
         go.set()
         answers = [json.loads(connection.recv(65536)) for connection in asking]
     errors = Counter(answer.get("error", "") for answer in answers)
-    late = 300 - job_socket.MAX_CONNECTIONS - 1  # they took the places of the first
+    late = 300 - job_socket.MAX_CONNECTIONS - 1  # they replaced the first silent ones
     assert errors == {
         "": 300 - late - late // 2,
         "too many requests at once; try again": late,
@@ -331,7 +330,7 @@ def test_a_crowd_that_asks(server: Server) -> None:
 
 
 def test_the_client_in_a_crowd(tmp_path: Path) -> None:
-    """Refused before it asks: it hears why."""
+    """The agent refuses the client before its request, and the client reports the reason."""
     sentence = "too many requests at once; try again"
     with _listen(tmp_path / "s") as listener:
 
@@ -409,7 +408,7 @@ def test_a_spool_that_is_odd(server: Server) -> None:
     Path(server.agent.spool_dir).chmod(0o711)
     wait_until(lambda: not server.socket._unsynced, "nothing is to be done in the spool any more")
     shutil.rmtree(server.agent.spool_dir)
-    assert "path" in server.ask()  # made again
+    assert "path" in server.ask()  # the agent has made it again
 
 
 # ---- the socket's file
@@ -429,7 +428,7 @@ def test_modes_and_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert os.listdir(path.parent) == ["agent.sock"]
     with connect(server.agent):
-        server.socket.close()  # at once, also while somebody is silent
+        server.socket.close()  # at once, although a client is silent
     assert os.listdir(path.parent) == []
     server.socket.close()
 
@@ -485,7 +484,7 @@ def test_a_socket_of_the_next_agent_stays(server: Server) -> None:
 
 
 class RootServer:
-    """A JobSocket in a process of root's."""
+    """A JobSocket in a process of root."""
 
     def __init__(self, agent: AgentSection) -> None:
         self.agent = agent
@@ -525,7 +524,7 @@ def test_two_users_forge_nothing(root_server: RootServer) -> None:
 
     for uid in (ANN, BEN):
         paths = [Path(path) for path in as_user(uid, act)]
-        assert len(paths) == 5  # the cap, and none more
+        assert len(paths) == 5  # the limit
         for path in paths:
             fields = identity(path)
             assert (fields["uid"], fields["task"], fields["step"]) == (uid, 0, "")
@@ -535,12 +534,12 @@ def test_two_users_forge_nothing(root_server: RootServer) -> None:
         assert {identity(path)["job_id"] for path in paths} >= {f"4711.u{uid}", f"root.u{uid}"}
     assert len(captures(agent)) == 10
     users = {identity(path)["job_id"]: identity(path)["uid"] for path in captures(agent)}
-    assert len(users) >= 9  # no id is both users'
+    assert len(users) >= 9  # the users share no id
 
 
 @needs_root
 def test_a_job_in_a_real_cgroup(root_server: RootServer) -> None:
-    """Slurm's own form; a user can't make such a group, nor be in another user's."""
+    """Slurm's own form of cgroups. Users can neither make such a group nor enter another user's."""
     top = Path("/sys/fs/cgroup/freezer") / f"slurm_test{os.getpid()}"
     groups = [top / f"uid_{uid}" / "job_4711" / "step_batch" / "task_0" for uid in (ANN, BEN)]
     try:
@@ -567,7 +566,7 @@ def test_a_job_in_a_real_cgroup(root_server: RootServer) -> None:
                 "batch.run1",
                 uid,
             )
-        assert told_in(groups[0], BEN)["job_id"] == f"mine.u{BEN}"  # a group of another user's
+        assert told_in(groups[0], BEN)["job_id"] == f"mine.u{BEN}"  # another user's group
     finally:
         for group in groups:
             for path in (group, *list(group.parents)[:3]):
@@ -577,7 +576,7 @@ def test_a_job_in_a_real_cgroup(root_server: RootServer) -> None:
 
 @needs_root
 def test_an_agent_of_one_user(open_folder: Path) -> None:
-    """One that isn't root serves its own user."""
+    """An agent without root serves its own user."""
     folder = open_folder / "own"
     folder.mkdir()
     os.chown(folder, ANN, ANN)
@@ -601,7 +600,7 @@ def test_an_agent_of_one_user(open_folder: Path) -> None:
 
 @needs_root
 def test_a_run_of_an_ordinary_user(root_server: RootServer, open_folder: Path) -> None:
-    """From end to end: root's agent, a user's job."""
+    """End to end, with root's agent and a user's job."""
     interpreter = ordinary_python()
     if interpreter is None:
         pytest.skip("no Python here that an ordinary user can run with these packages")
@@ -663,8 +662,8 @@ def test_the_client(server: Server) -> None:
 
 
 def test_what_the_client_tells_of_its_job(server: Server) -> None:
-    """Which attempt and rank it is; of a job whose id the user chose, only a rank's attempt isn't
-    counted."""
+    """The client sends its attempt and rank. With a job id of the user's choice, the agent counts
+    attempts itself, except those of ranks."""
     rank, script = Place("Slurm", "9", 3, "0", 5), Place("Slurm", "9", 3)
     cases = (
         (SchedulerJob("42", "0", 1), rank, "mine", ("42", 3, "0.run1", 5)),
@@ -677,7 +676,8 @@ def test_what_the_client_tells_of_its_job(server: Server) -> None:
         (None, script, None, (f"9.u{ME}", 3, "run2", 0)),
         (None, Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 1, "", 0)),
         (None, Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 2, "", 0)),
-        # a job of its own, though it runs in Slurm's: no scheduler's all the same
+        # a QCG task is a job of its own although it runs in a Slurm job, and its id is no
+        # scheduler's
         (
             SchedulerJob("42", "batch", None),
             Place("QCG", "f00", apart=True),
@@ -704,7 +704,7 @@ def test_steps_that_are_none(server: Server, step: object) -> None:
 
 
 def test_agents_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounded in all: silent, with a queue that is full, dead."""
+    """The client's wait has a limit with a silent agent, a full queue and a dead agent."""
     monkeypatch.setattr(node_agent_socket, "WAIT_SECS", 0.2)
     with _listen(tmp_path / "silent"), _listen(tmp_path / "full", 0), ExitStack() as stack:
         start = time.monotonic()
@@ -726,7 +726,8 @@ def test_agents_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_answers_that_are_not_believed(tmp_path: Path) -> None:
-    """Whatever answers: the directory must be there and ours alone to write in."""
+    """The client checks every answer: the directory must exist, and only its own user may write
+    there."""
     good = tmp_path / "good"
     (good / "segments").mkdir(parents=True, mode=0o700)
     (tmp_path / "wide" / "segments").mkdir(parents=True)
@@ -786,8 +787,8 @@ def _of_another(folder: Path) -> Path:
 
 
 def test_what_the_client_imports(server: Server) -> None:
-    """Next to nothing where there is no agent; never `socket`, which takes longer than the
-    asking."""
+    """It imports almost nothing without an agent, and never `socket`, since that import takes
+    longer than the request."""
     code = (
         "import sys; from logshipper.start import preparation, node_agent_socket as n\n"
         "assert n.ask('/nowhere', 'x', None) is None\n"

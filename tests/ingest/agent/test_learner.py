@@ -1,5 +1,5 @@
-"""The learner: all that a capture tells reaches /metrics once, whatever Loki does and however often
-it is restarted."""
+"""The learner: every frame of a capture counts in /metrics once, independent of Loki and
+restarts."""
 
 import os
 import re
@@ -133,7 +133,7 @@ def test_a_restart_counts_nothing_twice(save: bool, node: ShippingNode) -> None:
 
 
 def test_what_is_printed_is_counted_by_user(node: ShippingNode) -> None:
-    """Once, and what an earlier agent has counted isn't counted again."""
+    """Each byte and line counts once, also after a restart of the agent."""
     with (
         node.capture("job1", soon_ns(), user="ann") as ann,
         node.capture("job2", soon_ns(), user="bob") as bob,
@@ -161,7 +161,7 @@ def test_what_is_printed_is_counted_by_user(node: ShippingNode) -> None:
 
 
 def printed(node: ShippingNode) -> dict[tuple[str, str], float]:
-    """What the exposition says, without zeros."""
+    """Return counts of printed lines and bytes in /metrics, without zeros."""
     text = exposition(node.health, None)[0].decode()
     samples = re.findall(
         r'^logshipper_agent_(lines|bytes)_total\{(?:stream="stdout",|)user="(\w*)"(?:,what="printed"|)\} (\S+)$',
@@ -175,7 +175,7 @@ def printed(node: ShippingNode) -> dict[tuple[str, str], float]:
 def test_users_without_a_name(
     max_users: int, names_users: bool, node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past the limit, and where values of jobs aren't shown."""
+    """Users beyond the limit have no name, and nobody has one if /metrics has no values of jobs."""
     monkeypatch.setattr(learner, "MAX_USERS", max_users)
     node.learner._names_users = names_users
     for user in ("ann", "bob"):
@@ -192,7 +192,7 @@ def test_users_without_a_name(
 def test_saving_is_put_off_and_never_forgotten(node: ShippingNode) -> None:
     with node.capture("job1", soon_ns()) as writer:
         writer.lines(["one"])
-        node.learn()  # saved
+        node.learn()  # with a checkpoint
         writer.lines(["two"])
         node.learn(save=False)
         (capture,) = node.follow()
@@ -246,7 +246,7 @@ def test_an_orphan_is_not_over_while_its_relay_runs(node: ShippingNode) -> None:
     with writer:
         writer.start()
         writer.counters((1, 1), pid=os.getpid())
-        os.utime(writer.path / "identity.json")  # made after this process has begun
+        os.utime(writer.path / "identity.json")  # after the start of this process
         node.learn()
     node.learn()
     (capture,) = node.follow()
@@ -274,7 +274,7 @@ def test_what_cannot_be_read_yet_is_said_once(node: ShippingNode) -> None:
 def test_an_error_of_the_system_costs_no_frame(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No descriptors left for a moment, just when the next segment is opened."""
+    """The process runs out of descriptors just when it opens the next segment."""
     with node.capture("job1", soon_ns()) as writer:
         writer.lines(["one"])
         writer.rotate()

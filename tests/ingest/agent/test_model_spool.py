@@ -1,9 +1,9 @@
-"""The life of captures' directories in a node's spool against a simple model: made, used or not,
-ended, killed, shipped, removed, with the agent restarted or killed at any moment, also in the midst
-of a removal.
+"""The life of captures' directories in a node's spool against a simple model. They are made, maybe
+used, ended, killed, shipped and removed. The agent is restarted or killed at any moment, even
+during a removal.
 
-The agent is the real one, turn by turn, but for Loki. No line is lost or doubled; nothing that
-lives, or may still begin, is removed; and at last the spool is empty.
+Only Loki is modelled; the agent is real and works turn by turn. It loses and repeats no line, and
+never removes a capture that lives or may still begin. Finally the spool is empty.
 """
 
 import json
@@ -41,12 +41,12 @@ Unlinked = Callable[[FolderRemoval, str, int], bool]
 
 
 class Killed(BaseException):
-    """What SIGKILL is here."""
+    """Acts like SIGKILL."""
 
 
 class Task:
-    """A directory that was made for a task. writer: None until its capture begins; has_sidecar,
-    has_relay: whether they live."""
+    """A directory of a task. writer: None until its capture begins; has_sidecar, has_relay: whether
+    they live."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class Task:
         return not self.has_sidecar and not self.has_relay
 
     def count(self) -> None:
-        """What the relay has counted, and whether it lives."""
+        """Write the relay's counters and whether it lives."""
         assert self.writer is not None
         pid = os.getpid() if self.has_relay else 0
         self.writer.counters(
@@ -78,7 +78,7 @@ class Spool(RuleBasedStateMachine):
         self.patch.setattr(sink_parts, "LokiClient", lambda access: self.loki)
         one_stream_at_a_time(self.patch)
         self.patch.setattr(FolderRemoval, "_unlinked", self._unlinked(FolderRemoval._unlinked))
-        self.unlinks_left = -1  # until the agent is killed
+        self.unlinks_left = -1  # negative: no kill is planned
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         agent = {"cluster": "testing", "host": "n1", "socket": "", "spool_dir": str(self.folder / "spool"),
                  "state_dir": str(self.folder / "state")}  # fmt: skip
@@ -138,7 +138,7 @@ class Spool(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def sidecar_ends(self, data: st.DataObject) -> None:
-        """Well: the relay ends first."""
+        """The sidecar ends in order: the relay ends first."""
         task = self._some(data, [task for task in self.tasks if task.has_sidecar])
         if task is not None:
             self._end(task)
@@ -168,7 +168,7 @@ class Spool(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def nobody_began(self, data: st.DataObject) -> None:
-        """For as long as a directory is kept."""
+        """The directory stays unused until the agent may remove it."""
         task = self._some(data, [task for task in self.tasks if task.writer is None])
         if task is not None and task.path.exists():
             task.is_old = True
@@ -182,7 +182,7 @@ class Spool(RuleBasedStateMachine):
 
     def _turn(self, *, saves: bool) -> None:
         agent = self.agent
-        agent._retries.clear()  # its time has come
+        agent._retries.clear()  # retry now
         for capture in agent._captures.values():
             capture.next_look = 0.0
         agent._learner._save_due = 0.0 if saves else time.monotonic() + 60
@@ -212,7 +212,7 @@ class Spool(RuleBasedStateMachine):
     def killed_while_it_removes(self, unlinks: int) -> None:
         self.unlinks_left = unlinks
 
-    # ---- what must be so
+    # ---- invariants
 
     @invariant()
     def what_lives_is_there(self) -> None:

@@ -1,5 +1,5 @@
-"""The whole way of a line, with a real agent and a real Loki: nothing lost, nothing twice, whatever
-happens between."""
+"""From the job's pipe to Loki, with a real agent and a real Loki: faults on the way lose and repeat
+no line."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def refusing(status: int, **headers: str) -> "tuple[int, dict[str, str], bytes]"
 
 
 def join_pieces(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict[str, str]]]:
-    """Lines as the capture has them: the pieces of long ones put together."""
+    """Join the pieces of long lines, so that lines are those of the capture."""
     lines: list[tuple[int, Stream, Kind, str, dict[str, str]]] = []
     by_place = sorted(
         entries,
@@ -86,8 +86,8 @@ def join_pieces(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict
 def test_segments_local_store_and_loki_hold_the_same(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """Content, times, order and counts; Loki is away while the job runs, and its spool is copied
-    then."""
+    """Compare content, times, order and counts. Loki is away while the job runs, so that the test
+    can copy its spool."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(503)
         with NodeAgent(tmp_path / "node", proxy.url, cluster=cluster) as agent:
@@ -140,8 +140,8 @@ def test_segments_local_store_and_loki_hold_the_same(
 def test_reading_commands_tell_the_same_of_both_stores(
     loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
-    """`--from loki` prints what the local store's reader prints of the same capture, but for the
-    store's name."""
+    """`--from loki` and the local store's reader print the same for a capture, except the store's
+    name."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(503)
         with NodeAgent(tmp_path / "node", proxy.url, cluster=cluster) as agent:
@@ -167,8 +167,8 @@ def test_reading_commands_tell_the_same_of_both_stores(
 
 
 def read(*words: str) -> str:
-    """What a reading command prints, without what differs: where it was read, and how long ago that
-    was."""
+    """Return a reading command's output without its differences: the place, and the time since
+    then."""
     command = [sys.executable, "-m", "logshipper", *words]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     done = subprocess.run(
@@ -203,7 +203,7 @@ def test_a_second_run_sends_nothing(loki: LokiServer, cluster: str, tmp_path: Pa
         before = proxy.pushes
         assert before > 0
         with agent:
-            status = agent.status()  # it has looked at the spool: it says ready after that
+            status = agent.status()  # ready means that it has read the spool
             assert agent.stop() == 0
         assert proxy.pushes == before
         assert status["jobs"][0]["over"] == 1
@@ -213,7 +213,7 @@ def test_a_second_run_sends_nothing(loki: LokiServer, cluster: str, tmp_path: Pa
 def test_killed_between_two_steps(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path, point: str, times: int
 ) -> None:
-    """SIGKILL after Loki has taken a round, before and after the checkpoint says so."""
+    """Kill the agent after Loki has stored a round, before or after the checkpoint."""
     agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
     with agent.start(crash_at=point, times=times):
         ran = agent.run(sys.executable, "-c", NUMBERED, "2000", "0.15")
@@ -232,7 +232,7 @@ def test_killed_between_two_steps(
 def test_killed_again_and_again(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """kill -9 wherever it is, while the job prints."""
+    """Send kill -9 at any point while the job prints."""
     agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
     with agent:
         started = time.monotonic()
@@ -266,8 +266,8 @@ def test_killed_again_and_again(
 
 
 def test_loki_is_away(client: LokiClient, cluster: str, tmp_path: Path) -> None:
-    """The job isn't held up, /metrics goes on, status says what Loki says; then all of it arrives,
-    in order."""
+    """The job runs on, /metrics works and `status` shows Loki's error. Then all lines arrive in
+    order."""
     with LokiServer() as loki_server:
         with NodeAgent(tmp_path, loki_server.url, cluster=cluster) as agent:
             agent.run("echo", "before")
@@ -299,8 +299,8 @@ def test_loki_is_away(client: LokiClient, cluster: str, tmp_path: Path) -> None:
 def test_nothing_is_dropped_whatever_loki_answers(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path, status: int
 ) -> None:
-    """What is told of it: somebody must fix something; so it is with a 400 in words that aren't
-    Loki's. All answers: tests/ingest/shipping/test_loki_side_faults.py."""
+    """Such an answer needs an admin, like a 400 with a text that isn't Loki's; `status` reports it.
+    tests/ingest/shipping/test_loki_side_faults.py covers all answers."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(status)
         with NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:
@@ -320,7 +320,7 @@ def test_nothing_is_dropped_whatever_loki_answers(
 def test_an_answer_that_gets_lost_doubles_nothing(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """Loki takes each push, but the agent hears of it at the third time only."""
+    """Loki stores each push, but the agent only gets every third answer."""
     with Proxy(loki.url) as proxy:
         proxy.after = True
         proxy.answer = lambda number: refusing(502) if number % 3 else None
@@ -335,9 +335,9 @@ def test_an_answer_that_gets_lost_doubles_nothing(
 def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """Loki took a quiet job's old lines and its new one; sent again, the old ones are too far
-    behind that."""
-    # Loki flushes what is two hours old, and for a while no query finds it
+    """Loki has stored a quiet job's old lines and its new one. Repeated, the old lines are too far
+    behind the new one."""
+    # no older lines: Loki flushes them after two hours, and for a while no query finds them
     minutes = (110, 80, 30, 1)
     begin_ns = time.time_ns() - 111 * 60 * 10**9
     with Proxy(loki.url) as proxy:
@@ -359,9 +359,9 @@ def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
 
 
 def test_retry_after_is_kept_to(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
-    """Its events and its heartbeat are streams of their own, which are pushed next to each other:
-    the other one is under way when the first is refused."""
-    times: dict[bytes, list[float]] = {}  # by push
+    """Events and heartbeat are two streams, which the agent pushes at the same time. The second
+    push is under way when Loki refuses the first."""
+    times: dict[bytes, list[float]] = {}  # of each push
     numbers = count(1)
 
     def refuse_first(body: bytes) -> Said | None:
@@ -379,8 +379,8 @@ def test_retry_after_is_kept_to(loki: LokiServer, cluster: str, tmp_path: Path) 
 
 
 def test_what_loki_refuses_for_good_is_put_aside(lokis: None, cluster: str, tmp_path: Path) -> None:
-    """A 400: valid entries of the same push are stored, the others go to the quarantine with Loki's
-    words."""
+    """After a 400, Loki has stored the valid entries of the push. The others go to the quarantine
+    with Loki's text."""
     with LokiServer(limits={"max_line_size": "1KB"}) as strict, LokiClient(strict.url) as client:
         with NodeAgent(tmp_path, strict.url, cluster=cluster) as agent:
             program = "for n in range(200): print('x' * (3000 + n) if n in (7, 8, 150) else n)"
@@ -405,7 +405,8 @@ def test_what_loki_refuses_for_good_is_put_aside(lokis: None, cluster: str, tmp_
 def test_a_loki_that_takes_nothing_as_it_is_set_up(
     lokis: None, cluster: str, tmp_path: Path
 ) -> None:
-    """Its setting is in the way, not the entries: everything waits, and nothing is put aside."""
+    """Loki's configuration is the cause, not the entries: all entries wait, and none goes to the
+    quarantine."""
     with (
         LokiServer(limits={"allow_structured_metadata": False}) as closed,
         NodeAgent(tmp_path, closed.url, cluster=cluster) as agent,
@@ -424,7 +425,8 @@ def test_a_loki_that_takes_nothing_as_it_is_set_up(
 def test_loki_at_its_default_limits(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """A line of 3 MB, and a record of 300 KB: split, marked, and whole again."""
+    """A line of 3 MB and a record of 300 KB go to Loki in marked pieces, and are whole when
+    read."""
     with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
         agent.run(
             sys.executable,
@@ -444,7 +446,7 @@ def test_loki_at_its_default_limits(
 def test_jobs_of_two_users(
     loki: LokiServer, client: LokiClient, cluster: str, open_folder: Path
 ) -> None:
-    """Whose a job is, is the agent's word; jobs of two users at once, each with its own id."""
+    """The agent determines a job's owner. Two users run jobs at once, each with its own id."""
     interpreter = ordinary_python()
     if interpreter is None:
         pytest.skip("ordinary users can't run any Python with our packages here")
@@ -494,8 +496,8 @@ def test_jobs_of_two_users(
 def test_one_x_for_a_job_on_two_nodes(
     prometheus: PrometheusServer, loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """R25, merged by the worst: no matter which rank printed what, each agent knows only its own,
-    and a requeued attempt that begins at epoch 1 again keeps epoch."""
+    """R25, merged by the worst rule. Each agent knows only its own ranks' records, and a requeued
+    attempt that begins at epoch 1 again keeps `epoch`."""
     job = f"j{cluster}"
     with (
         NodeAgent(tmp_path / "n1", loki.url, cluster=cluster) as first,
@@ -537,7 +539,7 @@ def test_one_x_for_a_job_on_two_nodes(
 def print_records(
     agent: NodeAgent, job: str, attempt: int, task: int, records: Sequence[Mapping[str, float]]
 ) -> None:
-    """As a task of a job does that a scheduler's hook has prepared a directory for."""
+    """Print records as a job's task does if a scheduler's hook has prepared its directory."""
     user = str(os.getuid())
     result = agent.call("prepare", "--job-id", job, "--user", user, "--attempt", str(attempt), "--task", str(task),
                       "--uid", user, "--gid", str(os.getgid()))  # fmt: skip
@@ -561,7 +563,7 @@ def scrape(prometheus: PrometheusServer, *agents: NodeAgent) -> None:
 
 
 def wait_for_x(prometheus: PrometheusServer, job: str, *, rule: int = 0) -> tuple[str, int]:
-    """The key of the job's X and the rule that chose it, as the dashboard asks for it."""
+    """Return the key of the job's X and its rule, by the dashboard's query."""
     question = (
         "bottomk(1, max by (key, path) "
         f'(max_over_time(logshipper_x_rank{{job_id="{job}", choice="auto"}}[10m])))'

@@ -1,4 +1,4 @@
-"""The node's spool: made so that root alone says whose a capture is, tried as real users."""
+"""The node's spool: only root determines a capture's owner. Processes of real users test it."""
 
 import argparse
 import errno
@@ -62,11 +62,11 @@ def _captures(agent: AgentSection) -> list[str]:
     return sorted(name for name in os.listdir(agent.spool_dir) if not name.startswith("."))
 
 
-# ---- what is made
+# ---- contents
 
 
 def test_layout(agent: AgentSection) -> None:
-    old = os.umask(0o077)  # whatever the umask is
+    old = os.umask(0o077)  # the result must not depend on it
     try:
         path = Path(prepare_capture(agent, _identity(account="hpc", partition="gpu")))
     finally:
@@ -133,7 +133,8 @@ def test_a_user_has_so_many(tmp_path: Path) -> None:
 
 
 def test_no_two_names_of_thousands_are_the_same(agent: AgentSection) -> None:
-    """A shipped capture's name is remembered: another one of that name would be taken for it."""
+    """The agent remembers names of shipped captures, and would mistake a new capture of the same
+    name for one of them."""
     names = set()
     with NodeSpool(agent) as spool:
         for _ in range(3000):
@@ -144,7 +145,7 @@ def test_no_two_names_of_thousands_are_the_same(agent: AgentSection) -> None:
 
 
 def test_many_makers_at_once(tmp_path: Path) -> None:
-    """The count holds also where several processes make captures; none is half made."""
+    """The limit also applies to captures from several processes, and every capture is complete."""
     agent = _section(tmp_path, max_captures_per_user=20)
     code = (
         "import sys\n"
@@ -192,8 +193,8 @@ def test_a_maker_that_fails_leaves_nothing(
 
 
 def test_numbers(agent: AgentSection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts are counted per user, and the oldest are forgotten: nobody fills the disk with
-    ids."""
+    """Attempts are counted per user, and the oldest counts are dropped, so that nobody fills the
+    disk with ids."""
     monkeypatch.setattr(node_spool, "MAX_NUMBERS_PER_USER", 20)
     with NodeSpool(agent) as spool:
         assert [
@@ -213,11 +214,11 @@ def test_ids_are_new(agent: AgentSection) -> None:
     with NodeSpool(agent) as spool:
         ids = {spool.new_job_id() for _ in range(100)}
     assert len(ids) == 100
-    # never a scheduler's number
+    # never like a scheduler's number
     assert all(job_id.isalnum() and job_id[0].isalpha() for job_id in ids)
 
 
-# ---- a spool's folder that isn't as it must be
+# ---- wrong folders of the spool
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
@@ -287,7 +288,8 @@ def test_a_full_disk(open_folder: Path) -> None:
 
 @needs_root
 def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
-    """Into its own segments, and nowhere else: neither write, list, rename, replace nor remove."""
+    """Users can write into their own segments only. Everywhere else, writing, listing, renaming,
+    replacing and removing fail."""
     agent = _section(open_folder)
     ann_capture = Path(prepare_capture(agent, _identity(ANN)))
     ben_capture = Path(prepare_capture(agent, _identity(BEN)))
@@ -310,7 +312,7 @@ def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
         attempts: list[Callable[[], object]] = [
             partial(open, identity, "rb"),
             partial(os.listdir, spool),
-            partial(os.listdir, ann_capture),  # nothing is there that the owner doesn't know
+            partial(os.listdir, ann_capture),  # the owner knows its content anyway
             partial(os.listdir, segments),
             partial(open, segments / "counters", "rb"),
             partial(open, segments / "counters", "r+b"),
@@ -350,7 +352,7 @@ def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
 
 @needs_root
 def test_an_agent_that_isnt_root(open_folder: Path) -> None:
-    """Captures of its own user, no others."""
+    """It makes captures of its own user only."""
     mine = open_folder / "mine"
     mine.mkdir()
     os.chown(mine, ANN, ANN)

@@ -1,5 +1,5 @@
-"""`logshipper-agent status --config`: every job once, what waits, what was refused, and nothing
-that forges."""
+"""`logshipper-agent status --config`: it shows each job once, waiting and refused entries, and no
+forged text."""
 
 import json
 import os
@@ -123,7 +123,7 @@ def test_the_state_is_that_of_the_last_attempt(node: ShippingNode, capsys: Captu
 
 
 def test_the_ledger_balances_or_says_where_it_doesnt(node: ShippingNode, capsys: Captured) -> None:
-    """It is what captures have written down, against what is there."""
+    """The command compares the captures' ledgers with the stored lines."""
     with node.capture("job1", soon_ns()) as first:
         first.lines(["one", "two"])
         node.learn()
@@ -184,7 +184,7 @@ def test_refusals_are_counted_by_reason(node: ShippingNode, capsys: Captured) ->
         capture.lines(["young"])
         node.ship()
         (job,) = document(node, capsys)["jobs"]
-        # with word of a late heartbeat, and of the next
+        # with the events of a late heartbeat and of the next one
         assert (job["refused"], job["entries"]["log"]) == ({"too_old": 3}, 1)
         row = printed(node, capsys).splitlines()[-1].split()
         assert row[5:7] == ["2", "3"], "shipped, refused"
@@ -275,8 +275,8 @@ def test_jobs_with_something_in_the_spool_come_first(node: ShippingNode, capsys:
 
 @pytest.fixture
 def place(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the deployed configuration; root's own store is there, and no agent. An ordinary user
-    would mean a store."""
+    """Return the path of the deployed configuration. Root has a store and no agent; for an ordinary
+    user, `status` would choose the store."""
     monkeypatch.setattr(agent_config, "DEFAULT_PATH", str(tmp_path / "agent.toml"))
     monkeypatch.setenv("LOGSHIPPER_AGENT_SOCKET", str(tmp_path / "agent.sock"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

@@ -1,5 +1,5 @@
-"""systemd learns when the agent is ready, that it is alive, and that it stops: a real agent, at a
-socket of a test."""
+"""Notices to systemd that the agent is ready, alive or stopping. A real agent sends them to the
+test's socket."""
 
 import os
 import re
@@ -74,7 +74,7 @@ def test_a_watchdog_is_told_in_time_and_not_too_often(
     notifier.stopping()
     assert [receive_notice(listener) for _ in range(4)] == ["WATCHDOG=1"] * 3 + ["STOPPING=1"]
     notifier.close()
-    notifier.ready()  # after the end: nothing, and no error
+    notifier.ready()  # no notice after the end, and no error
 
 
 def test_a_name_in_the_abstract_namespace() -> None:
@@ -146,7 +146,7 @@ needs_analyze = pytest.mark.skipif(
 
 @needs_analyze
 def test_systemd_understands_all_of_the_unit(tmp_path: Path) -> None:
-    """What it doesn't know it only warns of."""
+    """systemd only warns about unknown options."""
     unit = tmp_path / UNIT.name
     unit.write_text(re.sub("^ExecStart=[^ ]+", "ExecStart=/bin/true", UNIT.read_text(), flags=re.M))
     command = ["systemd-analyze", "verify", "--man=no", str(unit)]
@@ -157,7 +157,7 @@ def test_systemd_understands_all_of_the_unit(tmp_path: Path) -> None:
 
 @needs_analyze
 def test_the_unit_is_hardened(tmp_path: Path) -> None:
-    """2.4 by systemd 252: less is better, and 2.5 the limit."""
+    """systemd 252 gives 2.4; lower is better, and 2.5 is the limit."""
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text())
     command = [

@@ -1,5 +1,5 @@
-"""One agent and two Lokis: each gets every line once, whatever becomes of the other, of the agent
-and of the configuration."""
+"""One agent and two Lokis: each Loki gets every line once, despite faults of the other, of the
+agent and in the configuration."""
 
 import fcntl
 import json
@@ -35,22 +35,22 @@ from tests.tools.stress.conservation import (
 )
 
 __all__ = ["cluster"]  # a fixture
-BETWEEN_SINKS = {"sinks_differ": 1}  # a fault point, by how often it is come to
-LONGEST = 2000  # bytes of a line, in the second Loki
+BETWEEN_SINKS = {"sinks_differ": 1}  # a fault point, and how often the agent passes it
+LONGEST = 2000  # bytes of a line in the second Loki
 LINES = 200
 HOST = "n1"
 
 
 @pytest.fixture(scope="module")
 def national(lokis: None) -> Iterator[LokiServer]:
-    """The other Loki, which takes no long lines."""
+    """Yield the second Loki, which refuses long lines."""
     with LokiServer(limits={"max_line_size": f"{LONGEST}B"}, deletes=True) as server:
         yield server
 
 
 class Site:
-    """An agent between two Lokis, and proxies before both, which pass pushes only. urls: which it
-    is configured for."""
+    """An agent and two Lokis, each behind a proxy that only forwards pushes. urls: the configured
+    ones."""
 
     def __init__(
         self, folder: Path, loki: LokiServer, national: LokiServer, cluster: str, stack: ExitStack
@@ -67,7 +67,8 @@ class Site:
         self.line_counts: dict[Place, int] = {}
 
     def make_agent(self, **options: Json) -> NodeAgent:
-        """As configured again; options: tables, in place of both Lokis'."""
+        """Return an agent with a new configuration. options: tables, in place of those of both
+        Lokis."""
         quick = {"timeout_secs": self.timeout_secs, "retry_min_secs": 0.05, "retry_max_secs": 0.2}
         tables = options or {"loki": {}, "loki.national": {}}
         for table, values in tables.items():
@@ -77,7 +78,7 @@ class Site:
         return self.agent
 
     def direct(self) -> NodeAgent:
-        """Without proxies: for commands that ask."""
+        """Return an agent without proxies, for commands that query Loki."""
         self.urls = {name: server.url for name, server in self.lokis.items()}
         self.timeout_secs = 10.0
         return self.make_agent()
@@ -95,7 +96,7 @@ class Site:
         return sink / "quarantine"
 
     def problems(self, name: str) -> dict[str, list[str]]:
-        """Of lines in this Loki, and in its quarantine."""
+        """Return problems with lines in this Loki and its quarantine."""
         quarantine_counts = refused_in(self.quarantine(name), self.line_counts)
         return all_problems(
             balances_in_loki(self.entries(name), self.line_counts, quarantine_counts)
@@ -120,8 +121,8 @@ def site(loki: LokiServer, national: LokiServer, cluster: str, tmp_path: Path) -
 
 
 def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
-    """The one is ahead, then the other, then whichever is quicker; both have quarantines of their
-    own."""
+    """One checkpoint is ahead, then the other, then that of the faster Loki. Each Loki has its own
+    quarantine."""
     for number, late in enumerate(("loki", "national", "")):
         site.spool(f"job{number}", forged=5)
         if late:
@@ -155,8 +156,8 @@ def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
     "reply", [Said(503, b"Ingester is stopping"), Said(hang=True), Said(401, b"no org id")]
 )
 def test_one_of_both_is_down_for_a_while(site: Site, reply: Said) -> None:
-    """The other one gets all meanwhile; what is down keeps it in the spool, across a restart,
-    too."""
+    """The other Loki gets all lines meanwhile. The spool keeps them for the broken one, even across
+    a restart."""
     site.broken("national", reply)
     with site.agent as agent:
         site.spool("first")
@@ -200,8 +201,7 @@ def series(agent: NodeAgent, name: str) -> float:
 
 
 def test_what_one_refuses_the_other_has(site: Site, national: LokiServer) -> None:
-    """It lies in that one's quarantine alone, and `replay` takes it there when the cause is
-    gone."""
+    """Only that Loki's quarantine has the line, and `replay` delivers it when the cause is gone."""
     long = "x" * (LONGEST + 1)
     with site.direct() as agent:
         site.spool("beside")
@@ -240,14 +240,13 @@ def test_what_one_refuses_the_other_has(site: Site, national: LokiServer) -> Non
 
 
 def is_log(entry: Entry, job_id: str) -> bool:
-    """Of stdout, with the agent's own job id, which has the user's number behind it."""
+    """Whether it is a line of the job, whose id in Loki ends with the user's number."""
     return entry.labels["kind"] == "log" and entry.metadata["job_id"].partition(".")[0] == job_id
 
 
 @contextmanager
 def long_capture(site: Site, job_id: str) -> Iterator[CaptureWriter]:
-    """One that goes on, of as many segments as it rotates; it is alive until the end of the
-    block."""
+    """Yield a running capture that keeps all its segments; it lives until the end of the block."""
     section = agent_config.load(str(site.agent.config)).agent
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
     folder = Path(prepare_capture(section, identity))
@@ -257,9 +256,9 @@ def long_capture(site: Site, job_id: str) -> Iterator[CaptureWriter]:
 
 
 def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
-    """An agent of one Loki goes on without a repeat. The new one gets whole what is whole in the
-    spool, and the rest of what isn't, which it is told; at the end it is the only one, by its name,
-    and the old one is forgotten."""
+    """An agent of one Loki goes on without repeating lines. The new Loki gets whole captures if the
+    spool has them whole, else the rest and an event about it. Later only the new one is configured,
+    by its name, and `forget` removes the old one."""
     first = site.make_agent(loki={})
     with ExitStack() as stack:
         capture = stack.enter_context(long_capture(site, "long"))
@@ -331,8 +330,8 @@ def found_lines(site: Site, name: str, job_id: str) -> list[str]:
 def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(
     tmp_path: Path,
 ) -> None:
-    """What is gone from the spool was shipped to those that are known: to nobody's harm only where
-    it never had it."""
+    """All configured sinks have got the segments that are gone from the spool. Only an added sink
+    may skip these; one that lost its state starts from the first position."""
     node = ShippingNode(tmp_path)
     capture = node.capture("long", soon_ns())
     capture.start()

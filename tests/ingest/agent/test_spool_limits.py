@@ -1,5 +1,5 @@
-"""How much a job and a user may spool, and what a disk without room costs: said and counted, while
-the job runs on."""
+"""Spool limits of jobs and users, and a full disk: the agent reports and counts the losses, and the
+job runs on."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
 
 
 def grown(capture: NodeCapture, size: int) -> NodeCapture:
-    """To size bytes of segments, more or less."""
+    """Return the capture with segments of about size bytes."""
     with capture.segment.open("ab") as file:
         file.truncate(size)
     return capture
@@ -61,7 +61,7 @@ def marks_of(capture: NodeCapture) -> SpoolMarks:
     return marks
 
 
-# ---- what the agent says
+# ---- the agent's marks
 
 
 def test_a_capture_alone_has_its_job_s_limits(node: ShippingNode) -> None:
@@ -129,7 +129,7 @@ def test_no_limits_are_no_limits(node: ShippingNode) -> None:
     assert (marks_of(capture).slow_at, marks_of(capture).stop_at) == (0, 0)
 
 
-# ---- what a sidecar makes of it
+# ---- the sidecar's reaction
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def texts(entries: list[Entry], **metadata: str) -> list[str]:
 
 
 def events_of(client: LokiClient, cluster: str) -> dict[str, dict[str, Any]]:  # Any: JSON
-    """The last one of each sort."""
+    """Return the last event of each type."""
     events = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
     return {event["event"]: event for event in events}
 

@@ -1,5 +1,5 @@
-"""What a job's processes put into root's spool past the sidecar: found whatever it is, and taken
-away from their user; the job runs on, and nobody else loses anything."""
+"""Data that a job's processes put into root's spool past the sidecar. The agent finds it in any
+form and takes it away from the user. The job runs on, and no other job loses data."""
 
 import ctypes
 import json
@@ -57,7 +57,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNo
 
 
 def captured(node: ShippingNode, job_id: str, uid: int = HOSTILE, **identity: int) -> NodeCapture:
-    """With some lines, and what else a sidecar makes."""
+    """Return a capture with some lines and the sidecar's other files."""
     gid = uid if IS_ROOT else os.getegid()
     capture = node.capture(job_id, soon_ns(), uid=uid, gid=gid, user=str(uid), **identity)
     capture.lines([f"first of {job_id}"])
@@ -69,7 +69,7 @@ def captured(node: ShippingNode, job_id: str, uid: int = HOSTILE, **identity: in
 
 
 def give_to_user(capture: CaptureWriter) -> None:
-    """All that this process made in `segments/` is the user's, as if a job had made it."""
+    """Give all entries of `segments/` to the user, as if a job had made them."""
     if IS_ROOT:
         uid = capture.segments.stat().st_uid
         for folder, folders, files in os.walk(capture.segments):
@@ -78,13 +78,13 @@ def give_to_user(capture: CaptureWriter) -> None:
 
 
 def blocks(path: Path, size: int, *, flags: int = 0) -> None:
-    """Room on the disk."""
+    """Allocate disk blocks."""
     with path.open("ab") as file:
         done = ctypes.CDLL(None, use_errno=True).fallocate(
             file.fileno(), flags, ctypes.c_long(file.tell()), ctypes.c_long(size)
         )
         if done:
-            os.write(file.fileno(), os.urandom(size))  # a file system without
+            os.write(file.fileno(), os.urandom(size))  # for a file system without fallocate()
 
 
 def turns(node: ShippingNode, limits: AgentSection = LIMITS, count: int = 3) -> SpoolOveruse:
@@ -98,7 +98,7 @@ def taken_jobs(node: ShippingNode) -> set[str]:
     return {capture.identity.job_id for capture in node.follow() if capture.folder.is_taken}
 
 
-# ---- what counts
+# ---- counted data
 
 
 def one_file(folder: Path) -> None:
@@ -189,7 +189,7 @@ def test_what_takes_no_room_is_left_alone(node: ShippingNode, fill: Callable[[Pa
 def test_a_job_at_its_hard_limit_and_a_user_with_many_jobs_are_left_alone(
     node: ShippingNode,
 ) -> None:
-    """Also past it, as metadata goes on there: up to a quarter, and the margin."""
+    """Metadata may even exceed the limit by a quarter and a margin."""
     large = captured(node, "large")
     blocks(large.segment, 5 * MB)
     for number in range(40):
@@ -223,7 +223,7 @@ def empty_segments(folder: Path) -> None:
 
 def in_depth(folder: Path) -> None:
     at = os.open(folder, os.O_RDONLY)
-    for _ in range(400):  # pytest removes what is left, one level within another
+    for _ in range(400):  # few enough levels for pytest's recursive removal
         os.mkdir("d", dir_fd=at)
         if IS_ROOT:
             os.chown("d", HOSTILE, HOSTILE, dir_fd=at)
@@ -280,7 +280,7 @@ def test_a_user_with_entries_in_a_thousand_captures_loses_those_that_have_most(
 def test_looking_has_an_end_in_each_turn(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And goes user by user."""
+    """Each turn stops after its time, and goes user by user."""
     monkeypatch.setattr(spool_overuse, "TURN_SECS", -1.0)
     captures = [
         captured(node, f"job{number}", uid) for number, uid in enumerate([HOSTILE] * 5 + [HONEST])
@@ -300,7 +300,7 @@ def test_looking_has_an_end_in_each_turn(
     assert len(set(looked_at[: 2 if IS_ROOT else 1])) == len(looked_at[: 2 if IS_ROOT else 1])
 
 
-# ---- what becomes of it
+# ---- consequences
 
 
 def test_what_it_printed_is_shipped_and_closed_with_the_reason(node: ShippingNode) -> None:
@@ -344,7 +344,7 @@ def test_what_has_ended_keeps_its_own_end(node: ShippingNode) -> None:
 
 @needs_root
 def test_its_user_cannot_go_on_writing_there(node: ShippingNode) -> None:
-    """Not by a path, nor in a folder that is open."""
+    """Neither a path nor an open directory lets the user write."""
     hostile = captured(node, "hostile")
     one_file(hostile.segments)
     give_to_user(hostile)
@@ -379,7 +379,7 @@ def test_its_user_cannot_go_on_writing_there(node: ShippingNode) -> None:
 
 
 def test_what_grows_all_the_same_loses_its_segments_too(node: ShippingNode) -> None:
-    """Files that were open may still be written to."""
+    """The user may still write to open files."""
     capture = captured(node, "hostile")
     one_file(capture.segments)
     give_to_user(capture)
@@ -470,7 +470,7 @@ def test_a_hostile_name_and_a_folder_that_is_exchanged_while_it_is_walked(
 def test_an_entry_that_nobody_may_look_at_hides_no_other(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a file system that its user has mounted there: not even root may look into it."""
+    """Not even root may read a file system that the user has mounted there."""
     capture = captured(node, "mounts")
     one_file(capture.segments)
     (capture.segments / "mounted").mkdir()

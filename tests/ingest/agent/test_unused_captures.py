@@ -1,4 +1,4 @@
-"""How long the agent keeps a capture's directory that nobody has written into."""
+"""The time after which the agent removes a capture's unused directory."""
 
 import os
 import time
@@ -32,7 +32,7 @@ def agent(config: AgentConfig) -> Iterator[NodeAgent]:
 
 @pytest.fixture
 def capture(config: AgentConfig, agent: NodeAgent) -> Path:
-    """Of a job whose sidecar is about to begin."""
+    """Return the directory of a job whose sidecar is about to begin."""
     identity = NodeIdentity("42", 1, "", 0, "train.py", os.geteuid(), "me", gid=os.getegid())
     return Path(prepare_capture(config.agent, identity))
 

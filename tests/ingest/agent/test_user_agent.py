@@ -1,5 +1,5 @@
-"""The per-user agent: detached, alone, nice, patient; and the `logshipper-agent` commands around
-it."""
+"""The per-user agent: detached, one per store, with low priority, patient. Also its
+`logshipper-agent` commands."""
 
 import fcntl
 import itertools
@@ -34,7 +34,7 @@ WAIT_SECS = scaled(30.0)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A store's folder; an agent that is left at work on it is ended."""
+    """Yield a store's folder, and end any agent that still works on it."""
     root = tmp_path / "store"
     with LocalStore(str(root), create=True):
         pass
@@ -111,7 +111,7 @@ def test_whoever_waits_for_the_output_of_the_starter_does_not_wait_for_the_agent
         "import sys; from logshipper_ingest.agent_start import start; "
         "print('started', flush=True); start(sys.argv[1])"
     )
-    with CaptureWriter(spool):  # alive: the agent goes on
+    with CaptureWriter(spool):  # a living capture keeps the agent running
         result = subprocess.run(
             [sys.executable, "-c", code, str(root)],
             cwd=ROOT,
@@ -164,7 +164,7 @@ def test_run_as_a_module_it_ends_when_idle_and_a_second_one_at_once(
 def test_none_is_started_where_one_is_at_work(
     root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each capture asks for it twice: after two seconds, and when it ends."""
+    """Each capture asks for an agent twice: after two seconds, and at its end."""
     lock = take_lock(str(root))
     assert lock is not None
     try:
@@ -225,7 +225,8 @@ def test_starts_light() -> None:
 
 
 class Clock:
-    """`time` for the agent, in which it passes only in pauses; `later` holds what happens then."""
+    """Replaces `time` for the agent. Time passes only in pauses; `later` holds the actions of the
+    next pauses."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -255,7 +256,7 @@ def test_ends_when_nothing_has_been_there_for_a_while(root: Path) -> None:
     clock = Clock()
     assert run_agent(root, clock) == []
     assert 10 <= sum(clock.pauses) < 14
-    assert clock.pauses[-1] == user_agent.LAST_PAUSE_SECS  # grown while nothing changed
+    assert clock.pauses[-1] == user_agent.LAST_PAUSE_SECS  # pauses grow while nothing changes
 
 
 def test_stays_while_a_capture_lives_and_takes_in_once_a_second_at_most(
@@ -300,7 +301,7 @@ def test_one_bad_capture_stops_no_other_is_said_once_and_given_up_in_the_end(
 def test_a_capture_that_begins_as_the_agent_ends_is_not_left_alone(
     root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own agent found the lock still held, and has ended at once."""
+    """The capture's own agent ended at once, since it found the lock still held."""
     runs: list[int] = []
 
     def run(*_: object) -> None:

@@ -1,5 +1,5 @@
-"""Loki's limits against what the agent needs, limit by limit; durations and sizes as Loki writes
-them."""
+"""Loki's limits against the agent's needs, limit by limit, with durations and sizes in Loki's
+notation."""
 
 import json
 import time

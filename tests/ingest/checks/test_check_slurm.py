@@ -1,5 +1,4 @@
-"""`logshipper-agent check` on a node with Slurm: files as admins write them, with one fault
-each."""
+"""`logshipper-agent check` on a node with Slurm, with admins' files that have one fault each."""
 
 import os
 import re
@@ -24,8 +23,7 @@ SETTINGS = ROOT / "deploy" / "slurm" / "spank" / "settings.c"
 
 
 class Node:
-    """A node's files in folder, all as they should be; `line` is what plugstack.conf has of the
-    plugin."""
+    """A node's files in folder, all correct at first. line: the plugin's line in plugstack.conf."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,7 +64,7 @@ class Node:
 
 @pytest.fixture
 def node(root_user: None, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    """Root's files are looked at; an ordinary user runs the node's python."""
+    """Return a node whose files belong to root; an ordinary user runs its Python."""
     slurm_node = Node(open_folder)
     monkeypatch.setenv("SLURM_CONF", str(slurm_node.conf))
     monkeypatch.setattr(
@@ -155,7 +153,8 @@ def test_required(node: Node) -> None:
 
 
 def test_included_files(node: Node) -> None:
-    """By a path next to the file, with a pattern; slurm.conf says which plugstack.conf it is."""
+    """plugstack.conf includes files by relative paths and patterns, and slurm.conf names
+    plugstack.conf."""
     folder = node.folder / "stack.d"
     folder.mkdir()
     shutil.move(node.stack, folder / "10-logshipper.conf")
@@ -208,7 +207,7 @@ def test_the_plugins_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plugin_of_a_package_for_each_release(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm's folder has links to what is in the folder of a release."""
+    """Slurm's folder has links to the files in the release's folder."""
     packaged = node.folder / "logshipper" / "slurm-22.05"
     packaged.mkdir(parents=True, mode=0o755)
     for path in (node.plugin, node.keeper):
@@ -256,7 +255,7 @@ def test_what_was_done_on_a_release(
 
 
 def test_releases_are_those_of_the_guide() -> None:
-    """Rows of its table: release, where it is packaged, `run` or `built` and how."""
+    """Rows of the guide's table: release, package, `run` or `built` and how."""
     guide = (ROOT / "deploy" / "slurm" / "README.md").read_text()
     section = guide.partition("## Slurm releases\n")[2].partition("\n## ")[0]
     rows = re.findall(r"(?m)^\| ([0-9]{2})\.([0-9]{2}) \|[^|]*\| (run|built)\b", section)

@@ -1,4 +1,5 @@
-"""`logshipper-agent check`: real servers for what is well, a fake one and tables for what isn't."""
+"""`logshipper-agent check`: healthy servers are real, faults come from a fake one and from
+tables."""
 
 import email.utils
 import json
@@ -76,7 +77,7 @@ def test_it_says_who_reads_the_jobs(metrics: dict[str, Any], words: str) -> None
 
 def make_folder(path: str, mode: int) -> None:
     os.mkdir(path)
-    os.chmod(path, mode)  # whatever the umask
+    os.chmod(path, mode)  # regardless of the umask
 
 
 def levels(findings: list[Finding]) -> dict[str, str]:
@@ -172,7 +173,7 @@ def test_target_that_is_down_or_somebody_elses(
         )
 
 
-# ---- Loki that isn't well
+# ---- Loki with faults
 
 
 @pytest.fixture
@@ -281,7 +282,7 @@ def test_clocks(fake: FaultyServer, tmp_path: Path, secs: int, level: str, words
 
 
 def test_remote_write(prometheus: PrometheusServer, tmp_path: Path) -> None:
-    """The shared Prometheus takes none, and scrapes others."""
+    """The shared Prometheus accepts no remote write, and scrapes other agents."""
     config = config_for(tmp_path, prometheus=prometheus.url)
     remote = RemoteWriteSection(ServerAccess(url=f"{prometheus.url}/api/v1/write", timeout_secs=5))
     findings = check_prometheus(replace(config, remote_write=remote))
@@ -336,7 +337,7 @@ def test_own_target(tmp_path: Path, url: str, is_ours: bool) -> None:
 
 
 class answering:  # noqa: N801  reads as a verb
-    """A socket that answers each request with the same."""
+    """A socket that gives each request the same answer."""
 
     def __init__(self, path: str, answer: bytes) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -438,7 +439,7 @@ def test_port(tmp_path: Path) -> None:
     assert "[metrics] listen" not in levels(check_node(config_for(tmp_path, listen="")))
 
 
-# ---- what is shown
+# ---- output
 
 
 def test_who_may_read_metrics(tmp_path: Path) -> None:

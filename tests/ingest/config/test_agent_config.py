@@ -1,5 +1,4 @@
-"""The agent's configuration: all that is wrong with it is said at once, with table, option and
-fix."""
+"""The agent's configuration: it reports all faults at once, with table, option and fix."""
 
 import dataclasses
 import os
@@ -36,7 +35,7 @@ def loki_problems(**options: Any) -> list[str]:  # Any: as above
     return problems(loki={**LOKI, **options})
 
 
-# ---- what is right
+# ---- valid files
 
 
 def test_a_url_is_all_it_takes(tmp_path: Path) -> None:
@@ -55,8 +54,8 @@ def test_a_url_is_all_it_takes(tmp_path: Path) -> None:
 
 
 def _options(section: Any) -> dict[str, type]:
-    """Options of a table (Any: a dataclass's type, as mypy can't tell) with their types; a server's
-    among them."""
+    """Return a table's options and their types, including those of its server. Any: a dataclass's
+    type, which mypy can't tell."""
     types = typing.get_type_hints(section)
     options: dict[str, type] = {}
     for field in dataclasses.fields(section):
@@ -66,7 +65,7 @@ def _options(section: Any) -> dict[str, type]:
 
 
 def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
-    """A value for each option, none of which is the default."""
+    """Return a value for each option, none of which is the default."""
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
     secret.chmod(0o600)
@@ -96,7 +95,7 @@ EVERY_OPTION = [
     (table, option)
     for table, section in TABLES.items()
     for option in _options(section)
-    if (table, option) != ("influxdb", "tenant")  # it has none
+    if (table, option) != ("influxdb", "tenant")  # which has no tenant
 ]
 
 
@@ -113,7 +112,7 @@ def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> Non
     }.get(table, {})
     config, faults = parse({"loki": LOKI, table: {**least, **option_values}})
     assert faults == []
-    named: dict[str, Any] = {**config.influxdbs, **config.otlps}  # those that a file may leave out
+    named: dict[str, Any] = {**config.influxdbs, **config.otlps}  # tables that a file may leave out
     section = named[table] if table in named else getattr(config, table)
     holder = section if hasattr(section, option) else section.access
     default = agent_config.AgentSection() if table == "agent" else None
@@ -229,7 +228,7 @@ def test_a_tenant_by_user_of_any_loki_hides_job_values() -> None:
         ({"listen": ""}, False),
         ({"listen": ":9310", "username": "prometheus"}, False),
         ({"listen": ":9310", "cert_file": "/c", "client_ca_file": "/ca"}, False),
-        ({"listen": ":9310", "cert_file": "/c"}, True),  # TLS alone asks nobody who they are
+        ({"listen": ":9310", "cert_file": "/c"}, True),  # TLS alone identifies no client
         ({"listen": ":9310"}, True),
         ({"listen": "0.0.0.0:9310"}, True),
         ({"listen": "[::]:9310"}, True),
@@ -248,7 +247,7 @@ def test_jobs_are_shown_by_default_where_not_everybody_reads(
     assert (shows_jobs(job_values=True), shows_jobs(job_values=False)) == (True, False)
 
 
-# ---- what is wrong
+# ---- faults
 
 
 @pytest.mark.parametrize(("table", "option"), EVERY_OPTION)

@@ -1,5 +1,5 @@
-"""/metrics over TLS and with a password: who gets in, renewals, clients that don't shake hands;
-real Prometheus."""
+"""/metrics over TLS and with a password: access, renewed certificates, clients without a handshake;
+with a real Prometheus."""
 
 import base64
 import http.client
@@ -35,7 +35,7 @@ __all__ = ["certificates", "plain_environment"]  # fixtures
 
 
 class Served:
-    """A server, what it says, and how to ask it."""
+    """A server and its messages, with requests to it."""
 
     def __init__(self, access: MetricsAccess) -> None:
         self.messages: list[str] = []
@@ -50,7 +50,7 @@ class Served:
         *,
         authorization: str = "",
     ) -> tuple[int, str]:
-        """Status and body. ca: None for plain HTTP."""
+        """Return status and body. ca: None for plain HTTP."""
         connection: http.client.HTTPConnection
         if ca is None:
             connection = http.client.HTTPConnection(
@@ -80,7 +80,7 @@ class Served:
         return count
 
     def certificate(self) -> bytes:
-        """What a client is shown now."""
+        """Return the server's present certificate."""
         return ssl.get_server_certificate(
             ("127.0.0.1", self.server.port), timeout=scaled(20)
         ).encode()
@@ -170,7 +170,7 @@ def test_a_renewed_certificate_is_shown_and_one_that_is_no_good_is_not(
         put("cert" if left_out == "key" else "key", certificates.misnamed)
         assert served.certificate() == first
         assert served.certificate() == first
-        (message,) = served.messages  # once
+        (message,) = served.messages  # the server logs it once
         assert f"[metrics] key_file: {place.key}: cert_file must be" in message
         assert "goes on with what it had" in message
         put(left_out, certificates.misnamed)
@@ -228,7 +228,7 @@ def test_who_does_not_take_an_answer_over_tls_is_ended(
 ) -> None:
     with serving(**tls(certificates)) as served:
         assert served.server._server is not None
-        large = b"x" * (64 << 20)  # more than any socket buffers
+        large = b"x" * (64 << 20)  # more than the buffers of any socket
         monkeypatch.setattr(
             served.server._server, "render", lambda accept, gzip: (large, "text/plain")
         )

@@ -1,5 +1,5 @@
-"""Where Loki and Prometheus are: site files, environment and flags, and what is said where they are
-wrong."""
+"""Addresses of Loki and Prometheus from site files, environment and flags, and messages about
+faults."""
 
 import socket
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ LOKI = "https://loki.example.org"
 
 @pytest.fixture(autouse=True)
 def no_system_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What the machine itself has in /etc tells nothing here."""
+    """Hide the machine's own file in /etc."""
     monkeypatch.setattr(site, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
 
 
@@ -187,7 +187,7 @@ def test_a_span_that_is_none_is_wrong_usage(text: str, capsys: pytest.CaptureFix
     )
 
 
-# ---- where else jobs are
+# ---- jobs in other places
 
 AGENT = "runs on this node go to its agent: --from loki reads them"
 IN_LOKI = "jobs on nodes with an agent are in Loki: --from loki reads them"
@@ -195,7 +195,7 @@ IN_LOKI = "jobs on nodes with an agent are in Loki: --from loki reads them"
 
 @pytest.fixture
 def socket_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A socket as of a node's agent, and nobody's store named."""
+    """Yield a socket like that of a node's agent; the environment names no store."""
     path = tmp_path / "agent.sock"
     monkeypatch.setenv("LOGSHIPPER_AGENT_SOCKET", str(path))
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -243,7 +243,7 @@ def test_what_is_said_of_other_places_is_true(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Nothing is said to those who name a place, and where there is no other."""
+    """There is no notice if the user names a place, or if no other place has jobs."""
     training(tmp_path / "logshipper")
 
     def notice(*options: str) -> str:
@@ -269,7 +269,7 @@ def test_what_is_said_of_other_places_is_true(
     assert notice() == IN_LOKI
 
 
-# ---- a server that takes its time
+# ---- a slow server
 
 
 def test_a_frozen_loki_is_named_while_it_is_waited_for(
@@ -296,7 +296,7 @@ def test_nobody_is_told_of_a_wait_that_is_over_or_where_nobody_looks(
         assert main(["ls", "--from", "loki", "--site", file]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
     notices: list[str] = []
-    now = [100.0]  # a busy machine makes no server slow
+    now = [100.0]  # a clock of the test's own, so that a busy machine makes no server slow
     monkeypatch.setattr(
         "logshipper_observe.base.waiting.time", SimpleNamespace(monotonic=lambda: now[0])
     )
@@ -329,13 +329,13 @@ def test_completion_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(openings) == 1
 
 
-# ---- what is read without --from
+# ---- the default of --from
 
 
 def test_the_site_file_may_say_where_jobs_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its default is for those who say nothing else."""
+    """The file's default applies only if the command and the environment name no other place."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("LOGSHIPPER_STORE", raising=False)
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)

@@ -1,5 +1,5 @@
-"""The agent's lines with fields in the journal: at a datagram socket as systemd-journald's is, and
-in systemd-journald itself."""
+"""The agent's lines with fields in the journal, at a datagram socket and in a real
+systemd-journald."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from tests.tools.stores.node_agents import NodeAgent
 
 JOURNALD = Path("/lib/systemd/systemd-journald")
 HOSTILE = "a job is called\nPRIORITY=0\n\x1b[1mLOGSHIPPER_JOB=9\n"
-# a journal of its own in a namespace: $1 a folder for its files; all else runs as a service does
+# a private journal in its own namespace; $1: a folder for its files; the rest runs like a service
 SCRIPT = """set -e
 mount -t tmpfs tmpfs /run
 mkdir -p /run/systemd/journal /run/systemd/journald.conf.d "$1/journal" /run/log/journal
@@ -45,7 +45,7 @@ exec systemd-cat -t logshipper-agent sh -c '
 def log(
     listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Logs a line as a service whose stderr is the journal."""
+    """Return a function that logs a line like a service whose stderr is the journal."""
     monkeypatch.setattr(service_log, "_JOURNAL", Journal(listener.getsockname()))
 
     def write(line: str) -> None:
@@ -56,7 +56,7 @@ def log(
 
 
 def receive(listener: socket.socket) -> dict[str, str]:
-    """As systemd-journald reads a datagram (journald-native.c)."""
+    """Return the fields of a datagram, parsed like journald-native.c."""
     data = listener.recv(1 << 18)
     fields = {}
     while data:
@@ -119,7 +119,7 @@ def test_nobody_waits_for_a_journal_that_is_full(
     listener: socket.socket, log: Callable[[str], None]
 ) -> None:
     written = 0
-    while not service_log.dropped_count():  # the socket's buffers, however large they are
+    while not service_log.dropped_count():  # until the socket's buffers are full, at any size
         log(f"line {written}")
         written += 1
     log("one more")
@@ -186,7 +186,7 @@ def test_the_documentation_has_the_kinds() -> None:
 
 @needs_root
 def test_in_systemd_journald(tmp_path: Path) -> None:
-    """An agent whose stderr is the journal, and which a Loki that is away troubles."""
+    """An agent logs to the journal while its Loki is away."""
     if not JOURNALD.exists():
         pytest.skip("systemd-journald isn't installed")
     agent = NodeAgent(tmp_path / "node", "http://127.0.0.1:9", cluster="c")

@@ -1,4 +1,4 @@
-"""The agent's lines: with a priority where the journal takes them, else with the time."""
+"""The agent's lines: with a priority if the journal gets them, else with the time."""
 
 import os
 import re
@@ -23,8 +23,8 @@ TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 @contextmanager
 def stderr(path: Path, monkeypatch: pytest.MonkeyPatch, *, journal: bool) -> Iterator[None]:
-    """A file for stderr, as systemd starts a service: it is the journal, or the service's child has
-    it in its place."""
+    """Replace stderr by a file. journal: whether JOURNAL_STREAM names this file; otherwise stderr
+    was redirected."""
     with path.open("a") as file, monkeypatch.context() as patch:
         about = path.stat()
         patch.setenv("JOURNAL_STREAM", f"{about.st_dev}:{about.st_ino + (not journal)}")

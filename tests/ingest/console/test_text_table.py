@@ -1,4 +1,4 @@
-"""Tables of the agent's command line."""
+"""Tables in the output of the agent's commands."""
 
 from hypothesis import given
 from hypothesis import strategies as st

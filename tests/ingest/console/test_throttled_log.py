@@ -1,4 +1,4 @@
-"""Trouble that lasts fills no log."""
+"""Lasting trouble logs a limited number of lines."""
 
 from logshipper_ingest.console.throttled_log import SECS, ThrottledLog
 

@@ -1,5 +1,5 @@
-"""`import balsam`: what Balsam's own classes and launcher gave (tests/imports/make_balsam.py), in
-every form."""
+"""`import balsam`: exports in every form, recorded from Balsam's own classes and launcher
+(tests/imports/make_balsam.py)."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ __all__ = ["store", "take"]  # fixtures
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A copy that may be changed."""
+    """Return a copy of the site, which tests may change."""
     return Path(shutil.copytree(SITE, tmp_path / "site"))
 
 
@@ -125,8 +125,8 @@ def test_again_adds_nothing(take: Import, store: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_site_that_goes_on(take: Import, store: Path, site: Path, seed: int) -> None:
-    """Exports taken at any time, newest first as Balsam gives them: what comes of it is what one
-    import brings."""
+    """Exports at any time, newest first like Balsam's, and a later import give the same as a single
+    import."""
     begin = len(EVENTS) * (5 - seed) // 6
     (site / "events.json").write_text(json.dumps({"count": 1, "results": EVENTS[begin:]}))
     log = site / "data" / "sweep" / "job101" / "job.out"
@@ -168,7 +168,7 @@ def as_csv_of_json(path: Path) -> None:
 
 
 def as_python_prints(path: Path) -> None:
-    """`balsam queue ls -v`."""
+    """Write events like `balsam queue ls -v`."""
     path.write_text("".join(f"{event}\n" for event in EVENTS))
 
 
@@ -201,7 +201,7 @@ def test_only_events(take: Import, store: Path) -> None:
     take(SITE / "events.json")
     jobs = {job["summary"].job_id: job["summary"] for job in contents(store).values()}
     assert jobs["balsam-104"].state == "COMPLETED"
-    # of the events of running
+    # from the events of running
     assert (jobs["balsam-104"].nodes, jobs["balsam-102"].packing) == (
         4,
         8,
@@ -232,7 +232,7 @@ def test_only_folders_and_launchers_logs(take: Import, store: Path, site: Path) 
 def test_a_log_without_a_history_ends_with_its_file_and_nobody_knows_how(
     take: Import, store: Path, site: Path
 ) -> None:
-    """Nobody runs for ever whose system was switched off years ago."""
+    """Its system may have been off for years, so the job must not look like a running one."""
     log = site / "data" / "sweep" / "job101" / "job.out"
     (site / "logs").mkdir()
     launcher = site / "logs" / "mpi_mode_5.log"
@@ -273,7 +273,7 @@ def test_two_sites_are_told_apart(take: Import, store: Path) -> None:
         assert len(local_store.allocations()) == 6
 
 
-# ---- bad input
+# ---- invalid input
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_bad_entries_are_said_and_the_others_imported(
 
 
 def test_a_broken_element_of_an_array(take: Import, store: Path, site: Path) -> None:
-    """Those before and behind it are imported, also where all is one line."""
+    """The import takes all elements before and after it, even if all stand in one line."""
     texts = [json.dumps(event) for event in EVENTS]
     (site / "events.json").write_text(
         "[" + ", ".join([*texts[:20], '{"id": oops}', *texts[20:]]) + "]"

@@ -1,5 +1,5 @@
-"""Importers and input that is meant to break them: values that no store holds, files that are
-others in the end."""
+"""Importers with hostile input: values that no store can hold, and files that change their
+identity."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_values_that_a_store_cannot_hold(store: Path, run: Path, name: str, valu
     system, entry = ENTRIES[name]
     (run / name).write_text(entry % VALUES[value] + "\n")
     assert take(store, system, run) == 0
-    (job,) = contents(store).values()  # all of it can be read
+    (job,) = contents(store).values()  # every part of it is readable
     assert job["summary"].packing >= 1
 
 
@@ -78,7 +78,7 @@ def test_what_python_prints_may_be_no_json(store: Path, run: Path) -> None:
 
 @pytest.fixture
 def few_files() -> Iterator[None]:
-    """As many as a process may have open, so that none is left over."""
+    """Lower the limit of open files to 40 more than now, so that a leak fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
     yield
@@ -125,7 +125,8 @@ def lines(file: SourceFile) -> list[bytes]:
 
 
 def test_a_file_that_another_takes_the_place_of(tmp_path: Path) -> None:
-    """As rsync and editors do: also a longer one. A longer copy of the same is gone on with."""
+    """The importer reads a replaced file from its begin, but continues a longer copy of its
+    content."""
     messages: list[str] = []
     path, successor = tmp_path / "a", tmp_path / "b"
     path.write_text("one\ntw")
@@ -149,7 +150,7 @@ def test_a_file_that_another_takes_the_place_of(tmp_path: Path) -> None:
 
 
 def test_followed_files_that_go_and_come(store: Path, run: Path) -> None:
-    """A run whose log is copied here again and again, and is away for a while."""
+    """The log of a run is copied again and again, and is missing for a while."""
     log = run / "run.log"
     start_event = json.dumps({"time": "2026-01-01T00:00:00+00:00", "event": "started", "data": {}})
     end_event = start_event.replace("started", "ended").replace("{}", '{"status": "completed"}')
@@ -181,5 +182,5 @@ def test_followed_files_that_go_and_come(store: Path, run: Path) -> None:
             process.wait(60)
         finally:
             process.kill()
-    assert process.returncode == 1  # it was away
+    assert process.returncode == 1  # since the log was missing
     assert contents(store)["run"]["summary"].state == "COMPLETED"

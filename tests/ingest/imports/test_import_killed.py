@@ -1,5 +1,4 @@
-"""Imports that are killed (SIGKILL) anywhere, and repeated: what comes of it is what one import
-brings, once."""
+"""Imports that are killed (SIGKILL) at any point and repeated give the same as a single import."""
 
 import random
 import subprocess
@@ -21,13 +20,13 @@ __all__ = ["store"]  # fixture
 IMPORTING = (
     "import_written", "import_committed", "imports_marked", "imports_synced", "import_named", "imports_named",
 )  # fmt: skip
-ONCE = ("imports_marked", "imports_synced", "imports_named")  # for all jobs together
+ONCE = ("imports_marked", "imports_synced", "imports_named")  # passed once for all jobs together
 CHILD_SECS = scaled(60)
 PATHS = {"balsam": RECORDED / "balsam", "qcg": RECORDED / "qcg", "xt": RECORDED / "xt"}
 
 
 def snapshot(store: Path) -> dict[str, Any]:  # Any: what readers give
-    """Jobs, allocations, and tags and notes without when they were given."""
+    """Return jobs, allocations, and tags and notes without their times."""
     jobs = contents(store)
     with LocalStore(str(store)) as local_store:
         marks = {
@@ -39,7 +38,7 @@ def snapshot(store: Path) -> dict[str, Any]:  # Any: what readers give
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one import of each system's files brings."""
+    """Return the result of a single import of each system's files."""
     snapshots = {}
     for system, path in PATHS.items():
         root = tmp_path_factory.mktemp(system) / "store"
@@ -49,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def killed(store: Path, point: str, times: int, system: str) -> bool:
-    """Whether the import came to the point so often, and was killed there."""
+    """Whether the import passed the point so often, and was killed there."""
     flag = store.parent / f"killed-{point}-{times}"
     words = ("import", system, str(PATHS[system]), "--store", str(store))
     command = crashing.command(point, times, flag, "logshipper", *words)
@@ -58,7 +57,7 @@ def killed(store: Path, point: str, times: int, system: str) -> bool:
 
 @pytest.mark.parametrize("point", IMPORTING)
 def test_killed_and_repeated(store: Path, whole: dict[str, Any], point: str) -> None:
-    """Twice, where the dice says, among jobs that are new each time."""
+    """Kill two imports at random passes of the point, among new jobs."""
     dice = random.Random(point)
     system = dice.choice(sorted(PATHS))
     times = 1 if point in ONCE else dice.randint(1, 2)
@@ -71,8 +70,7 @@ def test_killed_and_repeated(store: Path, whole: dict[str, Any], point: str) -> 
 
 @pytest.mark.parametrize("point", ["import_written", "import_committed", "imports_marked"])
 def test_killed_among_jobs_that_are_known(store: Path, whole: dict[str, Any], point: str) -> None:
-    """Their tags, which come later than they, aren't lost with the process that was to bring
-    them."""
+    """The jobs' tags come later than the jobs themselves. A killed import must not lose them."""
     events = RECORDED / "balsam" / "events.json"
     assert main(["import", "balsam", str(events), "--store", str(store)]) == 0
     assert killed(store, point, 1 if point in ONCE else 3, "balsam")
@@ -87,7 +85,7 @@ def test_again_writes_nothing(store: Path) -> None:
     before = {path: path.read_bytes() for path in sorted(store.rglob("*.db"))}
     for system, path in PATHS.items():
         assert main(["import", system, str(path), "--store", str(store)]) == 0
-    assert len(before) > 14  # jobs, and the catalogue
+    assert len(before) > 14  # jobs' databases and the catalogue
     assert [
         path.name for path in sorted(store.rglob("*.db")) if path.read_bytes() != before.get(path)
     ] == []

@@ -1,5 +1,5 @@
-"""`import qcg`: what a real QCG-PilotJob wrote (tests/imports/make_qcg.py made it), whole, growing,
-and spoilt."""
+"""`import qcg`: files of a real QCG-PilotJob (made by tests/imports/make_qcg.py), complete, growing
+and damaged."""
 
 import json
 import os
@@ -37,7 +37,7 @@ __all__ = ["store", "take"]  # fixtures
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A copy that may be changed."""
+    """Return a copy of the run, which tests may change."""
     return Path(shutil.copytree(RUN, tmp_path / ".qcgpjm-service-n1.1"))
 
 
@@ -106,8 +106,8 @@ def test_again_adds_nothing(take: Import, store: Path) -> None:
 def test_a_run_that_goes_on(
     take: Import, store: Path, run: Path, tmp_path: Path, percent: int
 ) -> None:
-    """Cut anywhere, in the midst of a line, too: what is imported then and later is what one import
-    brings."""
+    """Files cut at any byte, even within a line, and a later import give the same as a single
+    import."""
     for name in ("jobs.report", "track.states"):
         whole = (run / name).read_bytes()
         (run / name).write_bytes(whole[: len(whole) * percent // 100])
@@ -189,13 +189,13 @@ def test_follow_until_the_manager_ends(
     assert [child.exit_code for child in contents(store)["sweep"]["children"]] == [0, 0, 0, 0, 1, 0]
 
 
-# ---- bad input
+# ---- invalid input
 
 GOOD = (RUN / "jobs.report").read_bytes()
 
 
 def spoilt(line: bytes) -> bytes:
-    """A bad line in the midst of good ones: the third."""
+    """Return good lines with a bad one, the third."""
     lines = GOOD.splitlines(keepends=True)
     return b"".join([*lines[:2], line + b"\n", *lines[2:]])
 
@@ -317,7 +317,7 @@ def test_links_in_a_folder_are_not_followed(
     code, _, errors = take(run)
     assert (code, "jobs.report: is a link" in errors) == (1, True)
     assert contents(store)["hello"]["details"].get("run_secs") is None
-    assert take(run / "jobs.report")[0] == 0  # named by the user
+    assert take(run / "jobs.report")[0] == 0  # since the user named it
 
 
 def test_a_file_that_becomes_shorter_is_read_anew(
@@ -426,7 +426,7 @@ def test_nothing_is_left_beside_the_jobs(take: Import, store: Path) -> None:
 
 
 def test_a_captured_job_is_never_written_over(store: Path, tmp_path: Path) -> None:
-    """Whatever it is called: the imported one takes another id."""
+    """The imported job gets another id if a captured job has the same."""
     with SpooledCapture(store, "xt-ws1-run1.1") as captured:
         captured.lines("my own")
         captured.end()
@@ -450,7 +450,7 @@ def test_one_that_never_ended_can_be_removed(take: Import, store: Path, run: Pat
 def test_a_secret_in_what_was_imported_is_purged(
     take: Import, store: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also of what iterations and jobs say besides their states."""
+    """Purging also covers data of iterations and jobs besides their states."""
     entries = [json.loads(line) for line in GOOD.splitlines()[:2]]
     entries[0]["execution"]["args"] = ["s3cr3t-token"]
     entries[1]["messages"] = "failed with s3cr3t-token"
@@ -465,7 +465,7 @@ def test_a_secret_in_what_was_imported_is_purged(
 
 
 def test_what_is_called_like_a_secret_is_masked(take: Import, store: Path, run: Path) -> None:
-    """In how a job is executed: arguments, environment, script."""
+    """Masking covers arguments, environment and script of a job's execution."""
     entry = json.loads(GOOD.splitlines()[0])
     entry["execution"] |= {"args": ["-n", "1", "--apiToken", "s3cr3t"], "env": {"PGPASSWORD": "s3cr3t", "A": "1"},
                            "script": "export API_KEY=s3cr3t\nrun"}  # fmt: skip

@@ -1,5 +1,5 @@
-"""`import xt`: records that XT's own code wrote (tests/imports/make_xt.py made them), whole,
-growing, and spoilt."""
+"""`import xt`: records of XT's own code (made by tests/imports/make_xt.py), complete, growing and
+damaged."""
 
 import json
 import os
@@ -25,7 +25,7 @@ __all__ = ["store", "take"]  # fixtures
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A copy that may be changed."""
+    """Return a copy of the runs, which tests may change."""
     return Path(shutil.copytree(RUNS, tmp_path / "runs"))
 
 
@@ -132,8 +132,8 @@ def test_again_adds_nothing(take: Import, store: Path) -> None:
 
 @pytest.mark.parametrize("percent", range(0, 100, 11))
 def test_a_run_that_goes_on(take: Import, store: Path, runs: Path, percent: int) -> None:
-    """Cut anywhere: what is imported then and later is what one import brings; console and records
-    grow apart."""
+    """Files cut at any byte and a later import give the same as a single import. Console and
+    records grow separately."""
     (runs / "all_runs.jsonl").unlink()
     files = [runs / "ws1" / "run1.1" / name for name in ("run.log", "output/console.txt")]
     for path in files:
@@ -236,8 +236,8 @@ def test_bad_records_are_said_and_the_others_imported(
 
 
 def test_a_hostile_console(take: Import, store: Path, runs: Path, tmp_path: Path) -> None:
-    """What a command drops isn't imported, links aren't followed, and escape sequences don't come
-    through."""
+    """The import skips lines that a command drops, follows no links and removes escape
+    sequences."""
     console = runs / "ws1" / "run1.1" / "output" / "console.txt"
     console.write_bytes(
         b'a\x1b]0;title\x07\x1b[31mred\n/LOGCOMMAND {"mode":"disabled"}\nsecret\n\xff\xfe\n'
@@ -271,7 +271,7 @@ def test_a_folder_without_runs_is_refused(take: Import, tmp_path: Path) -> None:
 
 
 def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
-    """Records and console are imported as they come, also where several are at once."""
+    """Records and console are imported as they grow, even several at once."""
     (runs / "all_runs.jsonl").unlink()
     shutil.rmtree(runs / "ws1" / "run1.2")
     log, console = (
@@ -318,8 +318,8 @@ def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
 def test_a_search_counts_its_runs(
     take: Import, store: Path, runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`show` and `info` of `run1` have the totals of run1.1, which is well, and run1.2, which
-    isn't."""
+    """`show` and `info` of `run1` have the totals of run1.1, which succeeded, and run1.2, which
+    failed."""
     run_data = {"ws": "ws1", "run_name": "run1"}
     record = {"time": "2026-01-01T00:00:00+00:00", "event": "created", "data": run_data}
     (runs / "ws1" / "run1").mkdir()
@@ -337,7 +337,7 @@ def test_a_search_counts_its_runs(
 def test_what_is_called_like_a_secret_in_a_command_is_masked(
     take: Import, store: Path, tmp_path: Path
 ) -> None:
-    """Also in the event that says the command, and where it is one text."""
+    """Masking also covers the event with the command, and commands that are one text."""
     for number, command in enumerate(
         (["train", "--dbpassword", "s3cr3t"], "train --dbpassword s3cr3t")
     ):

@@ -1,5 +1,5 @@
-"""A real run of QCG-PilotJob (PyPI) whose tasks are wrapped with `logshipper run --`: captured task
-by task."""
+"""A real run of QCG-PilotJob (PyPI) with `logshipper run --` before each task: every task is a
+captured job."""
 
 import json
 import subprocess
@@ -22,8 +22,8 @@ SCRIPT = ROOT / "tests" / "imports" / "run_qcg.py"
 
 
 class QcgRun(NamedTuple):
-    """home: of who ran it; report: what its manager said of its jobs; followed: a store of all
-    that was imported while it ran."""
+    """home: of the user; report: the manager's report of its jobs; followed: a store of an import
+    that followed the run."""
 
     home: Home
     report: dict[str, Json]
@@ -32,7 +32,7 @@ class QcgRun(NamedTuple):
 
 @pytest.fixture(scope="module", params=["by itself", "inside a run"])
 def qcg(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> QcgRun:
-    """Inside a run: the manager is captured, too, as in a captured batch job."""
+    """Return a run. "inside a run" also captures the manager, like a captured batch job."""
     home = Home(tmp_path_factory.mktemp("qcg"))
     command = [str(python_of("qcg")), str(SCRIPT), sys.executable, "-m", "logshipper"]
     if request.param == "inside a run":
@@ -50,13 +50,14 @@ def qcg(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         (home.folder / "go").touch()
         out, err = process.communicate(timeout=scaled(90))
         assert process.returncode == 0, err
-        assert follower.wait(60) == 0  # by itself, as the manager has ended
+        assert follower.wait(60) == 0  # it ends by itself after the manager's end
     return QcgRun(home, json.loads(out.splitlines()[-1]), followed)
 
 
 @contextmanager
 def following(home: Home, store: Path) -> "Iterator[subprocess.Popen[bytes]]":
-    """`import qcg --follow` that has imported an iteration's end while another job still runs."""
+    """Yield `import qcg --follow` after it has imported an iteration's end, while another job still
+    runs."""
     wait_until(
         lambda: any(home.folder.glob(".qcgpjm-service-*/track.reqs")), "the manager has jobs"
     )
@@ -105,7 +106,7 @@ def test_each_task_is_a_job_of_its_name(qcg: QcgRun) -> None:
     jobs = json.loads(qcg.home.call("ls", "--all", "--json").stdout)["jobs"]
     names = sorted(job["name"] for job in jobs if job["name"] != "manager")
     assert names == ["post", "quiet", "sim:0", "sim:1", "sim:2", "sim:3"]
-    # QCG_PM_STEP_ID
+    # the job id is QCG_PM_STEP_ID
     assert all(len(job["job_id"]) == 32 for job in jobs if job["name"] != "manager")
     assert qcg.home.logs("post") == [job["job_id"] for job in jobs if job["name"] == "post"]
     assert qcg.home.logs("quiet") == ["nobody sees this"]  # QCG-PilotJob sends it to /dev/null
@@ -154,7 +155,7 @@ def test_status_and_wait(qcg: QcgRun) -> None:
 
 
 def test_followed_while_it_ran(qcg: QcgRun, tmp_path: Path) -> None:
-    """What came of it is what one import brings when all is over."""
+    """Following the run gave the same as a single import afterwards."""
     (run,) = qcg.home.folder.glob(".qcgpjm-service-*")
     result = qcg.home.call("import", "qcg", str(run), "--store", str(tmp_path / "store"))
     assert result.returncode == 0, result.stderr
@@ -162,7 +163,7 @@ def test_followed_while_it_ran(qcg: QcgRun, tmp_path: Path) -> None:
 
 
 def test_its_own_account_of_the_same_run(qcg: QcgRun, tmp_path: Path) -> None:
-    """`import qcg` of the run's folder tells the same of the tasks as their captures."""
+    """`import qcg` of the run's folder agrees with the tasks' captures."""
     (run,) = qcg.home.folder.glob(".qcgpjm-service-*")
     second_home = Home(tmp_path)
     result = second_home.call("import", "qcg", str(run))

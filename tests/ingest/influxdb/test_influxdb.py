@@ -1,6 +1,6 @@
-"""The agent's InfluxDB sink, with Debian's InfluxDB 1.6, and by the interface of 2.x with an
-InfluxDB 1.8: every record is there once, or in the quarantine with the server's words, whatever
-becomes of server and agent."""
+"""The agent's InfluxDB sink with Debian's InfluxDB 1.6, and with an InfluxDB 1.8 by the interface
+of 2.x. Despite faults of server and agent, every record is stored once, or in the quarantine with
+the server's message."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.tools.stores.node_agents import NodeAgent, cluster
 
 __all__ = ["cluster"]  # a fixture
 RECORDS = 300
-# a record's `mark` is its number, so that each can be told apart
+# a record's `mark` is its number, which tells records apart
 PRINTING = """
 import json, sys, time
 for number in range(int(sys.argv[1])):
@@ -37,7 +37,7 @@ for number in range(int(sys.argv[1])):
 
 
 class Site:
-    """An agent with a Loki and an InfluxDB. by_2x: the interface by which it is written to."""
+    """An agent with a Loki and an InfluxDB. by_2x: whether the sink uses the interface of 2.x."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Site:
     ) -> None:
         words = (sys.executable, "-c", PRINTING, str(records), json.dumps(odd), str(pause_secs))
         done = self.agent.run(*words, options=("--job-id", job))
-        assert (done.returncode, done.stderr) == (0, b"")  # not kept elsewhere, either
+        assert (done.returncode, done.stderr) == (0, b"")  # nor does a local store keep it
 
     def spool(self, job: str, odd: tuple[int, ...] = ()) -> None:
-        """A whole capture, as `print` leaves one: no agent need run."""
+        """Spool a whole capture like that of `print`, without a running agent."""
         identity = NodeIdentity(job, 1, "", 0, "train.py", os.geteuid(), "me", gid=os.getegid())
         folder = Path(prepare_capture(agent_config.load(str(self.agent.config)).agent, identity))
         with CaptureWriter.in_node_spool(
@@ -160,7 +160,7 @@ def test_every_record_is_a_point_with_few_tags(site: Site, cluster: str) -> None
         )
 
 
-# as MLO's training code sends, by a connection: then nothing is lost at the end
+# like MLO's training code, but by TCP, so that no measurement is lost at the end
 SENDING = """
 import os, socket, sys
 host, port = os.environ["LOGSHIPPER_TELEGRAF"].split(":")
@@ -171,13 +171,13 @@ with socket.create_connection((host, int(port))) as connection:
 """
 HOUR_NS = 3600 * SECOND_NS
 MLO_QUERY = """SELECT mean("value") FROM "training_loss" WHERE ("experiment_id" = '10') AND $timeFilter
-GROUP BY time($__interval), "host", "user" fill(none)"""  # as Grafana makes it
+GROUP BY time($__interval), "host", "user" fill(none)"""  # a query like Grafana's
 
 
 def test_measurements_are_there_as_they_were_sent(
     loki: LokiServer, influxdb: InfluxdbServer, cluster: str, tmp_path: Path
 ) -> None:
-    """Queries in the form in which dashboards ask for MLO's measurements."""
+    """Queries have the form of dashboards for MLO's measurements."""
     site = Site(tmp_path / "node", loki, influxdb, cluster, measurements=True)
     hour_ns = time.time_ns() // HOUR_NS * HOUR_NS - HOUR_NS
     tags = "host=iccluster45,user=vogels,experiment_id=10"
@@ -245,7 +245,7 @@ def test_type_conflicts_are_put_aside_alone_and_replayed(site: Site) -> None:
         assert (
             'refused_entries_total{reason="type_conflict",sink="influxdb"} 5.0' in agent.metrics()
         )
-        # refused again, and still there
+        # refused again, and still in the quarantine
         assert agent.call("replay", "--sink", "influxdb").returncode == 3
         assert len(site.quarantine_entries()) == len(odd)
         site.influxdb.query("DROP MEASUREMENT logshipper", site.database)
@@ -286,7 +286,7 @@ def test_server_and_agent_are_killed_and_nothing_is_lost_or_twice(
 def test_credentials_that_are_wrong_hold_all_until_they_are_fixed(
     influxdbs: None, loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
-    """By TLS, with a CA of one's own."""
+    """The connection uses TLS with a private CA."""
     authority = Authority(tmp_path / "ca")
     pair = authority.issue("influxdb", "IP:127.0.0.1")
     with InfluxdbServer(auth_enabled=True, tls=(*pair, authority.ca)) as influxdb:
@@ -334,7 +334,7 @@ def test_a_database_that_is_missing_holds_all(site: Site) -> None:
 def test_by_the_interface_of_2x_all_is_there_once_whatever_befalls_the_server(
     influxdb_1_8: str, loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
-    """Conflicts, a token that is wrong at first, a database that is missing at first, SIGKILL."""
+    """Faults are conflicts, a wrong token and a missing database at first, and SIGKILL."""
     with InfluxdbServer(influxdb_1_8, auth_enabled=True) as influxdb:
         influxdb.query("CREATE USER agent WITH PASSWORD 's3cret-word' WITH ALL PRIVILEGES")
         influxdb.auth = ("agent", "s3cret-word")

@@ -1,5 +1,5 @@
-"""Records as points, and what InfluxDB makes of the oddest ones; the interface of 2.x, with a
-server that checks what is sent as 2.x documents it."""
+"""Records as points, and InfluxDB's treatment of the oddest ones. Also the interface of 2.x, with a
+server that checks requests by the documentation of 2.x."""
 
 import dataclasses
 import gzip
@@ -66,7 +66,7 @@ def test_the_oddest_record_is_read_back_as_it_was(influxdb: InfluxdbServer) -> N
     body, left_out = encode_all([chunk(ODD)], "logshipper", "c1", "n1")
     with InfluxdbClient(config.influxdbs["influxdb"]) as client:
         client.push_body(compress(body))
-        client.push_body(compress(body))  # a resend
+        client.push_body(compress(body))  # a repeat
     (row,) = influxdb.query("SELECT * FROM logshipper", database)
     assert {name: value for name, value in row.items() if name not in ("long", "lines")} == {
         "time": BEGIN_NS, "cluster": "c1", "host": "n1", "user": "ann", "job_id": "4711", "attempt": "1", "task": "0",
@@ -75,7 +75,7 @@ def test_the_oddest_record_is_read_back_as_it_was(influxdb: InfluxdbServer) -> N
     }  # fmt: skip
     assert row["lines"] == "one\ntwo\r"
     assert len(row["long"].encode()) == MAX_STRING_BYTES
-    assert left_out == 7  # deep, bigger, list, none, and keys that can't be written
+    assert left_out == 7  # deep, bigger, list, none, and keys without a valid form
 
 
 def sent_chunk(*records: object) -> Chunk:
@@ -83,7 +83,8 @@ def sent_chunk(*records: object) -> Chunk:
 
 
 def test_series_of_what_is_sent_have_a_cap() -> None:
-    """Of each capture: the first ones go on, others are counted."""
+    """Each capture has its own limit: its first series go on, and the sink counts points of
+    others."""
     points = SentPoints()
     records = [{"loss": at, "tags": {"run": str(at)}} for at in range(MAX_SERIES + 5)]
     text, left_out = points.encode_all([sent_chunk(*records)], "c", "n1")
@@ -168,8 +169,7 @@ _LINE = re.compile(
 
 
 class Influxdb2:
-    """A sink, and a server of whose answers each is one that InfluxDB 2.7 documents for
-    /api/v2/write."""
+    """A sink, and a server whose answers are those documented for /api/v2/write of InfluxDB 2.7."""
 
     def __init__(self, folder: Path, server: FaultyServer) -> None:
         token = folder / "token"
@@ -197,10 +197,10 @@ class Influxdb2:
         return self.delivery.deliver([chunk(*records)])
 
     def writes(self) -> list[list[tuple[bytes, bytes]]]:
-        """Fields and time of each line, of each request."""
+        """Return fields and time of each line, request by request."""
         writes = []
         for request in self.server.requests:
-            if (request.method, request.path) == ("GET", "/ping"):  # whether it is there at all
+            if (request.method, request.path) == ("GET", "/ping"):  # the server's presence
                 continue
             assert (request.method, request.path) == (
                 "POST",
@@ -249,7 +249,7 @@ def test_2x_gets_what_it_documents_until_it_takes_it(two: Influxdb2) -> None:
 
 
 ODD_ANSWERS = (
-    Said(200, b"{}"),  # not of this interface
+    Said(200, b"{}"),  # not an answer of this interface
     Said(202),
     Said(307, headers={"Location": "http://127.0.0.1:9/api/v2/write"}),
     Said(400, b"<html><title>Bad gateway</title></html>"),
@@ -283,7 +283,7 @@ def test_2x_names_a_conflict_and_that_point_alone_is_refused(two: Influxdb2) -> 
     "two", [(error(400, "invalid", "a gateway's"),) * 2 + (Said(204),)], indirect=True
 )
 def test_a_400_that_nobody_knows_puts_nothing_aside(two: Influxdb2) -> None:
-    """The second one answers the question whether anything is taken."""
+    """The second 400 answers the probe whether the server accepts anything."""
     assert two.deliver({"loss": 0.5}) == []
     assert [len(lines) for lines in two.writes()] == [1, 0, 1]
 
@@ -295,7 +295,8 @@ def test_a_413_halves(two: Influxdb2) -> None:
 
 
 def test_a_flood_of_conflicts_takes_few_requests(tmp_path: Path) -> None:
-    """InfluxDB says how many it dropped: where they are known, no halving by the thousand."""
+    """InfluxDB's message has the number of dropped points. If the sink can tell these, it needs no
+    halving of a thousand points."""
     count = 500
     conflict = json.loads(CONFLICT.body)
     conflict["message"] = conflict["message"].replace("dropped=1", f"dropped={count}")

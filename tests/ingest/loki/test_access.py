@@ -1,6 +1,6 @@
-"""Access to Loki as a site guards it: TLS with a CA of its own, certificates, passwords, tokens,
-tenants; for the agent, for `check` and for who reads. And what is said, kept and never shown where
-something of that is wrong."""
+"""Guarded access to Loki: TLS with a private CA, client certificates, passwords, tokens and
+tenants. It covers the agent, `check` and readers. Faults hold entries back, get a message, and
+reveal no secret."""
 
 import json
 import time
@@ -42,7 +42,7 @@ __all__ = ["certificates", "plain_environment"]  # fixtures
 
 @pytest.fixture(scope="module")
 def tenants(lokis: None) -> Iterator[LokiServer]:
-    """A Loki that wants to know whose each request is."""
+    """Yield a Loki that requires a tenant in each request."""
     with LokiServer(auth_enabled=True) as server:
         yield server
 
@@ -60,7 +60,7 @@ def written_site(folder: Path, url: str, options: Mapping[str, Any]) -> str:
 
 
 def wrong_of_check(agent: NodeAgent) -> str:
-    """What `check` finds wrong with Loki, with its fixes."""
+    """Return the faults that `check` finds with Loki, and their fixes."""
     findings = [
         finding
         for finding in check_loki(agent_config.load(str(agent.config)).lokis[0])
@@ -69,7 +69,7 @@ def wrong_of_check(agent: NodeAgent) -> str:
     return "; ".join(f"{finding.about}: {finding.words} {finding.fix}" for finding in findings)
 
 
-# ---- what is right
+# ---- valid access
 
 
 @pytest.mark.parametrize("way", ["certificate", "token"])
@@ -81,8 +81,8 @@ def test_each_way_leads_to_its_tenant(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A job's lines, what `check` pushes and reads back, and reading by a site file; another tenant
-    sees nothing. With the certificate goes a password."""
+    """Covers a job's lines, the push and query of `check`, and reading by a site file; another
+    tenant sees nothing. The certificate comes with a password."""
     options: dict[str, str] = {"ca_file": str(certificates.ca), "tenant": f"{cluster}-{way}"}
     with Gateway(
         tenants.url, certificates.server, certificates.ca if way == "certificate" else None
@@ -115,8 +115,8 @@ def test_each_way_leads_to_its_tenant(
 
 
 def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServer) -> None:
-    """To push to them is Loki's 400: it isn't about the entries, and mustn't lead to their being
-    given up."""
+    """Loki answers a push to several tenants with 400. Since the entries aren't the cause, the
+    agent must not drop them."""
     access = ServerAccess(url=tenants.url, tenant="physics|biology")
     assert access.problems("loki") == []
     for tenant in ("physics|biology", "no blanks"):
@@ -132,13 +132,13 @@ def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServe
     assert (refusal.value.status, refusal.value.excerpt) == (401, "no org id; look at tenant")
 
 
-# ---- what is wrong
+# ---- faults
 
 
 def test_all_waits_until_all_is_right_and_nothing_is_told_before(
     certificates: Certificates, loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
-    """One fault after the other, each fixed while the agent runs."""
+    """One fault follows another, and each is fixed while the agent runs."""
     password = secret(tmp_path, "password", PASSWORD)
     options = {
         "ca_file": str(certificates.ca),
@@ -234,7 +234,7 @@ def test_a_token_that_changes_while_the_agent_runs(
             agent.run("echo", "after")
             wait_until(lambda: 401 in gateway.statuses(), "the old token is refused")
             assert agent.captures()
-            Path(token).write_text("")  # as while it is rewritten
+            Path(token).write_text("")  # empty, like during a rewrite
             wait_until(
                 lambda: f"token_file: {token}: holds no secret" in agent.log.read_text(),
                 "an empty file is said",

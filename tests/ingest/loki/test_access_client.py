@@ -1,5 +1,5 @@
-"""Credentials, certificates, redirects and proxies of one client: what it sends to whom, and what
-it says."""
+"""Credentials, certificates, redirects and proxies of one client: their recipients, and its
+messages."""
 
 import base64
 import os
@@ -133,7 +133,7 @@ def test_an_address_with_a_password_is_not_shown() -> None:
 
 
 def unusable(certificates: Certificates, folder: Path) -> dict[str, dict[str, str]]:
-    """Certificates and keys that can't be used, by the words that tell so."""
+    """Return options with unusable certificates and keys, by the error's text."""
     broken = folder / "broken.pem"
     broken.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     key = locked(certificates.client.key, folder / "locked.key")
@@ -164,7 +164,7 @@ def unusable(certificates: Certificates, folder: Path) -> dict[str, dict[str, st
 def test_certificates_that_cannot_be_used_name_their_option_and_nobody_is_asked(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    """No passphrase is asked for; and nothing goes out without the certificate."""
+    """Nothing asks for a passphrase, and the client sends nothing without the certificate."""
     with FaultyServer(Said(204)) as server:
         for words, options in unusable(certificates, tmp_path).items():
             access = ServerAccess(url=server.url, **options)  # type: ignore[arg-type]  # all are strings

@@ -1,4 +1,5 @@
-"""The Loki client against a real Loki: what was pushed is what is read, in pages of any size."""
+"""The Loki client against a real Loki: it reads exactly the pushed entries, in pages of any
+size."""
 
 import re
 import time
@@ -27,7 +28,7 @@ def client(loki: LokiServer) -> Iterator[LokiClient]:
 
 @pytest.fixture
 def run() -> str:
-    """A label's value of this test's own."""
+    """Return a label value for this test alone."""
     return uuid.uuid4().hex
 
 
@@ -66,8 +67,8 @@ def test_what_was_pushed_is_what_is_read(client: LokiClient, run: str) -> None:
 
 
 def test_pages_in_both_directions(client: LokiClient, run: str) -> None:
-    """7,500 entries of three streams, in page sizes that begin and end anywhere; each time belongs
-    to three."""
+    """Read 7,500 entries of three streams, in page sizes that split them anywhere. Three entries
+    share each time."""
     begin_ns = time.time_ns() - 60 * 10**9
     lines = [b"%d" % at for at in range(2500)]
     for host in ("a", "b", "c"):
@@ -105,14 +106,15 @@ def test_pages_in_both_directions(client: LokiClient, run: str) -> None:
 
 def test_range_longer_than_a_question_may_be(client: LokiClient, run: str) -> None:
     begin_ns = time.time_ns() - 10**9
-    old_ns = begin_ns - 32 * 24 * HOUR_NS  # the composed Loki takes 31 days
+    old_ns = begin_ns - 32 * 24 * HOUR_NS  # the composed Loki accepts 31 days
     with pytest.raises(QueryError, match="exceeds the limit"):
         client.query_range(f'{{run="{run}"}}', old_ns, begin_ns + 2)
     assert MAX_RANGE_NS < 721 * HOUR_NS, "what a Loki takes that nobody has set up"
 
 
 def test_range_in_parts(client: LokiClient, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As longer ones than Loki takes are; shorter parts, since an empty month takes it seconds."""
+    """The client splits a range that is too long for Loki. The parts are short here, since an empty
+    month takes Loki seconds."""
     monkeypatch.setattr("logshipper_ingest.loki.client.MAX_RANGE_NS", 7)
     begin_ns = time.time_ns() - 10**9
     push_block(client, {"run": run}, [b"%d" % at for at in range(30)], begin_ns)
@@ -139,9 +141,9 @@ def test_pages_of_two(client: LokiClient, run: str) -> None:
 
 
 def test_one_time_for_many(client: LokiClient, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page full of one nanosecond can't be paged through: fewer than the limit come at once, more
-    are an error."""
-    # Loki takes seconds for 5,000 of them
+    """A page of entries with one time can't be split. Fewer than the limit come at once; more are
+    an error."""
+    # a small page, since Loki takes seconds for 5,000 of them
     monkeypatch.setattr("logshipper_ingest.loki.client.MAX_PAGE", 200)
     at_ns = time.time_ns() - 10**9
     selector = f'{{run="{run}"}}'
@@ -160,12 +162,12 @@ def test_one_time_for_many(client: LokiClient, run: str, monkeypatch: pytest.Mon
 
 
 def test_long_lines_come_in_small_pages(client: LokiClient, run: str) -> None:
-    """Of 5,000 entries an answer would have 12 MB, and Loki's parts send each other 4: it would
-    never come."""
+    """An answer with 5,000 such entries would have 12 MB and never arrive, since Loki's parts send
+    each other at most 4."""
     begin_ns = time.time_ns() - 60 * 10**9
     lines = [b"%d " % at + b"x" * 4000 for at in range(3000)]
     for at in range(0, 3000, 250):
-        labels = {"run": run, "part": str(at // 1000)}  # three streams: below Loki's limit of each
+        labels = {"run": run, "part": str(at // 1000)}  # three streams, each below Loki's limit
         wait_until(
             lambda at=at, labels=labels: pushed(  # type: ignore[misc]
                 client, labels, lines[at : at + 250], begin_ns + at
@@ -179,7 +181,7 @@ def test_long_lines_come_in_small_pages(client: LokiClient, run: str) -> None:
 
 
 def pushed(client: LokiClient, labels: dict[str, str], lines: list[bytes], begin_ns: int) -> bool:
-    """False where it's too fast for Loki."""
+    """Push a block; return False if it was too fast for Loki."""
     try:
         push_block(client, labels, lines, begin_ns)
     except RetryablePushError:
@@ -269,7 +271,7 @@ def test_about_the_server(client: LokiClient, loki: LokiServer) -> None:
 
 
 def test_example_in_the_documentation(loki: LokiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    """It runs as it stands there, and prints what the page says."""
+    """Run the example unchanged: it prints the page's output."""
     (code, output) = re.findall(
         r"^```(?:python|text)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
     )[:2]

@@ -1,5 +1,5 @@
-"""Events of many jobs of Loki, read with few questions, and none before it is asked for: over a
-Loki in memory. Over a real one tests/observe/api/test_events_both_stores.py has them."""
+"""Events of many jobs in a Loki in memory: few queries read them, and none before a reader needs
+it. The same with a real Loki: tests/observe/api/test_events_both_stores.py."""
 
 import time
 from collections import Counter
@@ -44,7 +44,7 @@ def push_jobs(fake: FakeLoki, *, ended: int, running: int = 0, events: int = 2) 
 
 
 def one_by_one(fake: FakeLoki) -> list[StateEvent]:
-    """Of every tenth job."""
+    """Return events of every tenth job, read one job at a time."""
     with open_store(fake) as store:
         events: list[StateEvent] = []
         for job in store.jobs()[::10]:
@@ -94,7 +94,7 @@ def test_jobs_with_very_many_events_are_read_fewer_at_a_time(
     monkeypatch.setattr(ahead, "MOST_ENTRIES", 60)
     events = list(logshipper.EventLog(store_of(fake)).filter(own=True))
     assert Counter(event.job_id for event in events) == {f"j{number}": 22 for number in range(12)}
-    monkeypatch.setattr(ahead, "MOST_ENTRIES", 10)  # fewer than one job has
+    monkeypatch.setattr(ahead, "MOST_ENTRIES", 10)  # fewer than the entries of one job
     assert list(logshipper.EventLog(store_of(fake)).filter(own=True)) == events
 
 
@@ -122,7 +122,7 @@ def test_a_job_that_is_removed_meanwhile_is_told_by_its_summary(fake: FakeLoki) 
 
 
 def test_the_last_heartbeats_of_silent_jobs_are_found_among_many(fake: FakeLoki) -> None:
-    """60 jobs beat until now, others fell silent at times of their own."""
+    """60 jobs have sent heartbeats until now; the others went silent at different times."""
     now_ns = time.time_ns()
     began_ns = now_ns - 4 * 3600 * NS
     last: dict[str, int] = {}
@@ -144,7 +144,7 @@ def test_the_last_heartbeats_of_silent_jobs_are_found_among_many(fake: FakeLoki)
 
 
 def test_what_ran_where_prometheus_knows_no_agent_is_whole(fake: FakeLoki) -> None:
-    """Captures name their node themselves, and an agent may call it otherwise."""
+    """Captures name their node themselves, but an agent may use another name for it."""
     began_ns = time.time_ns() - 1800 * NS
     Pushing(fake, host="pod-1", began_ns=began_ns).close(1700 * NS)
     Pushing(fake, host="pod-2", began_ns=began_ns, task="1").event(BEAT, 1799 * NS)

@@ -1,5 +1,5 @@
-"""The Loki client against answers that a healthy Loki won't give: each becomes a typed error with
-plain words."""
+"""The Loki client against answers that a healthy Loki never gives: each becomes a typed error with
+a plain message."""
 
 import email.utils
 import gzip
@@ -142,7 +142,7 @@ def test_retry_after_as_a_date_is_by_the_servers_clock(
 
 def test_no_connection() -> None:
     with socket.socket() as port_holder:
-        port_holder.bind(("127.0.0.1", 0))  # and doesn't listen
+        port_holder.bind(("127.0.0.1", 0))  # without listening
         error = push_error(LokiClient(f"http://127.0.0.1:{port_holder.getsockname()[1]}"))
     assert (type(error), error.status, error.excerpt) == (
         RetryablePushError,
@@ -161,7 +161,7 @@ def test_time_out(server: FaultyServer) -> None:
     server.answer(Said(hang=True))
     error = push_error(LokiClient(ServerAccess(url=server.url, timeout_secs=0.2)))
     assert (type(error), error.status) == (RetryablePushError, 0)
-    # on a busy machine its whole time may be over by then
+    # on a busy machine, the time for the whole answer may be over by then
     whole_time = "no complete answer within 0.4 s: the server answers too slowly"
     assert error.excerpt in ("no answer within 0.2 s", whole_time)
 
@@ -230,7 +230,7 @@ def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Pa
     token.write_text("old")
     server.answer(Said(401, b"expired"), Said(204))
     client = LokiClient(ServerAccess(url=server.url, token_file=str(token)))
-    token.write_text("new")  # not read before the first call
+    token.write_text("new")  # the client reads it at its first call
     assert push_error(client).status == 401
     token.write_text("newer")
     assert client.push_body(b"").status == 204
@@ -241,7 +241,7 @@ def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Pa
 
 
 def test_unreadable_credentials_are_worth_another_try(server: FaultyServer, tmp_path: Path) -> None:
-    """They may be in the middle of being replaced."""
+    """A replacement of the file may be under way."""
     client = LokiClient(ServerAccess(url=server.url, token_file=str(tmp_path / "none")))
     error = push_error(client)
     assert (type(error), error.status) == (RetryablePushError, 0)
@@ -261,7 +261,7 @@ def test_the_servers_clock(server: FaultyServer, client: LokiClient) -> None:
     assert client.push_body(b"").date_ns is None
 
 
-# ---- questions
+# ---- queries
 
 
 def test_answer_over_the_cap(server: FaultyServer) -> None:
@@ -341,7 +341,7 @@ def pages_asked(server: FaultyServer) -> list[int]:
 
 
 def test_entries_ask_for_less_where_no_answer_comes(server: FaultyServer) -> None:
-    """As Loki does where an answer is over its gRPC limit."""
+    """Loki also gives no answer if it exceeds its gRPC limit."""
     server.answer(Said(hang=True), Said(502, b"bad gateway"), Said(200, NO_STREAMS))
     client = LokiClient(ServerAccess(url=server.url, timeout_secs=0.2))
     assert list(client.entries("{}", 0, 100)) == []

@@ -1,5 +1,5 @@
-"""Following a job in a Loki in memory: late lines are printed, none twice, and it ends with the
-job."""
+"""Following a job in a Loki in memory: late lines appear, none appears twice, and following ends
+with the job."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def ask(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 class Follower:
-    """Reads on, as `logs --follow` does: with a new reader each time."""
+    """Reads new lines like `logs --follow`, with a new reader each time."""
 
     def __init__(self, fake: FakeLoki, now_ns: int) -> None:
         self.now_ns = now_ns
@@ -112,7 +112,7 @@ def test_reading_goes_on_in_the_midst(fake: FakeLoki) -> None:
     )
 )
 def test_whatever_comes_when_all_is_read_once(lines: list[tuple[int, int, int]]) -> None:
-    """lines: (second in the job, task, how many looks later than the first it comes to Loki)."""
+    """lines: (second in the job, task, number of the look before which Loki gets it)."""
     fake = FakeLoki()
     began_ns = time.time_ns() - 3600 * NS
     ranks = [
@@ -147,7 +147,7 @@ def test_a_job_is_over_only_when_its_account_is_closed(fake: FakeLoki) -> None:
     }
     job.event(ended, 11 * NS)
     follower.look()
-    over = [follower.is_over]  # lines may follow
+    over = [follower.is_over]  # lines may still follow
     job.close(12 * NS, state="FAILED", exit_code=3)
     for _ in range(6):
         assert follower.look() == []
@@ -162,7 +162,7 @@ def test_a_job_is_over_only_when_its_account_is_closed(fake: FakeLoki) -> None:
 
 
 def test_an_end_that_is_told_late_is_noticed(fake: FakeLoki) -> None:
-    """The node agent was away for an hour: what it brings then has the times of an hour ago."""
+    """The node agent was away for an hour, so its late lines have times of an hour ago."""
     began_ns = time.time_ns() - 7200 * NS
     job = Pushing(fake, began_ns=began_ns)
     job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 0}, 10 * NS)
@@ -179,7 +179,7 @@ def test_an_end_that_is_told_late_is_noticed(fake: FakeLoki) -> None:
 def test_follow_prints_late_lines_and_ends_with_the_job(
     fake: FakeLoki, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole command; the job goes on each time that it pauses."""
+    """Run the whole command; the job continues at each of its pauses."""
     job = Pushing(fake, began_ns=time.time_ns() - 10 * NS)
     job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1}, 9 * NS)
     job.line(5 * NS, "first")
@@ -226,7 +226,7 @@ def test_an_outage_in_the_opening_is_waited_out(
     ask: Ask,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Loki is gone after so many entries: between questions, or in the midst of an answer."""
+    """Loki fails after so many entries: between queries or within an answer."""
     job = Pushing(fake, began_ns=time.time_ns() - 100 * NS)
     for at_ns in range(4):
         job.line(10 + at_ns, str(at_ns))
@@ -332,8 +332,8 @@ def test_of_several_bars_those_that_are_in_the_log_by_now_are_not_shown(fake: Fa
 def test_a_job_with_sparse_heartbeats_is_not_unresponsive(
     spacing_secs: int, fake: FakeLoki
 ) -> None:
-    """Its node agent sends one each [loki] heartbeat_secs; earlier ones', of kind `event`, count,
-    too."""
+    """A node agent sends a heartbeat each [loki] heartbeat_secs. Heartbeats of earlier agents, of
+    kind `event`, also count."""
     now_ns = time.time_ns()
     began_ns = now_ns - 12 * 3600 * NS
     job = Pushing(fake, began_ns=began_ns)
@@ -391,7 +391,7 @@ def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:
         assert reader.captures[0].ledger["stdout"]["stored"] == 4
 
 
-# ---- what was read
+# ---- progress of reading
 
 
 def test_what_was_read_takes_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:

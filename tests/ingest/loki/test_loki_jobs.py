@@ -1,5 +1,4 @@
-"""Which job in Loki is meant, where Prometheus says to look, and entries that somebody else has
-pushed."""
+"""Choice of the job in Loki, hints from Prometheus, and forged entries."""
 
 import json
 import time
@@ -233,7 +232,7 @@ def test_hostile_events_never_raise_and_never_forge(
 @settings(max_examples=examples(50), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
-    """Events as a job makes them, ingested in any order and some of them twice."""
+    """A job's events arrive in any order, some of them twice."""
     began_ns = time.time_ns() - 60 * NS
     entries = []
     for at_ns, event in enumerate(
@@ -324,7 +323,7 @@ def test_a_record_that_is_none_is_left_out(line: str, fake: FakeLoki, ask: Ask) 
 
 
 def test_a_record_with_nan_is_a_record(fake: FakeLoki, ask: Ask) -> None:
-    """R18: graphs have a gap, the text is exact."""
+    """R18: graphs have a gap, and the text is exact."""
     lines = ['{"step": 1, "loss": 0.5}', '{"step": 2, "loss":  NaN}']
     job = Pushing(fake)
     for at, line in enumerate(lines, start=1):
@@ -338,7 +337,7 @@ def test_a_record_with_nan_is_a_record(fake: FakeLoki, ask: Ask) -> None:
 
 
 def test_an_end_years_ahead_is_not_believed(fake: FakeLoki) -> None:
-    """Neither a capture's own word, nor one that is told as Slurm's."""
+    """Neither a capture's own end nor a forged end of Slurm's counts."""
     began_ns = time.time_ns() - 60 * NS
     ahead_ns = began_ns + 10 * 366 * 86_400 * NS
     Pushing(fake, began_ns=began_ns).close(50 * NS, ended_ns=ahead_ns)

@@ -1,5 +1,5 @@
-"""Reading jobs from a Loki in memory: the same answers as from the local store, in order and piece
-by piece."""
+"""Jobs in a Loki in memory: readers give the same answers as from the local store, in the same
+order and with whole lines."""
 
 import json
 import time
@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Path:
 def both_answers(
     fake: FakeLoki, store: Path, ask: Ask, capsys: pytest.CaptureFixture[str], *words: str
 ) -> tuple[str, str]:
-    """What a command says of the local store's captures, and of the same in Loki."""
+    """Return a command's output for the same captures in Loki and in the local store."""
     push_spool(fake, store / "spool", max_line_bytes=1000)
     from_loki = ask(*words)
     code = main([*words, "--store", str(store)])
@@ -90,7 +90,8 @@ def test_show_is_the_same(
 
 
 def test_long_lines_are_whole_again(store: Path, fake: FakeLoki) -> None:
-    """Pieces of one line are joined, parts that the capture itself had cut stay apart."""
+    """The reader joins pieces of one line. Parts that the capture itself has split stay
+    separate."""
     capture = CaptureWriter(store / "spool")
     capture.start()
     capture.lines(["ä" * 5000, "short"])
@@ -116,7 +117,7 @@ def test_long_lines_are_whole_again(store: Path, fake: FakeLoki) -> None:
 
 
 def test_counts_of_a_running_job_are_at_least_those_of_its_keys(fake: FakeLoki, ask: Ask) -> None:
-    """Its last heartbeat, 10 s ago, told of nothing yet."""
+    """Its last heartbeat, 10 s ago, still has lower counts."""
     job = Pushing(fake, began_ns=time.time_ns() - 10 * NS)
     job.event(
         {"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1, "bytes_printed": 9}, 1
@@ -141,8 +142,8 @@ def test_counts_of_a_running_job_are_at_least_those_of_its_keys(fake: FakeLoki, 
 
 
 def test_ties_are_in_the_order_of_captures(fake: FakeLoki) -> None:
-    """Both ranks printed at the same nanosecond; they are read in the order of their numbers,
-    forwards and back."""
+    """Both ranks printed at the same nanosecond. Reading gives them by rank, forwards and
+    backwards."""
     began_ns = time.time_ns() - 100 * NS
     second = Pushing(fake, host="node2", began_ns=began_ns, task="1")
     first = Pushing(fake, host="node1", began_ns=began_ns - 5)
@@ -275,8 +276,8 @@ def test_lines_come_as_they_are_read(fake: FakeLoki) -> None:
 
 
 def test_x_is_judged_capture_by_capture(fake: FakeLoki, store: Path) -> None:
-    """Two ranks whose epochs interleave; a requeued attempt begins at 1 again: `step` still only
-    rises."""
+    """Steps of two ranks interleave, and a requeued attempt begins at 1 again. Within each capture,
+    `step` only rises."""
     for attempt, task in ((1, 0), (1, 1), (2, 0)):
         capture = CaptureWriter(
             store / "spool",

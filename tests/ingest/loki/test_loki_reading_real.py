@@ -1,5 +1,4 @@
-"""Reading jobs from a real Loki: what a person gets is what the local store says of the same
-captures."""
+"""Jobs in a real Loki: commands give the same output as from the local store."""
 
 import json
 import select
@@ -27,7 +26,7 @@ Ask = Callable[..., str]
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Runs a command line that does what it is asked to; returns what it prints."""
+    """Return a function that runs a command line successfully and returns its output."""
 
     def run(*words: str) -> str:
         code = main(list(words))
@@ -50,7 +49,8 @@ def asked_of_both(ask: Ask, loki: LokiServer, store: Path, *words: str) -> tuple
 def test_all_commands_say_the_same(
     loki: LokiServer, client: LokiClient, tmp_path: Path, ask: Ask
 ) -> None:
-    """Two attempts: text, a bar, records, notes, long lines, umlauts, a command, an event."""
+    """Two attempts have text, a bar, records, notes, long lines, umlauts, a command and an
+    event."""
     store, job = tmp_path / "store", "real-same"
     training(store, job_id=job, name="same.py")
     with SpooledCapture(
@@ -93,7 +93,7 @@ def test_all_commands_say_the_same(
 def test_records_beside_their_lines(
     loki: LokiServer, client: LokiClient, tmp_path: Path, ask: Ask
 ) -> None:
-    """Of lines that aren't JSON: tables have the record, the log has the line, in Grafana, too."""
+    """Their lines aren't JSON. Tables show the record and logs show the line, also in Grafana."""
     store, job, began_ns = tmp_path / "store", "real-copies", time.time_ns() - 20 * NS
     with SpooledCapture(store, job, started_ns=began_ns) as capture:
         capture.lines("loss: 0.50", "end")
@@ -116,7 +116,7 @@ def test_records_beside_their_lines(
 
 
 def test_pages_of_lines_are_whole_and_in_order(client: LokiClient, loki: LokiServer) -> None:
-    """12,000 lines of three ranks that print at the very same nanoseconds: more than two of Loki's
+    """12,000 lines of three ranks, printed at the same nanoseconds, need more than two of Loki's
     answers."""
     began_ns, job = time.time_ns() - 60 * NS, "real-pages"
     for task in range(3):
@@ -138,7 +138,7 @@ def test_pages_of_lines_are_whole_and_in_order(client: LokiClient, loki: LokiSer
 
 
 def test_odd_values_are_quoted_for_loki(client: LokiClient, loki: LokiServer) -> None:
-    """Hosts and clusters that would break out of a query, were they not quoted."""
+    """Without quotes, these names of hosts and clusters would change the query."""
     began_ns, job = time.time_ns() - 30 * NS, "real-odd"
     cluster, host = 'a"b\\c|`d`{}', 'no.de"|.*'
     where = {"cluster": cluster, "host": host, "service_name": "logshipper"}
@@ -160,7 +160,7 @@ def test_odd_values_are_quoted_for_loki(client: LokiClient, loki: LokiServer) ->
 def test_follow_prints_what_comes_and_ends_with_the_job(
     client: LokiClient, loki: LokiServer, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job goes on each time that whoever follows it has printed all there was."""
+    """The job continues each time that the follower has printed all lines."""
     began_ns, job = time.time_ns() - 10 * NS, "real-follow"
     where = {"cluster": "local", "host": "node1", "service_name": "logshipper"}
     whose = {"job_id": job, "user": "me", "task": "0", "attempt": "1"}
@@ -208,7 +208,7 @@ def test_a_loki_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[
 def test_prometheus_may_have_forgotten_the_job(
     client: LokiClient, loki: LokiServer, prometheus: PrometheusServer, ask: Ask, tmp_path: Path
 ) -> None:
-    """It understands the questions, and knows nothing: Loki has it all."""
+    """Prometheus answers the queries without data, and Loki has the whole job."""
     training(tmp_path / "store", job_id="real-forgotten")
     push_spool(client, tmp_path / "store" / "spool")
     servers = ("--from", "loki", "--loki-url", loki.url, "--prometheus-url", prometheus.url)

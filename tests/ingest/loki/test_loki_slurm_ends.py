@@ -1,4 +1,4 @@
-"""Jobs in Loki whose end Slurm's controller has told: its word counts for the job, the node's for
+"""Jobs in Loki with an end from Slurm's controller: it counts for the job, the node's own end for
 each capture."""
 
 import json
@@ -18,7 +18,7 @@ from tests.tools.fakes.loki_fake import FakeLoki
 from tests.tools.stores.loki_pushing import BOTH, JOB, Ask, Pushing, asking, open_store, texts
 
 HOST = "controller"
-# of a capture, as its node says (Any: JSON)
+# a capture's end by its node (Any: JSON)
 KILLED: dict[str, Any] = {"state": "CANCELLED", "exit_code": None, "signal": 9}
 FAILED: dict[str, Any] = {"state": "FAILED", "exit_code": 3, "signal": 0}
 
@@ -36,7 +36,7 @@ def ask(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def end_job(
     fake: FakeLoki, state: object, at_ns: int, *, attempt: int = 1, note: str = "", **fields: Any
 ) -> None:
-    """As the controller's agent tells it. Any: JSON."""
+    """Push the event of the controller's agent. Any: JSON."""
     labels = {"cluster": "local", "host": HOST, "service_name": "logshipper"}
     metadata = {"job_id": JOB, "user": "me", "attempt": str(attempt)}
     message = f"Slurm ended job {JOB}: {state}"
@@ -59,7 +59,7 @@ def end_job(
 
 
 def outcome(fake: FakeLoki) -> tuple[str, int | None, int]:
-    """By its page; the list says the same."""
+    """Return state, exit code and signal by the job's page; the list has the same."""
     store = open_store(fake)
     with store.open(store.resolve(JOB)) as reader:
         job = reader.summary
@@ -116,7 +116,7 @@ def test_a_step_that_failed_is_not_the_job(fake: FakeLoki) -> None:
 
 
 def test_a_node_that_died(fake: FakeLoki) -> None:
-    """Nobody closes its capture: it ended as the job did, and whoever follows is done."""
+    """No agent closes its capture, which ends with the job. Followers end as well."""
     began_ns = time.time_ns() - 3600 * NS
     job = Pushing(fake, began_ns=began_ns)
     job.line(NS, "begun")
@@ -131,7 +131,7 @@ def test_a_node_that_died(fake: FakeLoki) -> None:
         assert (reader.is_over, reader.summary.lines, reader.status()) == (True, 1, {})
     before = len(fake.queries)
     open_store(fake).jobs()
-    assert len(fake.queries) - before == 2  # no look for its last sign of life
+    assert len(fake.queries) - before == 2  # without a search for its last sign of life
 
 
 def test_lines_that_come_when_the_job_was_told_to_end_are_waited_for(fake: FakeLoki) -> None:
@@ -172,7 +172,7 @@ def test_each_run_has_its_own_end(fake: FakeLoki) -> None:
 def test_of_several_words_on_one_run_the_best_counts(
     fake: FakeLoki, states: tuple[str | None, ...], result: str
 ) -> None:
-    """Both hooks may be there, and a job that is over may be restarted."""
+    """A node may have both hooks, and a job may restart after its end."""
     job = Pushing(fake)
     job.close()
     for number, state in enumerate(states):
@@ -228,7 +228,8 @@ def test_since_when_it_was_queued_is_shown(fake: FakeLoki, ask: Ask) -> None:
 
 
 def test_prometheus_does_not_know_the_controller(fake: FakeLoki) -> None:
-    """It names the job's nodes alone; how the job ended stands elsewhere, also long ago."""
+    """Prometheus only names the job's nodes. The job's end comes from another host, maybe long
+    ago."""
     began_ns = time.time_ns() - 20 * 86_400 * NS
     job = Pushing(fake, began_ns=began_ns, host="node7")
     job.line(NS, "begun")

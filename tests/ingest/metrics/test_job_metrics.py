@@ -1,5 +1,4 @@
-"""Series of jobs: what is exported, with which labels and values, for how long, and what the caps
-leave out."""
+"""Series of jobs: metrics, labels, values, expiry and caps."""
 
 import gc
 import threading
@@ -54,7 +53,7 @@ def values(jobs: JobMetrics) -> dict[str, float]:
     }
 
 
-# ---- what is exported
+# ---- exported series
 
 
 def test_a_running_capture() -> None:
@@ -151,7 +150,8 @@ def test_captures_of_a_job_are_merged_where_a_series_is_the_job_s() -> None:
 
 
 def test_constant_keys_are_named() -> None:
-    """Of each capture by itself: a rank, which differs between tasks only, is no graph."""
+    """A key counts as constant if no capture changes it. A rank only differs between tasks, and
+    gets no graph."""
     jobs = job_metrics()
     for task in (0, 1):
         records = [{"step": step, "lr": 0.1, "rank": task, "late": step // 3} for step in (1, 2, 3)]
@@ -168,7 +168,7 @@ def constants(jobs: JobMetrics) -> set[str]:
 
 
 def own_x(jobs: JobMetrics) -> dict[str, str]:
-    """As a page asks for it: of each key's series the largest is the newest."""
+    """Return each key's X by a page's rule: of a key's series, the largest is the newest."""
     largest: dict[str, tuple[float, str]] = {}
     for pairs, count in samples(jobs.text(), "logshipper_key").items():
         labels = dict(pairs)
@@ -177,8 +177,8 @@ def own_x(jobs: JobMetrics) -> dict[str, str]:
 
 
 def test_each_key_s_own_x_is_that_of_its_records() -> None:
-    """R25's arrow: a validation's keys, and those of training records, which have no epoch. As
-    `x_for` says it."""
+    """R25's arrow: keys of a validation, and keys of training records without an epoch. `x_for`
+    gives the same."""
     jobs = job_metrics()
     capture = FakeCapture()
     for step in range(1, 20):
@@ -252,7 +252,7 @@ def test_of_two_captures_with_the_same_labels_the_newer_is_shown() -> None:
     jobs = job_metrics()
     jobs.update(FakeCapture(key="new").print({"a": 2}).view(started_ns=START_NS + 1))
     jobs.update(FakeCapture(key="old").print({"a": 1}).view())
-    assert values(jobs) == {"a": 2}  # samples() fails where a label set stands there twice
+    assert values(jobs) == {"a": 2}  # samples() fails if a label set occurs twice
     assert samples(jobs.text(), "logshipper_records") == {(("dec", ""),): 2}
 
 
@@ -309,7 +309,7 @@ def test_numbers_that_no_float_can_hold_are_left_out_and_counted() -> None:
 
 
 def test_a_value_that_is_nan_now_is_nan() -> None:
-    """An alert on it can say so; the last number would look as if all were well."""
+    """An alert can use it, while the last number would hide the fault."""
     jobs = job_metrics()
     capture = FakeCapture().print('{"loss": 0.5, "a": 1, "b": 1}')
     jobs.update(capture.print('{"loss": NaN, "a": Infinity, "b": -Infinity}').view())
@@ -397,7 +397,7 @@ def test_keys_that_are_left_out_are_counted_and_said_once() -> None:
 
 
 def test_a_job_that_always_prints_new_keys_has_an_end_of_series_and_of_lines_in_the_log() -> None:
-    """Also where each new one goes before those that are shown."""
+    """Each new key also precedes the present ones in the alphabet."""
     messages: list[str] = []
     jobs = job_metrics(log=messages.append)
     ever: set[str] = set()
@@ -439,10 +439,10 @@ def test_series_vanish_expire_secs_after_the_last_capture_was_over() -> None:
     first, second = FakeCapture(key="c1"), FakeCapture(key="c2", attempt=2)
     jobs.update(first.view(over=True))
     jobs.update(second.view())
-    jobs.expire(START_NS + 10_000 * SECOND)  # however late: the second one runs
+    jobs.expire(START_NS + 10_000 * SECOND)  # however late, since the second one runs
     assert len(samples(jobs.text(), "logshipper_job_info")) == 2
     jobs.update(second.view(over=True))
-    seen_ns = START_NS + 20_000 * SECOND  # long after its end: it was learnt late
+    seen_ns = START_NS + 20_000 * SECOND  # long after its end, since it was learnt late
     jobs.expire(seen_ns)
     jobs.expire(seen_ns + 300 * SECOND - 1)
     assert len(samples(jobs.text(), "logshipper_job_info")) == 2
@@ -466,11 +466,11 @@ def test_a_new_attempt_ends_the_countdown() -> None:
 
 
 def test_how_slurm_ended_a_job_is_shown_for_as_long() -> None:
-    """Wherever it ran: the controller has no capture of it."""
-    jobs = job_metrics(MetricsSection(expire_secs=300))  # its clock stands still
+    """This holds wherever the job ran, since the controller has no capture of it."""
+    jobs = job_metrics(MetricsSection(expire_secs=300))  # with a clock that stands still
     assert jobs.slurm_ended("4711", 1, "REQUEUED", 1_700_000_000) == 0
     assert jobs.slurm_ended("4711", 2, "CANCELLED", 1_700_000_050) == 0
-    assert jobs.slurm_ended("4711", 2, "TIMEOUT", 1_700_000_060) == 0  # the better word
+    assert jobs.slurm_ended("4711", 2, "TIMEOUT", 1_700_000_060) == 0  # more exact
     assert samples(jobs.text(), SLURM_END) == {
         (("attempt", "1"), ("state", "REQUEUED")): 1_700_000_000,
         (("attempt", "2"), ("state", "TIMEOUT")): 1_700_000_060,
@@ -512,7 +512,7 @@ def test_over_max_captures_those_that_are_over_go_first_the_oldest_before_others
     jobs.update(captures[4].view())
     assert visible_tasks() == {"0", "3", "4"}
     for _ in range(3):
-        jobs.update(captures[5].view())  # all others run: it has to wait
+        jobs.update(captures[5].view())  # all others run, so this one waits
         assert visible_tasks() == {"0", "3", "4"}
     assert count(jobs, "logshipper_agent_captures_left_out_total") == 3
     assert (
@@ -521,7 +521,7 @@ def test_over_max_captures_those_that_are_over_go_first_the_oldest_before_others
     jobs.update(captures[3].view(over=True))
     jobs.update(captures[5].view())
     assert visible_tasks() == {"0", "4", "5"}
-    # left out before, and over: it doesn't come back for another
+    # an ended capture that was left out doesn't replace another one
     jobs.update(captures[2].view(over=True))
     assert visible_tasks() == {"0", "4", "5"}
 
@@ -599,7 +599,7 @@ def test_updates_scrapes_and_expiry_from_several_threads() -> None:
             for at in range(20):
                 for capture in captures:
                     jobs.update(capture.print({"step": at, f"k{at}": 1}).view(over=at == 19))
-        except BaseException as error:  # whatever it is, the test says it
+        except BaseException as error:  # the test reports any error
             failures.append(error)
 
     def scrape() -> None:
@@ -612,7 +612,7 @@ def test_updates_scrapes_and_expiry_from_several_threads() -> None:
                 ]
                 assert len(lines) == len(set(lines))
                 jobs.expire(START_NS)
-        except BaseException as error:  # whatever it is, the test says it
+        except BaseException as error:  # the test reports any error
             failures.append(error)
 
     writers = [threading.Thread(target=learn, args=(number,)) for number in range(3)]
@@ -631,7 +631,7 @@ def test_updates_scrapes_and_expiry_from_several_threads() -> None:
 
 
 def test_an_update_keeps_no_record_and_no_axis() -> None:
-    """What is remembered of a capture doesn't grow with its records."""
+    """The memory of a capture doesn't grow with its records."""
     jobs = job_metrics()
     capture = FakeCapture()
 
@@ -640,7 +640,7 @@ def test_an_update_keeps_no_record_and_no_axis() -> None:
             jobs.update(capture.print({"step": at, "loss": 1 / (at + 1)}).view())
         jobs.text()
         gc.collect()
-        # not other threads'
+        # without memory of other threads
         ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/ingest/*")])
         return sum(statistic.size for statistic in ours.statistics("filename"))
 

@@ -1,5 +1,5 @@
-"""Remote write of a real agent into real Prometheus and VictoriaMetrics, which are killed, hang and
-have no room: what they acknowledged is there once, and the last values of jobs come."""
+"""Remote write of a real agent into real Prometheus and VictoriaMetrics during kills, hangs and
+full disks. Every acknowledged sample is stored once, and the last values of jobs arrive."""
 
 import math
 import os
@@ -31,15 +31,15 @@ CLUSTER = "long-term"
 INSTANCE = f'instance="{CLUSTER}/n1"'
 INTERVAL_SECS, EXPIRE_SECS, TIMEOUT_SECS = 1.0, scaled(3.0), scaled(2.0)
 DISK_BYTES, LEAST_FREE_BYTES = 64 << 20, 8 << 20
-# VictoriaMetrics writes what it acknowledged to its disk each second, or every five in newer releases
+# VictoriaMetrics writes acknowledged samples to its disk each second, in newer releases every 5 s
 MEMORY_SECS = 5.0
-Sample = tuple[tuple[tuple[str, str], ...], int]  # of which series, and when, in ms
+Sample = tuple[tuple[tuple[str, str], ...], int]  # labels of its series, and its time in ms
 Database = PrometheusServer | VictoriaMetricsServer
 
 
 class Ledger(Proxy):
-    """Between an agent and a database. sent: times of rounds; taken: what was acknowledged, without
-    what is no number; statuses: of answers."""
+    """A proxy between an agent and a database. sent: times of rounds; taken: acknowledged samples,
+    without NaN; statuses: of answers."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
@@ -66,17 +66,17 @@ class Ledger(Proxy):
 
     @property
     def waiting(self) -> set[int]:
-        """Times of rounds of which nothing was acknowledged."""
+        """Times of rounds without any acknowledged sample."""
         return self.sent - self._answered
 
     def wait_push(self) -> None:
-        """Returns in the midst of one."""
+        """Return during a push."""
         before = self.pushes
         wait_until(lambda: self.pushes > before, "a push")
 
 
 def stored(database: Database) -> dict[Sample, list[float]]:
-    """Samples of the agent, each with all values that are there for it."""
+    """Return the agent's stored samples, each with all its values."""
     samples: dict[Sample, list[float]] = {}
     if isinstance(database, VictoriaMetricsServer):
         rows = [(row.labels, row.samples) for row in database.export(f"{{{INSTANCE}}}")]
@@ -93,8 +93,8 @@ def stored(database: Database) -> dict[Sample, list[float]]:
 
 
 class Site:
-    """A database, an agent that writes to it through a ledger, and jobs, each with a number that it
-    ends with."""
+    """A database, an agent that writes to it through a ledger, and jobs, each with a number as its
+    last value."""
 
     def __init__(self, database: Database, ledger: Ledger, agent: NodeAgent) -> None:
         self.database = database
@@ -102,7 +102,7 @@ class Site:
         self.agent = agent
 
     def run_job(self, number: int) -> None:
-        """Returns when the agent shows nothing of it any more."""
+        """Run a job; return when the agent exports nothing of it any more."""
         line = f'{{"step": 1, "loss": {number}.5}}'
         done = self.agent.run("sh", "-c", f"echo '{line}'; exit {number}")
         assert done.returncode == number
@@ -112,7 +112,7 @@ class Site:
         )
 
     def wait_last_values(self, number: int) -> None:
-        """Of a job, however late; then its series end."""
+        """Wait for the job's last values, however late, and then for the end of its series."""
         client = PrometheusClient(self.database.url)
         for metric, value in (
             ("logshipper_job_exit_code", number),
@@ -124,9 +124,9 @@ class Site:
         wait_until(lambda: client.query(question) == [], "its series end")
 
     def check_end(self, under_way: AbstractSet[int] = frozenset()) -> dict[Sample, float]:
-        """After the agent's end: each round was acknowledged, but for those that were under way when
-        it was killed; each sample is there once, with its value. Returns what isn't there though it
-        was acknowledged."""
+        """Check after the agent's end that each round was acknowledged, except those under way at
+        its kill. Each sample is stored once, with its value. Return acknowledged samples that are
+        missing."""
         nothing = "logshipper_agent_remote_write_queue_bytes 0.0"
         wait_until(lambda: nothing in self.agent.metrics(), "nothing waits")
         assert self.agent.stop() == 0
@@ -229,7 +229,7 @@ def test_a_database_whose_disk_is_full(kind: str, tmp_path: Path) -> None:
         site(database, tmp_path / "agent") as here,
     ):
         wait_until(lambda: here.ledger.taken, "samples are acknowledged")
-        # VictoriaMetrics, whose disk has nothing left at all, ends
+        # leave some room, since VictoriaMetrics ends without any
         filler = fill(disk, leave=0 if kind == "prometheus" else LEAST_FREE_BYTES // 2)
         full_ms = max(at for _, at in here.ledger.taken)
         wait_until(lambda: here.ledger.statuses[-1] >= 400, "a write is refused")
@@ -241,7 +241,8 @@ def test_a_database_whose_disk_is_full(kind: str, tmp_path: Path) -> None:
         database.start()
         lost = here.ledger.taken.keys() - stored(database).keys()
         print(f"{kind}: {len(lost)} of {len(here.ledger.taken)} lost by its next start")
-        # Prometheus 2.42 reads its log up to where the disk was full, and no further (docs/metrics.md)
+        # Prometheus 2.42 reads its log only up to the place where the disk was full
+        # (docs/metrics.md)
         assert not lost or (kind == "prometheus" and min(at for _, at in lost) > full_ms)
 
 

@@ -1,4 +1,4 @@
-"""docs/metrics.md and what is exported tell the same, each way."""
+"""docs/metrics.md documents all exported metrics, and no others."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ JOB_LABELS = {"cluster", "job_id"}
 
 
 def rows(section: str) -> dict[str, list[str]]:
-    """The cells of the tables of a section, by the name in the first one."""
+    """Return the cells of a section's tables, by the name in the first cell."""
     text = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert text is not None
     cells = [
@@ -71,7 +71,7 @@ def test_values_of_labels_and_reasons() -> None:
 
 
 def values_of(label: str) -> str:
-    """The cell of a label's values."""
+    """Return the cell with a label's values."""
     match = re.search(rf"^\| {re.escape(label)} \| (.*) \|$", PAGE, re.MULTILINE)
     assert match is not None
     return match[1]

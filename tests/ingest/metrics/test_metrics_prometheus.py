@@ -1,5 +1,5 @@
-"""Metrics as real servers take them: promtool's check, Prometheus' answers over two nodes, Loki's
-json expressions."""
+"""Metrics in real servers: promtool's check, Prometheus' answers over two nodes, and Loki's json
+expressions."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ HOSTILE = 'a"} 1\nlogshipper_job_info{job_id="forged'
 
 @contextmanager
 def node(jobs: JobMetrics, host: str) -> Iterator[str]:
-    """A node agent's /metrics: its address."""
+    """Yield the address of a node agent's /metrics."""
     server = MetricsServer("127.0.0.1:0", AgentMetrics("c1", host), jobs)
     try:
         yield f"127.0.0.1:{server.port}"
@@ -42,7 +42,7 @@ def node(jobs: JobMetrics, host: str) -> Iterator[str]:
 
 
 def ask(prometheus: PrometheusServer, promql: str) -> list[tuple[dict[str, str], float]]:
-    """Labels and values of an instant query."""
+    """Return labels and values of an instant query."""
     with requests.Session() as session:
         session.trust_env = False
         answer = session.get(f"{prometheus.url}/api/v1/query", params={"query": promql}, timeout=10)
@@ -54,7 +54,7 @@ def ask(prometheus: PrometheusServer, promql: str) -> list[tuple[dict[str, str],
 def x_of(
     prometheus: PrometheusServer, job: str, choice: str = "auto"
 ) -> tuple[str, str, int] | None:
-    """Key, path and rule that GRAFANA's query answers."""
+    """Return key, path and rule by GRAFANA's query."""
     series = ask(prometheus, X.format(job=json.dumps(job), choice=json.dumps(choice)))
     if not series:
         return None
@@ -95,14 +95,14 @@ def test_promtool_finds_no_fault() -> None:
 def test_a_job_that_always_prints_new_keys_has_an_end_of_series(
     prometheus: PrometheusServer,
 ) -> None:
-    """A thousand keys, and then another thousand."""
+    """The job prints a thousand keys, then another thousand."""
     job = f"job-{uuid.uuid4()}"
     jobs = job_metrics()
     capture = FakeCapture(job_id=job)
     selector = f'logshipper_metadata_value{{job_id="{job}"}}'
     with node(jobs, "n1") as target:
         prometheus.set_targets([target])
-        for number in (2, 1):  # those that come later go first in the alphabet
+        for number in (2, 1):  # later keys come first in the alphabet
             for key in range(1000):
                 capture.print({f"k{number}{key:03}": key})
             jobs.update(capture.view(bytes_printed=number))
@@ -133,7 +133,7 @@ def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:
         opt = {"opt": {"beta": 0.9 - step / 10}}
         first_capture.print({"val/acc": step, "step": step, "a": step, **opt})
         second_capture.print({"step": step + 70, "loss": 1 / step})
-        third_capture.print({"step": step, "a": 10 - step})  # `a` falls on this node
+        third_capture.print({"step": step, "a": 10 - step})  # `a` falls on this node only
 
     def tell(*, over: bool = False) -> None:
         for capture in (first_capture, second_capture, third_capture):
@@ -148,7 +148,7 @@ def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:
         prometheus.set_targets([first, second])
         for target in (first, second):
             prometheus.wait_for_target(target)
-        assert x_of(prometheus, job) is None  # nothing has moved yet
+        assert x_of(prometheus, job) is None  # no key has changed yet
         print_all(2)
         print_all(3)
         tell()
@@ -190,7 +190,7 @@ def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:
         wait_until(
             lambda: not ask(prometheus, selector), "the job's series are gone", SCRAPED_WITHIN_SECS
         )
-        assert x_of(prometheus, job) == ("epoch", "epoch", 2)  # Prometheus remembers
+        assert x_of(prometheus, job) == ("epoch", "epoch", 2)  # Prometheus remembers its rank
         assert all(value == 1 for _, value in ask(prometheus, "up"))
 
 
@@ -239,8 +239,8 @@ def test_loki_understands_every_key_that_is_exported(loki: LokiServer) -> None:
         assert pushed.status_code == 204, pushed.text
 
         def lines(path: Path) -> list[str]:
-            """What GRAFANA's query for one panel per key gives; of a key that it can't hold,
-            nothing."""
+            """Return the lines of GRAFANA's query for one panel per key, or none if the query can't
+            hold the key."""
             key = ".".join(path)
             query = f'{{cluster="c1",kind="metadata"}} | job_id="{job}" | json lsx=`["{json_path(path)}"]`'
             query += f' | lsx=~`-?[0-9].*` | line_format `{{"{key}":{{{{.lsx}}}}}}`'

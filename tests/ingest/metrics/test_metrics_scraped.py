@@ -1,6 +1,5 @@
-"""A real agent scraped by a real Prometheus, over TLS and with a password: every series of a job
-and of the agent has the name, labels, type and unit that docs/metrics.md says, and a job's series
-end, after three scrapes at least."""
+"""A real Prometheus scrapes a real agent over TLS and with a password. All series have the name,
+labels, type and unit in docs/metrics.md. A job's series end after three scrapes or more."""
 
 import email.utils
 import os
@@ -31,8 +30,8 @@ from tests.tools.stores.node_agents import NodeAgent
 
 __all__ = ["certificates", "plain_environment"]  # fixtures
 EXPIRE_SECS = 8.0
-ADDED = {"__name__", "instance", "job"}  # by Prometheus
-# a job that ends by itself, without a scheduler, has none; two are of Slurm's controller
+ADDED = {"__name__", "instance", "job"}  # labels that Prometheus adds
+# a job without signal and scheduler lacks these; Slurm's controller exports two of them
 NOT_OF_THIS_JOB = {
     "logshipper_job_signal", "logshipper_job_nodes", "logshipper_job_slurm_start_time_seconds",
     "logshipper_job_slurm_end_time_seconds",
@@ -93,7 +92,7 @@ def test_every_series_is_as_documented_and_ends_as_documented(
         )
         for labels in client.series(of_job):
             label_names = JOB_LABELS | code(documented[labels["__name__"]][0]) | ADDED
-            # a label that is empty is none to Prometheus
+            # to Prometheus, an empty label is a missing one
             assert labels.keys() <= label_names, labels
             assert label_names - labels.keys() <= {
                 "step",
@@ -108,7 +107,7 @@ def test_every_series_is_as_documented_and_ends_as_documented(
         } == dict.fromkeys(metric_names, "gauge")
 
         def last(name: str, **labels: str) -> float:
-            """The last value that was scraped, also of what has ended."""
+            """Return the last scraped value, even of a series that has ended."""
             matched = "".join(f',{label}="{value}"' for label, value in labels.items())
             (series,) = client.query(f'last_over_time({name}{{job_id=~"{job}.*"{matched}}}[10m])')
             return series.samples[-1].value
@@ -134,7 +133,7 @@ def test_every_series_is_as_documented_and_ends_as_documented(
 
 
 def test_what_an_agent_waits_for_and_a_clock_that_is_off(tmp_path: Path) -> None:
-    """Loki turns it away, three hours behind."""
+    """A Loki, whose clock is three hours behind, refuses the agent."""
     then = email.utils.formatdate(time.time() - 3 * 3600, usegmt=True)
     with (
         FaultyServer(Said(401, b"who are you?", {"Date": then})) as loki,
@@ -157,17 +156,17 @@ def _agents_own_series(client: PrometheusClient, kinds: dict[str, str]) -> None:
         name: row for name, row in rows("The agent").items() if name.startswith("logshipper_")
     }
     series = client.series('{__name__=~"logshipper_agent_.*"}')
-    parts = ("_bucket", "_sum", "_count")  # of a histogram
+    parts = ("_bucket", "_sum", "_count")  # series of a histogram
     for labels in series:
         name = labels["__name__"]
         if name not in documented:
             name = next(name.removesuffix(part) for part in parts if name.endswith(part))
         kind, label_names = documented[name][0], code(documented[name][1])
-        # OpenMetrics' own name of a counter has no _total
+        # OpenMetrics' name of a counter has no _total
         assert kinds.get(name, kinds.get(name.removesuffix("_total"))) == kind, name
         own_labels = labels.keys() - ADDED - {"le"}
         assert own_labels <= label_names, labels
-        assert label_names - own_labels <= {"user"}, labels  # "" is none
+        assert label_names - own_labels <= {"user"}, labels  # an empty user is a missing label
     names = {labels["__name__"] for labels in series}
     assert {"logshipper_agent_disk_free_bytes", "logshipper_agent_lost_lines_total"} <= names
     (free,) = client.query('logshipper_agent_disk_free_bytes{folder="spool"}')

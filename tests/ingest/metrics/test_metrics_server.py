@@ -1,4 +1,4 @@
-"""/metrics over HTTP: what is served, to whom, and how little a client can do to it."""
+"""/metrics over HTTP: content, access, and resistance to clients."""
 
 import gzip
 import http.client
@@ -69,7 +69,7 @@ def jobs_with_one() -> JobMetrics:
     return jobs
 
 
-# ---- what is served
+# ---- content
 
 
 def test_health_and_jobs() -> None:
@@ -161,7 +161,7 @@ def test_a_fault_of_ours_is_a_500_and_said(monkeypatch: pytest.MonkeyPatch) -> N
     assert messages == ["metrics: a request failed: ZeroDivisionError('division by zero')"]
 
 
-# ---- where it listens
+# ---- addresses
 
 
 def test_no_server_where_none_is_asked_for() -> None:
@@ -282,7 +282,7 @@ def test_a_stuck_client_is_ended_and_others_are_served(monkeypatch: pytest.Monke
         ended = False
         while not ended and time.monotonic() - began < 20:
             try:
-                stuck.sendall(b"x")  # a byte now and then must not keep it open
+                stuck.sendall(b"x")  # single bytes must not keep it open
                 ended = stuck.recv(1) == b""
             except TimeoutError:
                 continue
@@ -324,7 +324,7 @@ def test_an_answer_that_nobody_takes_gives_way_after_a_while(
     monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
     with serving() as server, ExitStack() as stack:
         assert server._server is not None
-        large = b"x" * (64 << 20)  # more than any socket buffers
+        large = b"x" * (64 << 20)  # more than the buffers of any socket
         monkeypatch.setattr(server._server, "render", lambda accept, gzip: (large, "text/plain"))
         slow = [stack.enter_context(connect(server)) for _ in range(2)]
         for client in slow:
@@ -356,7 +356,7 @@ def test_one_rendering_serves_all_that_ask_at_once(monkeypatch: pytest.MonkeyPat
     with serving(jobs=jobs) as server:
         bodies = {get(server)[2] for _ in range(5)}
         assert (len(bodies), len(rendered)) == (1, 1)
-        for number in range(5):  # whatever version somebody asks for
+        for number in range(5):  # regardless of the requested version
             accept = f"application/openmetrics-text;version=1.0.{number}"
             assert get(server, Accept=accept)[1]["content-type"].startswith(
                 "application/openmetrics-text; version=1.0.0"
@@ -395,7 +395,7 @@ def test_nonsense_is_answered_and_forgotten(request_bytes: bytes) -> None:
                 while client.recv(65536):
                     pass
             except ConnectionError:
-                pass  # it was ended before all was sent
+                pass  # the server closed it before all bytes were sent
         assert get(server)[0] == 200
         wait_until(lambda: not connections(server), "all connections are forgotten")
     finally:
@@ -409,7 +409,7 @@ def test_a_client_that_goes_away_is_no_fault(capfd: pytest.CaptureFixture[str]) 
     try:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-                # a reset
+                # reset the connection
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         wait_until(lambda: not connections(server), "all connections are forgotten")
@@ -429,7 +429,7 @@ def test_no_machine_s_name_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_further_loki_has_the_same_series_by_its_name() -> None:
-    """The first one's are as without it."""
+    """The series of the first Loki stay the same."""
     agent = AgentMetrics("c1", "n1")
     alone = set(exposition(agent, None)[0].decode().splitlines())
     national = agent.of_sink("national")

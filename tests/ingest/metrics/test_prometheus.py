@@ -1,5 +1,5 @@
-"""The Prometheus client against a real Prometheus that scrapes a server of the test's own; faults
-by a fake one."""
+"""The Prometheus client against a real Prometheus that scrapes the test's server; faults come from
+a fake one."""
 
 import time
 from collections.abc import Iterator

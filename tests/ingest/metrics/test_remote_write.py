@@ -1,5 +1,5 @@
-"""Remote write: what is sent, to real Prometheus too; what it refuses is found and dropped, and
-nothing is tried for ever."""
+"""Remote write: requests, also to a real Prometheus. It finds and drops refused samples, and
+retries nothing for ever."""
 
 import email.utils
 import struct
@@ -49,8 +49,7 @@ HOUR_MS = 3_600_000
 
 
 class Sender:
-    """A remote write with clocks that are moved by hand. series: what /metrics shows, by name with
-    labels."""
+    """A remote write with manual clocks. series: the content of /metrics, by name with labels."""
 
     def __init__(
         self,
@@ -95,12 +94,12 @@ class Sender:
         self.wall_ms += int(secs * 1000)
 
     def until(self, now: float) -> None:
-        """Turns, each when it is due."""
+        """Make each turn when it is due."""
         while self.now < now:
             self.go_on(min(self.turn(), now - self.now))
 
     def one_round(self) -> None:
-        """A round, however long it takes till nothing of it is left: no other comes before."""
+        """Complete a round, however long its rest takes, before the next one."""
         self.turn()
         end = self.now + 600.0
         while self.write._queue and self.now < end:
@@ -114,7 +113,7 @@ class Sender:
         )
 
     def drops(self) -> dict[str, float]:
-        """By reason, without zeros."""
+        """Return drops by reason, without zeros."""
         return {
             sample.labels["reason"]: sample.value
             for family in self.registry.collect()
@@ -124,7 +123,7 @@ class Sender:
 
 
 def written_to(server: FaultyServer) -> list[list[Written]]:
-    """All requests, without those that only ask for the time, or whether a sample is taken."""
+    """Return all requests, without those that only ask for the time or probe a sample."""
     requests = [decode_write(decompress(request.body)) for request in server.requests]
     return [
         request for request in requests if request and dict(request[0].labels)["__name__"] != PROBE
@@ -135,7 +134,7 @@ def names(request: list[Written]) -> list[str]:
     return [dict(series.labels)["__name__"] for series in request]
 
 
-# ---- what is sent
+# ---- requests
 
 
 def test_a_round_is_what_metrics_shows_with_labels_in_order_and_gone_series_end() -> None:
@@ -240,7 +239,8 @@ def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
         sender.go_on(1000.0)
         sender.series = {"a": 1.0}
         sender.turn()
-        # the thousand that are gone end with a sample each, so that another thousand had to go
+        # the thousand series that are gone end with a sample each, which needs the room of another
+        # thousand
         assert sender.drops() == sender.write.state.dropped == {"queue_full": 3000, "expired": 1000}
         assert (sender.write.state.taken_ns, sender.write.state.status) == (0, 503)
         assert sender.write.state.waiting_bytes == sender.metric("queue_bytes") > 0
@@ -319,7 +319,7 @@ def test_a_new_token_counts_without_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_400_for_everything_holds_all_and_drops_nothing() -> None:
-    """A gateway's, or a server's that isn't one for this."""
+    """The answer comes from a gateway, or from a server without remote write."""
     with FaultyServer(TAKEN, Said(400, b"dear me")) as server:
         sender = Sender(server.url)
         sender.series = {"a": 1.0, "b": 2.0}
@@ -332,13 +332,13 @@ def test_a_400_for_everything_holds_all_and_drops_nothing() -> None:
 
 
 def dated(secs: float) -> Said:
-    """An answer of a server whose clock is so many seconds ahead."""
+    """Return an answer of a server whose clock is ahead by some seconds."""
     return Said(204, headers={"Date": email.utils.formatdate(time.time() + secs, usegmt=True)})
 
 
 @pytest.mark.parametrize(("off_secs", "reason"), [(3 * 3600, "ahead"), (-3 * 3600, "expired")])
 def test_the_server_s_time_counts_where_the_node_s_is_off(off_secs: int, reason: str) -> None:
-    """Also for what was queued before anything was known."""
+    """The correction also covers samples that were queued before the first answer."""
     with FaultyServer(Said(503), dated(-off_secs)) as server:
         sender = Sender(server.url, max_off_secs=30.0)
         true_ms = sender.wall_ms - off_secs * 1000
@@ -368,7 +368,7 @@ def test_a_clock_that_was_set_is_compared_again() -> None:
         sender = Sender(server.url, max_off_secs=30.0)
         sender.series = {"a": 1.0}
         sender.one_round()
-        sender.wall_ms += 3 * HOUR_MS  # forward, and nothing sent since
+        sender.wall_ms += 3 * HOUR_MS  # forward, without any request since then
         sender.now += 15.0
         sender.one_round()
         assert [decompress(request.body) == b"" for request in server.requests] == [
@@ -390,7 +390,7 @@ def test_a_clock_that_was_set_is_compared_again() -> None:
 def receiver(
     request: pytest.FixtureRequest, prometheuses: None
 ) -> Iterator[tuple[PrometheusServer, bool]]:
-    """A Prometheus that takes remote write; whether it has an out-of-order window."""
+    """Yield a Prometheus that accepts remote write, and whether it has an out-of-order window."""
     window = (
         {"storage": {"tsdb": {"out_of_order_time_window": request.param}}} if request.param else {}
     )
@@ -403,7 +403,7 @@ def sender_to(prometheus: PrometheusServer) -> Sender:
 
 
 def stored(prometheus: PrometheusServer, sender: Sender) -> dict[str, list[float]]:
-    """The samples of each series of a sender, by name, in order of time."""
+    """Return the values of each of a sender's series, by name, in order of time."""
     result = PrometheusClient(prometheus.url).query(
         f'{{job="{sender.job}",__name__!="{PROBE}"}}[3h]'
     )
@@ -463,8 +463,7 @@ def test_another_value_for_the_same_time_is_dropped_and_nothing_else(
 def test_samples_that_are_too_old_are_dropped_and_nothing_else(
     receiver: tuple[PrometheusServer, bool],
 ) -> None:
-    """Three series are ahead, by some other sender's clock: a window of 10 minutes doesn't help
-    them."""
+    """Another sender's clock put three series ahead. A window of 10 minutes doesn't help them."""
     prometheus, has_window = receiver
     sender = sender_to(prometheus)
     ahead = {"a3": 1.0, "a11": 1.0, "a17": 1.0}
@@ -486,7 +485,8 @@ def test_samples_that_are_too_old_are_dropped_and_nothing_else(
 def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
     receiver: tuple[PrometheusServer, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock went back by half an hour; the sample next to it, of a new series, is taken."""
+    """The clock went back by half an hour. The server accepts the agent's own probe, since that is
+    a new series."""
     prometheus, has_window = receiver
     sender = Sender(f"{prometheus.url}/api/v1/write", max_samples=200)
     sender.series = {f"a{number}": 1.0 for number in range(600)}
@@ -498,7 +498,7 @@ def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
     sender.go_on(15.0)
     sender.one_round()
     assert sender.drops() == {"too_old": 600}
-    # besides each 500 a sample of our own
+    # each 500 causes a probe
     assert len(pushes) <= (4 if has_window else 2) * MAX_SPLITS + 30
 
 

@@ -1,4 +1,4 @@
-"""What a capture's records add to a store, where somebody writes very many or very large ones."""
+"""Rows of a capture's records in a store, with very many or very large records."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_lines_that_are_no_metadata_are_soon_no_longer_parsed(
     assert [row.event["event"] for row in rows.events] == ["metadata_ignored"]
 
 
-# restart: whether the account was written down in between
+# restart: whether the account is saved and loaded in between
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_heartbeat_a_second_is_enough(restart: bool) -> None:
     account, rows = CaptureAccount(), Rows()
@@ -60,7 +60,7 @@ def test_a_heartbeat_a_second_is_enough(restart: bool) -> None:
     assert account.heartbeat_ns == START_NS + 999 * SECOND_NS // 100
 
 
-# restart: whether the account was written down in between
+# restart: whether the account is saved and loaded in between
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_silence_is_told_once_and_ends(restart: bool) -> None:
     account, rows = CaptureAccount(), Rows()
@@ -68,7 +68,7 @@ def test_a_silence_is_told_once_and_ends(restart: bool) -> None:
     take(account, rows, {"type": "heartbeat"}, START_NS + UNRESPONSIVE_NS)
     assert rows.events == [], "just in time"
     last_ns = account.newest_ns
-    for _ in range(3):  # by an agent that looks on
+    for _ in range(3):  # an agent watches the capture
         account.add_heartbeat_lost(rows)
         if restart:
             account = CaptureAccount.from_json(account.to_json())
@@ -83,7 +83,7 @@ def test_a_silence_is_told_once_and_ends(restart: bool) -> None:
         found_ns,
     )
     again = Rows()
-    seen_late = CaptureAccount()  # nobody looked on: the same words at the same times
+    seen_late = CaptureAccount()  # without a watching agent, events and times are the same
     for time_ns in (START_NS, START_NS + UNRESPONSIVE_NS, found_ns):
         take(seen_late, again, {"type": "heartbeat"}, time_ns)
     assert again.events == rows.events
@@ -100,7 +100,7 @@ def test_a_job_cannot_forge_heartbeats() -> None:
 
 
 def test_silences_without_end_fill_no_store() -> None:
-    """Frames that are half a minute apart by their own word, and nothing else."""
+    """Frames have times half a minute apart, and nothing else comes."""
     account, rows = CaptureAccount(), Rows()
     for number in range(2 * MAX_EVENTS):
         take(account, rows, {"type": "heartbeat"}, START_NS + number * 30 * SECOND_NS)
@@ -119,7 +119,7 @@ def test_a_record_that_is_too_long_is_left_out_and_said(monkeypatch: pytest.Monk
 
 
 def test_a_command_that_could_not_be_run_is_told_by_its_exit_code() -> None:
-    """In a node's spool, where the capture's directory stays."""
+    """The capture's directory stays in a node's spool after such a run."""
     for wait_status, reason in (
         (127 << 8, "its command couldn't be run"),
         (1 << 8, "its capture died before"),
@@ -144,7 +144,7 @@ def test_a_command_that_could_not_be_run_is_told_by_its_exit_code() -> None:
 def test_forged_counters_count_for_no_more_than_can_have_been_printed(
     printed: int, feeds: int, silent_secs: float
 ) -> None:
-    """Beyond what the segments' ledger has."""
+    """The limit applies to counts beyond the segments' ledger."""
     account, rows = CaptureAccount(), Rows()
     ledger = make_ledger({"stored": 20, "bytes": 4000, "line_feeds": 20})
     take(account, rows, {"type": "ledger", "ledger": ledger}, START_NS)

@@ -1,5 +1,5 @@
-"""A job may write any frames into its segments, checksums and all: nothing of them ends in a fault
-of the agent's, and another job's lines are shipped and shown next to them."""
+"""A job may write any frames into its segments, with valid checksums. They cause no fault in the
+agent, which ships and shows other jobs' lines next to them."""
 
 import json
 import struct
@@ -84,7 +84,7 @@ LINES = st.lists(
 def frame(
     kind: int, stream: int, time_ns: int, count: int, attributes: bytes, text: bytes
 ) -> bytes:
-    """Whatever is given, with a checksum that matches."""
+    """Return a frame of any values, with a valid checksum."""
     sizes = len(attributes) + len(text), count, time_ns, len(attributes)
     head = struct.pack("<4sBBHIIQI", segment.FRAME_MAGIC, kind, stream, 0, *sizes)
     return (
@@ -96,7 +96,7 @@ def frame(
 
 
 def of_lines(lines: list[bytes], stream: int, time_ns: int, attributes: bytes, kind: int) -> bytes:
-    """kind: of all lines, where that says more than the attributes."""
+    """Return a frame of lines. kind: of all lines, if not 0, in place of the attributes."""
     if kind:
         attributes = json.dumps(
             {"runs": [[kind, len(lines)]], "lines": {"0": {"n": 1 << 70}}}
@@ -159,7 +159,7 @@ def test_any_frames_stop_nobody(frames: list[bytes], counters: bytes, ends: bool
 def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
     party: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as one that nobody has thought of."""
+    """Simulate an unknown fault."""
     node = ShippingNode(tmp_path)
     take = CaptureAccount.take
 
@@ -202,7 +202,7 @@ def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
 
 
 def test_a_job_cannot_say_what_only_the_agents_say(tmp_path: Path) -> None:
-    """Such as how Slurm ended it, which counts more than what its capture tells."""
+    """An example is Slurm's end of a job, which overrides the capture's own."""
     node = ShippingNode(tmp_path)
     with node.capture("hostile", soon_ns()) as capture:
         for event in RESERVED_EVENTS:

@@ -1,4 +1,4 @@
-"""What is reported of a capture's keys: their numbers and where these were, within limits."""
+"""Reports of a capture's keys: their numbers and the places of these, within limits."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_values_are_there_with_x_of_their_records() -> None:
 
 
 def test_x_that_came_later_stands_at_the_records_that_have_it_already() -> None:
-    """`step` has not moved in the first records: any key may be X then."""
+    """`step` is constant in the first records, so any key may still become X."""
     records = [{"a": 9 - at % 3, "loss": at, "step": at // 3} for at in range(9)]
     assert by_key(axis_of(*records))["a"] == KeyReport("a", 9, "loss", 7, 7, 9, 8, 2, 0)
 
@@ -64,7 +64,7 @@ def test_gaps_and_texts_are_no_values() -> None:
 
 
 def test_of_many_keys_x_is_kept_once_it_has_shown_itself() -> None:
-    """The first record can't tell which key will be X; it has all of them."""
+    """The first record has all keys, and can't tell which one will become X."""
     noise = [f"m{number:02}" for number in range(3 * MAX_WHOLE)]
     records = [{key: (at * 7 + len(key)) % 11 - 5.5 for key in noise} for at in range(40)]
     axis = axis_of(*({**record, "step": at} for at, record in enumerate(records)))
@@ -78,7 +78,7 @@ def test_of_many_keys_x_is_kept_once_it_has_shown_itself() -> None:
 
 
 def test_without_places_nothing_is_reported() -> None:
-    """As of a capture that an earlier version began to learn."""
+    """An earlier version began to learn the capture."""
     axis = XAxis()
     axis.add({"loss": 1}, 1, 1)
     assert XAxis.from_json(axis.to_json()).key_reports() == axis.key_reports() == []
@@ -86,7 +86,7 @@ def test_without_places_nothing_is_reported() -> None:
 
 
 def test_the_state_is_as_small_as_there_are_keys() -> None:
-    """What can't be X any more is forgotten."""
+    """Keys that can't become X any more are dropped."""
     keys = [f"k{number:03}" for number in range(2 * MAX_KEYS)]
     records = [{key: hash((key, at)) % 1000 for key in keys} for at in range(300)]
     state = axis_of(*records).to_json()
@@ -107,7 +107,7 @@ def test_what_can_t_be_written_is_counted() -> None:
     assert left_out == {"left_out": 2}
 
 
-# ---- what graphs need
+# ---- data for graphs
 
 
 def graph_facts(axis: XAxis, *, over: bool = True) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Ranks of keys as X axis, and keys as labels: case by case."""
+"""Ranks of keys for the X axis, and keys as labels, case by case."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -105,7 +105,7 @@ def test_empty_and_long_keys_are_left_out() -> None:
     assert unfit(("a", ""), 128) == "empty"
     assert unfit(("ü" * 64,), 128) == ""
     assert unfit(("ü" * 64 + "x",), 128) == "too_long"
-    assert unfit(("a" * 62, "b" * 62), 128) == ""  # with the four characters between them
+    assert unfit(("a" * 62, "b" * 62), 128) == ""  # 62 + 62 and four characters around them
     assert unfit(("a" * 62, "b" * 63), 128) == "too_long"
 
 
@@ -144,7 +144,7 @@ def test_at_most_4500_points_remain_and_no_fewer_than_need_be(records: int) -> N
 
 
 @given(st.text(max_size=9), st.text(max_size=9))
-@example("äz", "öa")  # both begin with what isn't ASCII: what follows decides nothing
+@example("äz", "öa")  # both begin with a non-ASCII character, so the rest doesn't count
 @example("a", "a\x00")
 @example("loss", "loss_a")
 def test_codes_are_in_alphabetical_order(first_key: str, second_key: str) -> None:
@@ -173,10 +173,10 @@ def test_place_has_a_cap() -> None:
 
 
 def test_where_the_worst_of_two_nodes_is_not_the_rule_over_both() -> None:
-    """Each node merges its captures by shape and by integer; Prometheus sees only the rule of each.
-    Of all pairs that is worse in one: a key is a rising fraction on one node (4), and an integer
-    that only falls on the other (5): together it is a number that goes one way (6), Prometheus says
-    5."""
+    """Each node merges its captures by shape and by integer, but Prometheus only sees the rule of
+    each. One pair has a better rule there. A key is a rising fraction on one node (4), and an
+    integer that only falls on the other (5). Together it is a number that goes one way (6), while
+    Prometheus gives 5."""
     kinds = list(product((RISING, ONE_WAY, ANY), (True, False)))
     different = [
         (first, second)
@@ -189,7 +189,7 @@ def test_where_the_worst_of_two_nodes_is_not_the_rule_over_both() -> None:
     assert Trend(*pair[0], 1).merge(Trend(*pair[1], 1)).rule() == 6
 
 
-# ---- which keys are shown
+# ---- exported keys
 
 
 def test_progress_and_epoch_always_have_room() -> None:
@@ -224,7 +224,7 @@ def test_the_best_keys_are_shown_and_stay() -> None:
     }
     assert names(keys, worse) == [
         "b"
-    ]  # Prometheus remembers its better rank: it must learn of the worse one
+    ]  # Prometheus remembers its better rank, so it must get the worse one
 
 
 def test_of_two_keys_with_one_name_the_first_is_shown() -> None:

@@ -1,5 +1,4 @@
-"""The job's X as Prometheus finds it over several agents, against the choice over all captures
-(R24-R26)."""
+"""The job's X by Prometheus over several agents, against the choice over all captures (R24-R26)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ _SMALL = st.one_of(st.integers(-2, 3), st.sampled_from([0.5, 1.0, -2.5, 2.0, 2**
 
 @dataclass
 class Cluster:
-    """A job's captures on some agents. events: (capture, its next record), in the order of time."""
+    """A job's captures on some agents. events: (capture, its next record), in order of time."""
 
     agent_of: list[int]
     events: list[tuple[int, dict[str, object]]]
@@ -44,8 +43,8 @@ class Cluster:
         self.agents = [job_metrics() for _ in range(max(self.agent_of) + 1)]
 
     def run(self) -> Iterator[list[dict[tuple[str, str], float]]]:
-        """What each agent exports after each record, and after each end of a capture (two while
-        others run)."""
+        """Yield each agent's exports after each record, and after each end of a capture. Two
+        captures end while others run."""
         events_left = [
             sum(capture == n for capture, _ in self.events) for n in range(len(self.captures))
         ]
@@ -71,7 +70,7 @@ class Cluster:
         return merge_all(capture.axis for capture in self.captures)
 
     def node_trends(self) -> list[dict[Path, Trend]]:
-        """By agent, once all captures are over."""
+        """Return trends by agent, after the end of all captures."""
         trends: list[dict[Path, Trend]] = [{} for _ in self.agents]
         for capture, agent in zip(self.captures, self.agent_of, strict=True):
             for path, trend in capture.axis.trends(over=True).items():
@@ -141,7 +140,7 @@ def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Clu
         ways = {node[path][:2] for node in nodes if path in node}
         if (
             rule == 6 and (2, False) not in ways
-        ):  # fractions only where it rises, integers where it falls
+        ):  # fractions only on rising nodes, integers on falling ones
             assert ways >= {(1, False), (2, True)}
             assert best_rank == 5
             differ.add(path)
@@ -156,7 +155,7 @@ def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Clu
     assert result is not None
     best = [path for path, rule in rules.items() if rule == choice.rule]
     if differ and choice.rule >= 5:
-        return  # the one place where the rules can differ: see test_ranks
+        return  # the only case of different rules: see test_ranks
     assert result[1] == choice.rule
     alike = [
         path
@@ -171,8 +170,8 @@ def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Clu
 
 
 def places_agree(nodes: list[dict[Path, Trend]], alike: list[Path]) -> bool:
-    """Whether what decides between keys with one beginning has them in alphabetical order: the
-    largest place of each on the nodes where it has its worst rule."""
+    """Whether the deciding places of keys with the same beginning are in alphabetical order. A
+    key's deciding place is its largest one on the nodes with its worst rule."""
     code = alphabetical_code(".".join(alike[0]))
     deciding = []
     for path in sorted(alike, key=order):
@@ -205,8 +204,8 @@ def test_ties_go_by_the_alphabet_whatever_keys_each_agent_knows(agent_keys: list
 
 
 def test_beginnings_alike_on_agents_that_know_different_keys_can_be_taken_for_one_another() -> None:
-    """The limit of a rank: after six characters only the keys that an agent knows itself are
-    counted."""
+    """A rank has a limit: after six characters, an agent only counts the keys that it knows
+    itself."""
     cluster = Cluster(
         [0, 1], [(0, {"train/acc": noise, "train/iter": at}) for at, noise in enumerate((1, 3, 2))]
     )
@@ -256,8 +255,8 @@ def test_a_key_is_ranked_once_it_moves_or_its_capture_is_over() -> None:
 
 
 def test_three_tasks_on_two_nodes_have_one_x() -> None:
-    """Whichever rank prints what: `epoch` on one node only, `step` on both, a key that falls on one
-    of them."""
+    """Each rank prints other keys: `epoch` on one node only, `step` on both, and a key that falls
+    on one node."""
     cluster = Cluster([0, 0, 1], [])
     for step in range(1, 5):
         cluster.events += [

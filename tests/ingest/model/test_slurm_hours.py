@@ -1,5 +1,4 @@
-"""Sums of hours of all jobs that Slurm ended, by hand; kept by the agent's file, shown in its
-metrics."""
+"""Hours of all jobs that Slurm ended: sums by hand, the agent's file and its metrics."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -30,10 +29,10 @@ def ended(start: int, end: int, nodes: int) -> EndRecord:
     [
         (600, 1200, 4, {0: (2400, 1)}),
         (1800, 9000, 2, {0: (3600, 0), 1: (7200, 0), 2: (3600, 1)}),
-        (1800, 3600, 1, {0: (1800, 0), 1: (0, 1)}),  # it ended as the next hour began
+        (1800, 3600, 1, {0: (1800, 0), 1: (0, 1)}),  # it ended at the start of the next hour
         (600, 600, 4, {0: (0, 1)}),
-        (600, 1200, 0, {0: (600, 1)}),  # nobody knows of how many nodes
-        (0, 1200, 4, {0: (0, 1)}),  # nor since when
+        (600, 1200, 0, {0: (600, 1)}),  # with an unknown number of nodes
+        (0, 1200, 4, {0: (0, 1)}),  # with an unknown start
         (4 * 3600, 99 * 3600, 1, {4: (3600, 0), 5: (0, 1)}),  # by a clock that is ahead
         (-30 * 24 * 3600, -20 * 24 * 3600, 1, {}),
     ],

@@ -1,4 +1,4 @@
-"""What a record of a job's end may look like, hostile ones included, and what is told of it."""
+"""Records of a job's end, even hostile ones, and the texts about them."""
 
 import json
 

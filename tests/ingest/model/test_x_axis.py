@@ -89,7 +89,7 @@ def test_r24_prometheus_ranks_the_time_before_an_only_key() -> None:
     assert trends[("done",)].own_x[1] == ("time",)
 
 
-# ---- R25, one rule after the other
+# ---- R25, rule by rule
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_words_of_every_rule() -> None:
     assert axis_of(*numbers(1)).choose().words == "k: the first key with numbers"
 
 
-# ---- attempts and tasks: judged within each, merged by the worst
+# ---- attempts and tasks: judged separately, merged by the worst
 
 
 def test_a_restart_from_the_beginning_spoils_nothing_r25() -> None:
@@ -239,7 +239,7 @@ def test_a_key_apart_gets_an_x_by_the_same_rule_over_its_own_records_r25() -> No
 
 
 def test_own_records_only_decide_r25() -> None:
-    # `iter` falls over all records, but not over those of `val`
+    # `iter` falls over all records, but not over those with `val`
     axis = axis_of(
         {"epoch": 1, "iter": 50},
         {"iter": 1, "val": 0.5},
@@ -306,13 +306,13 @@ def test_names_are_unique_and_printable() -> None:
     assert names["ü",] == "ü"
 
 
-# ---- limits, each one said
+# ---- limits, each with a note
 
 
 def test_a_job_s_first_256_keys_with_numbers_are_followed() -> None:
     axis = axis_of({f"k{number:04d}": number for number in range(300)}, {"epoch": 1, "k0300": 1})
     assert sum(key.numbers > 0 for key, _ in axis.key_stats()) == MAX_KEYS + 1
-    assert axis.choose().key == "epoch"  # there is always room for it
+    assert axis.choose().key == "epoch"  # it always has room
     assert axis.notes() == ["45 values are left out: of a job, 256 keys with numbers are graphed"]
 
 
@@ -340,7 +340,7 @@ def test_integers_of_20_and_400_digits_are_exact_r19() -> None:
 
 
 def test_floats_and_integers_are_compared_exactly() -> None:
-    # as floats both would be 2**53
+    # as floats, both would be 2**53
     assert choice_of({"k": 9007199254740993}, {"k": 9007199254740992.0}) == ("k", 6)
 
 
@@ -356,7 +356,7 @@ def test_what_cannot_be_worked_with_is_said() -> None:
 
 
 def test_ever_other_sets_of_keys_cost_bounded_memory() -> None:
-    """Each record brings its own copies of the keys' names, which mustn't be remembered."""
+    """Each record has its own copies of the keys' names, which must not stay in memory."""
     names = [f"{number:03d}" + "k" * 200 for number in range(MAX_KEYS)]
     axis = axis_of(*(dict.fromkeys(names[shift % 50 : shift + 60], shift) for shift in range(170)))
     planned = [path for paths in axis._groups.plans for path in paths]

@@ -18,7 +18,7 @@ from tests.tools.stress.model_settings import examples
 
 Number: TypeAlias = int | float
 Record: TypeAlias = dict[str, object]
-Task: TypeAlias = list[Record]  # the records of one attempt and task, in order
+Task: TypeAlias = list[Record]  # records of one attempt and task, in order
 
 KEYS = ("a", "b", "c", "val/acc", "progress", "epoch")
 _SMALL = st.one_of(
@@ -31,7 +31,8 @@ _VALUE = st.one_of(_SMALL, _SMALL, _SMALL, st.booleans(), st.sampled_from(["0.1"
 
 @st.composite
 def tasks(draw: st.DrawFn) -> Task:
-    """Records whose numbers, for each key, rather rise, fall, stand still, or do as they like."""
+    """Return records whose numbers mostly rise, fall or stay the same, key by key, or are
+    random."""
     count = draw(st.integers(0, 8))
     keys = draw(
         st.lists(st.sampled_from(KEYS[: draw(st.sampled_from([3, 4, 6]))]), unique=True, max_size=4)
@@ -60,7 +61,7 @@ def tasks(draw: st.DrawFn) -> Task:
 
 
 def numbers_of(record: Record) -> dict[str, Number]:
-    """Numeric leaves as `a.b`; booleans and strings are no numbers (R22)."""
+    """Return numeric leaves as `a.b`. Booleans and strings are no numbers (R22)."""
     numbers: dict[str, Number] = {}
     for key, value in record.items():
         if isinstance(value, dict):
@@ -73,7 +74,7 @@ def numbers_of(record: Record) -> dict[str, Number]:
 
 
 def increases(values: list[Number]) -> bool:
-    """Never falling and rising at least once, over the records that have the key."""
+    """Whether the values of the key's records rise at least once and never fall."""
     steps = list(pairwise(values))
     return all(later >= earlier for earlier, later in steps) and any(
         later > earlier for earlier, later in steps
@@ -81,8 +82,8 @@ def increases(values: list[Number]) -> bool:
 
 
 def rule_of(key: str, job: list[Task]) -> int:
-    """R25's rule 3 to 7: judged within each attempt and task that has the key, merged by the
-    worst."""
+    """Return R25's rule (3 to 7), judged separately for each attempt and task with the key, and
+    merged by the worst."""
     courses = [
         [numbers[key] for numbers in map(numbers_of, task) if key in numbers] for task in job
     ]
@@ -107,8 +108,8 @@ def choice_of(job: list[Task]) -> tuple[str | None, int]:
 
 
 def own_choice_of(job: list[Task], key: str) -> tuple[str | None, int]:
-    """The chosen X, or, for a key that never stands in a record with it, one by the same rule over
-    its own records, unless that is the key itself."""
+    """Return the chosen X. A key that never shares a record with it has its own choice among its
+    records, unless that is the key itself."""
     choice = choice_of(job)
     own_records = [[record for record in task if key in numbers_of(record)] for task in job]
     if any(choice[0] in numbers_of(record) for task in own_records for record in task) or not any(
@@ -119,7 +120,7 @@ def own_choice_of(job: list[Task], key: str) -> tuple[str | None, int]:
     return best if best[0] != key else (None, 0)
 
 
-# ---- what is tested
+# ---- tests
 
 
 def learn(task: Task, begin: int = 0) -> XAxis:
@@ -161,8 +162,8 @@ def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(
 
 
 def reports_of(task: Task) -> list[KeyReport]:
-    """Of each key its numbers, the first time that they were there, and X there, or the record's
-    number."""
+    """Return each key's last, least and largest number (the first of equal ones), with X there or
+    the record's number."""
     reports = []
     for key in {key for record in task for key in numbers_of(record)}:
         records = [(n, numbers_of(record)) for n, record in enumerate(task, start=1)]

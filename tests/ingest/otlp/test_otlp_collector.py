@@ -1,5 +1,5 @@
-"""The agent's OTLP sink, with a real OpenTelemetry collector that writes what it gets to a file: each
-record is there once, in order, whatever becomes of collector and agent."""
+"""The agent's OTLP sink with a real OpenTelemetry collector that writes to a file. Every record is
+there once and in order, despite kills of collector and agent."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ from tests.tools.stores.otlp_sites import KILLED_AT, NumberedLine, OtlpSite, by_
 
 __all__ = ["cluster"]  # a fixture
 LINES = 1500
-SLOW = {"batch_max_bytes": 10_000, "max_bytes_per_sec": 300_000}  # so that a kill finds it at work
+SLOW = {"batch_max_bytes": 10_000, "max_bytes_per_sec": 300_000}  # kills find it at work
 PRINTING = """
 import json, sys
 print("begin")
@@ -39,7 +39,7 @@ def wait_for_more(collector: OtelCollector, count: int) -> None:
 
 
 def once(records: list[StoredRecord]) -> list[StoredRecord]:
-    """Without repeats, which have the same uid, and are the same."""
+    """Return records without repeats, which have the same uid and the same content."""
     first: dict[str, StoredRecord] = {}
     for record in records:
         assert first.setdefault(record.uid, record) == record
@@ -127,7 +127,7 @@ def test_a_job_is_there_as_it_was(site: OtlpSite, collector: OtelCollector, clus
 def test_collector_and_agent_are_killed_and_each_record_is_there_once(
     loki: LokiServer, collector: OtelCollector, cluster: str, tmp_path: Path
 ) -> None:
-    """In small requests, so that kills find some of a round sent and others not."""
+    """Requests are small, so that a kill falls within a round."""
     site = OtlpSite(tmp_path / "node", loki.url, cluster, collector.url, **SLOW)
     for number, point in enumerate(KILLED_AT):
         site.spool(f"j{number}", LINES)
@@ -162,7 +162,8 @@ def test_collector_and_agent_are_killed_and_each_record_is_there_once(
 def test_where_only_the_collector_is_killed_little_is_repeated(
     loki: LokiServer, collector: OtelCollector, cluster: str, tmp_path: Path
 ) -> None:
-    """Some requests of each stream: what it answered isn't sent again."""
+    """At most some requests of each stream repeat, since the sink never repeats acknowledged
+    ones."""
     site = OtlpSite(tmp_path / "node", loki.url, cluster, collector.url, **SLOW)
     with site.agent as agent:
         for number in range(3):

@@ -1,5 +1,4 @@
-"""`[otlp]`: what it makes of a table, which faults it names, and that nothing of it is loaded where
-there is none."""
+"""`[otlp]`: valid tables, faults, and no loaded modules without a table."""
 
 import subprocess
 import sys
@@ -150,7 +149,7 @@ def test_two_authorizations_are_refused(tmp_path: Path) -> None:
     assert "headers_file: has an Authorization; not together with" in problem
 
 
-# ---- nothing of it is loaded
+# ---- modules
 
 LOADED = """
 import sys

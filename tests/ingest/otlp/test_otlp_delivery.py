@@ -1,5 +1,5 @@
-"""What a server by OTLP may answer, and what becomes of the entries then: a server of the tests' own
-says it."""
+"""Delivery by OTLP: a server's answers and their effect on the entries, with the tests' own
+server."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 
 def status(message: str, code: int = 3) -> bytes:
-    """A google.rpc.Status."""
+    """Return a google.rpc.Status."""
     text = message.encode()
     assert len(text) < 128
     return bytes((0x08, code, 0x12, len(text))) + text
@@ -72,7 +72,7 @@ def texts(request: Asked) -> list[str]:
 
 
 class Sending:
-    """A delivery to a server, and what it said. at: of its sinks: 0 for logs, 1 for metrics."""
+    """A delivery to a server, and its messages. at: its sink, 0 for logs, 1 for metrics."""
 
     def __init__(self, server: FaultyServer, at: int = 0, **options: Any) -> None:
         table = {
@@ -240,7 +240,7 @@ def test_what_somebody_must_fix_holds_everything(code: int, words: str) -> None:
 
 
 def test_a_server_that_refuses_whatever_it_is_sent_holds_everything() -> None:
-    """Also an entry of our own: then it isn't the entries' fault."""
+    """It also refuses an entry of the agent's own, so the entries aren't the cause."""
     with FaultyServer(*[Said(500, status("disk full", 13))] * 6, Said(200)) as server:
         sending = Sending(server)
         assert sending.deliver(chunk("a", "b")) == []
@@ -393,7 +393,7 @@ def test_a_delivery_ends_with_the_agent() -> None:
         def deliver() -> None:
             try:
                 sending.deliver(chunk("a"))
-            except BaseException as error:  # handed to the test
+            except BaseException as error:  # the test checks it
                 errors.append(error)
 
         thread = threading.Thread(target=deliver)

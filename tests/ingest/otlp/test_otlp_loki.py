@@ -1,5 +1,5 @@
-"""The agent's OTLP sink, with Loki's own endpoint for it: each line is there once, in order, whatever
-becomes of the agent; what Loki refuses is put aside alone."""
+"""The agent's OTLP sink with Loki's OTLP endpoint. Every line is there once and in order, despite
+kills of the agent, and only refused lines go to the quarantine."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ def site(loki: LokiServer, cluster: str, tmp_path: Path) -> OtlpSite:
 
 
 def entries(client: LokiClient, cluster: str, more: str = "") -> list[Entry]:
-    """What came by OTLP: what came by Loki's own interface has no such label."""
+    """Return entries that came by OTLP; those of Loki's own interface lack this label."""
     query = f'{{service_name="logshipper", service_namespace="{cluster}"}}{more}'
     return list(client.entries(query, begin_ns(), time.time_ns() + 60 * 10**9))
 
@@ -100,7 +100,7 @@ def test_the_agent_is_killed_and_each_line_is_there_once(
 def test_what_it_refuses_is_put_aside_alone_and_replayed(
     lokis: None, cluster: str, tmp_path: Path
 ) -> None:
-    """Lines longer than its limit, while that is so low."""
+    """The lines exceed Loki's limit, until an admin raises it."""
     with LokiServer(limits={"max_line_size": 1000}) as loki, LokiClient(loki.url) as client:
         site = OtlpSite(tmp_path / "node", loki.url, cluster, f"{loki.url}/otlp", metrics=False)
         texts = ["a", "b" * 2000, "c", "d" * 3000, "e"]
@@ -125,7 +125,8 @@ def test_what_it_refuses_is_put_aside_alone_and_replayed(
 
 
 def test_lines_that_are_late_are_taken(site: OtlpSite, client: LokiClient, cluster: str) -> None:
-    """Loki takes nothing that is an hour older than the newest of its stream: by instances."""
+    """Loki refuses lines an hour older than the newest of their stream. The instance in the labels
+    gives late lines their own stream."""
     with site.agent as agent:
         site.spool("new", 100, ago_secs=60)
         agent.wait_shipped()

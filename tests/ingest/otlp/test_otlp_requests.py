@@ -1,5 +1,5 @@
-"""Entries as log records, metadata records as points: what is in a request, read back by the
-protocol's own messages."""
+"""Entries as log records, and metadata records as points, in requests that the protocol's own
+messages parse."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def attributes(pairs: Sequence[KeyValue]) -> dict[str, Any]:
 
 
 def logs(*chunks: Chunk, host: str = "agent") -> list[tuple[dict[str, Any], list[LogRecord]]]:
-    """By resource."""
+    """Return attributes and log records by resource."""
     request = ExportLogsServiceRequest.FromString(encode_logs(chunks, "c1", host))
     resources = []
     for resource in request.resource_logs:
@@ -151,7 +151,8 @@ def test_what_is_late_has_an_instance_of_its_own_and_the_same_uid() -> None:
 
 
 def test_what_comes_from_the_quarantine_is_what_it_was() -> None:
-    """All of its metadata is the entry's own there, and the capture's folder isn't known."""
+    """Entries in the quarantine carry all metadata themselves, and the capture's folder is
+    unknown."""
     extra = [{"n": "1"}, {"part": "1/2"}]
     before = logs(chunk(b"a", b"b", extra=extra))
     mixed = [{**PAIRS, **pairs} for pairs in extra]
@@ -187,7 +188,7 @@ def test_uids_tell_all_apart_that_differs() -> None:
     st.text(max_size=10),
 )
 def test_any_line_and_name_can_be_sent(lines: list[tuple[bytes, bool]], job_id: str) -> None:
-    """They are UTF-8 where they come from; a fault there must not stop all others."""
+    """Sinks always get UTF-8, but a fault in one text must not stop all others."""
     extra = [{"n": "1"} if flag else {} for _, flag in lines]
     job_id = job_id.encode("utf-8", "replace").decode()
     sent = chunk(*(line for line, _ in lines), pairs={**PAIRS, "job_id": job_id}, extra=extra)

@@ -1,4 +1,4 @@
-"""Pauses between tries, and the rate of a stream."""
+"""Pauses between tries, and a stream's rate limit."""
 
 import pytest
 from hypothesis import given
@@ -67,7 +67,7 @@ def test_a_burst_goes_at_once_and_then_the_rate_holds() -> None:
     assert pause == 0.0
     allowance, pause = allowance.take(50, 0.0)
     assert pause == pytest.approx(0.5)
-    allowance, pause = allowance.take(50, 1.5)  # half a second has been waited, and one more
+    allowance, pause = allowance.take(50, 1.5)  # after the pause and one second
     assert pause == 0.0
 
 
@@ -93,7 +93,7 @@ def test_no_rate_is_no_limit() -> None:
 def test_whoever_waits_as_told_stays_below_the_rate(
     takes: list[tuple[int, float]], rate: float
 ) -> None:
-    """From the start to any moment: a burst and the rate, no more."""
+    """A sender gets at most a burst and the rate, from the start to any time."""
     now = 0.0
     total = 0
     allowance = Allowance.full(rate, 2 * rate, now)

@@ -1,5 +1,4 @@
-"""What is pushed to Loki is what was meant, byte for byte: checked by a decoder of the tests' own
-(push_decoder.py)."""
+"""Pushes to Loki, byte for byte, checked by the tests' own decoder (push_decoder.py)."""
 
 import json
 
@@ -32,8 +31,7 @@ lines_of_all_lengths = st.one_of(
         lambda n: b"x" * n
     ),
 )
-# around each border that the encoder knows: of a second, of the low 14 bits, of five groups of
-# seven bits
+# around the encoder's borders: a second, the low 14 bits, five groups of seven bits
 times = st.one_of(
     st.integers(0, LAST_NS - 1000),
     st.builds(
@@ -71,7 +69,7 @@ def test_block_is_read_as_it_was_meant(
     "time_ns", [0, 16_380, SECOND_NS - 3, 1_700_000_000 * SECOND_NS + 999_990_000]
 )
 def test_block_longer_than_the_tables(time_ns: int) -> None:
-    """35,000 lines cross several borders of 16,384 ns, and one of a second."""
+    """35,000 lines cross several borders of 16,384 ns, and a border of a second."""
     lines = [b"%d" % at for at in range(35_000)]
     _, entries = decode(assemble(LABELS, [encode_block(lines, time_ns)]))
     assert [entry.line for entry in entries] == lines
@@ -79,7 +77,7 @@ def test_block_longer_than_the_tables(time_ns: int) -> None:
 
 
 def test_cut_anywhere_gives_the_same_bytes() -> None:
-    """So that a resend in other pieces is the same to Loki."""
+    """Loki takes a repeat in other pieces for the same entries."""
     lines = [b"line %d" % at for at in range(100)]
     time_ns = 1_700_000_000 * SECOND_NS - 50
     whole = encode_block(lines, time_ns, b"")
@@ -164,7 +162,7 @@ def test_metadata_is_sorted_and_without_what_is_empty() -> None:
     )
 )
 def test_labels_are_escaped(labels: dict[str, str]) -> None:
-    """A Go string literal of what is escaped here is a JSON string as well."""
+    """These escapes make a string literal of Go one of JSON as well."""
     text = encode_labels(labels)
     assert not any(char < " " or char == "\x7f" for char in text)
     read, at = {}, 1

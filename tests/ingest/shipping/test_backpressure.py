@@ -1,5 +1,5 @@
-"""What the agent does where Loki takes less than there is: each limit by itself, nobody held up by
-another's, nothing lost or doubled."""
+"""Limits of Loki that are below the agent's load, each by itself. No tenant or stream holds up
+another, and no line is lost or repeated."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
 def whole(
     node: ShippingNode, job_id: str, stdout: list[str], stderr: list[str], minutes: float = 10
 ) -> None:
-    """A capture from start to END."""
+    """Spool a capture from START to END."""
     with node.capture(job_id, soon_ns(minutes)) as capture:
         capture.start()
         capture.lines(stdout)
@@ -88,7 +88,7 @@ def test_a_stream_that_loki_limits_holds_up_no_other(node: ShippingNode, words: 
 
 
 def test_a_job_that_comes_later_doesn_t_wait_for_a_stream_either(node: ShippingNode) -> None:
-    """Though some of the one before it may be sent twice."""
+    """The agent may send some entries of the earlier job twice."""
     node.loki.ails = ailing('stream="stderr"', throttled(words=STREAM_LIMIT))
     whole(node, "job1", ["one"], ["oops"])
     rounds(node, 2)
@@ -146,7 +146,7 @@ def test_a_part_of_loki_that_is_away_holds_up_no_other_stream(
 def test_who_comes_while_a_part_of_loki_is_away_doesn_t_wait(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing else was on its way, it isn't known yet that others are taken."""
+    """Nothing else was on its way, so the agent can't know yet that Loki accepts other streams."""
     monkeypatch.setattr(delivery, "PART_SECS", 0.02)
     node.loki.ails = ailing('stream="stderr"', rejection(500, "at least 1 live replicas required"))
     whole(node, "job1", [], ["oops"], minutes=5)
@@ -211,7 +211,7 @@ def test_the_same_trouble_in_other_numbers_is_said_once(node: ShippingNode) -> N
 def test_what_a_tenant_is_refused_goes_in_smaller_pushes(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where Loki's burst is less than a push: then no pause would ever do."""
+    """A burst of Loki that is smaller than a push refuses it after any pause."""
 
     def small(labels: str) -> PushError | None:
         size = sum(len(entry.line) for entry in node.loki.requests[-1][1])
@@ -228,7 +228,7 @@ def test_what_a_tenant_is_refused_goes_in_smaller_pushes(
 
 
 def test_a_round_is_as_small_as_the_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or else a quiet job would wait until minutes of another's flood are through."""
+    """Otherwise a quiet job would wait for minutes of another job's flood."""
     monkeypatch.setattr("logshipper_ingest.shipping.pace.START_BYTES_PER_SEC", 40_000)
     node = ShippingNode(tmp_path, tenant_max_bytes_per_sec=4_000_000)
     waited: list[float] = []
@@ -245,7 +245,7 @@ def test_a_round_is_as_small_as_the_rate(tmp_path: Path, monkeypatch: pytest.Mon
     node.close()
 
 
-# ---- a real Loki, whose limits are small
+# ---- a real Loki with low limits
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +305,7 @@ def test_a_real_loki_s_limit_of_streams_stops_new_streams_alone(
         node = ShippingNode(tmp_path, access=access_to(tight, "streams"))
         whole(node, "job1", ["one"], ["oops"])
         with node.capture("job11", soon_ns()) as metadata:
-            metadata.metadata({"loss": "low"})  # without a number no fifth stream
+            metadata.metadata({"loss": "low"})  # without a number, so that there is no fifth stream
         node.ship()  # four streams: events, both outputs, metadata
         with node.capture("job21", soon_ns(5)) as fifth:
             fifth.lines(["stuck"])

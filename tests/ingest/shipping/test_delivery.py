@@ -1,4 +1,5 @@
-"""The sink: only 204 counts, nothing is dropped, and what Loki refuses is found entry by entry."""
+"""Delivery to Loki: only a 204 acknowledges entries, no entry is dropped, and the agent finds
+refused entries one by one."""
 
 import random
 import threading
@@ -31,7 +32,7 @@ IDENTITY = Identity("job1", 1, "", 0, "train.py", "me", "n1", "testing")
 
 
 class DeliveryToModel:
-    """A delivery to a modelled Loki, and what it said."""
+    """A delivery to a modelled Loki, and its messages."""
 
     def __init__(self, **options: Any) -> None:  # Any: of LokiSection
         self.loki = ModelledLoki()
@@ -57,7 +58,7 @@ class DeliveryToModel:
 
 
 def waits_of(sink: DeliveryToModel, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the sink waits each time, from now on, without waiting."""
+    """Replace waiting from now on, and return the list of its seconds."""
     waits: list[float] = []
 
     def wait(secs: float) -> bool:
@@ -69,7 +70,7 @@ def waits_of(sink: DeliveryToModel, monkeypatch: pytest.MonkeyPatch) -> list[flo
 
 
 def chunk(lines: Sequence[bytes], time_ns: int) -> Chunk:
-    """Lines a nanosecond apart."""
+    """Return a chunk of lines, one nanosecond apart."""
     text = b"".join(line + b"\n" for line in lines)
     builder = EntryBuilder("job1@1.aaaa", IDENTITY, 4 << 20)
     (single_chunk,) = builder.chunks(
@@ -234,8 +235,8 @@ def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(
 def test_what_is_sent_again_counts_in_its_streams_rate_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Loki counts what it has already, too: else a push whose answers are lost makes it split the
-    stream."""
+    """Loki also counts entries that it has already. Otherwise a push with lost answers would make
+    it split the stream."""
     sink = DeliveryToModel(stream_max_bytes_per_sec=10_000, settle_secs=0)
     sink.loki.script = [rejection(500), unreachable()]
     waits = waits_of(sink, monkeypatch)
@@ -486,7 +487,7 @@ def test_the_only_good_entry_among_late_ones_is_not_refused() -> None:
 
 
 def test_entries_in_the_second_of_the_floor_are_decided_one_by_one() -> None:
-    """Loki tells its floor without the second's fraction."""
+    """Loki's message has its floor without fractions of a second."""
     sink = DeliveryToModel()
     newest_ns = time.time_ns() // SECOND_NS * SECOND_NS + SECOND_NS // 2
     sink.deliver([chunk([b"newest"], newest_ns)])
@@ -564,7 +565,7 @@ def _answer(client: LokiClient | ModelledLoki, labels: dict[str, str], entries: 
         client.push_body(compress(encode_push(labels, entries)))
     except RejectedPushError as error:
         words = f"{error.status} {error.excerpt}"
-        # a week's age by the server's clock, which has gone on
+        # the rest depends on the server's clock, which moves on
         return (
             words.partition("oldest acceptable timestamp is: ")[0] if "too old" in words else words
         )

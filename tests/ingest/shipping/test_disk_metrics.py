@@ -1,4 +1,4 @@
-"""Room for the agent's folders and in its quarantine, as /metrics has it."""
+"""Free room of the agent's folders and its quarantine in /metrics."""
 
 import os
 from math import isnan

@@ -1,5 +1,5 @@
-"""Rows as Loki's entries: the same bytes each time, nothing longer than it may be, nothing lost on
-the way."""
+"""Rows as Loki's entries: repeats have the same bytes, no entry is too long, and nothing is
+lost."""
 
 import json
 import random
@@ -63,7 +63,7 @@ def chunks(*blocks: BlockRow, max_line_bytes: int = 1000) -> list[Chunk]:
 
 
 def pushed(*parts: Chunk) -> list[Pushed]:
-    """As Loki gets them."""
+    """Return entries as Loki parses them."""
     return decode(assemble({"a": "b"}, [chunk.encoded() for chunk in parts]))[1]
 
 
@@ -83,7 +83,8 @@ def test_labels_are_those_of_the_contract_and_never_empty() -> None:
     [("4711", "1"), ("7", "7"), ("k3x", "x"), ("4711.batch", "x"), ("4_20", "0")],
 )
 def test_a_job_s_lines_have_a_stream_of_their_own_among_ten(job_id: str, shard: str) -> None:
-    """And only its lines: of all else there is less, and it is asked for more often."""
+    """Only lines are split by shards. All other entries are fewer, and readers query them more
+    often."""
     rows = Rows(
         blocks=[block([b"x", b"{}"], runs=[(int(Kind.LOG), 1), (int(Kind.METADATA), 1)])],
         marks=[EventRow(T0, {})],
@@ -185,7 +186,7 @@ def test_every_line_is_there_once_whatever_it_is(
 
 @given(lines_of_bytes, st.data())
 def test_slices_encode_as_the_whole_does(lines: list[bytes], data: st.DataObject) -> None:
-    """Or what is sent again, after a kill, in batches cut elsewhere, would be no exact repeat."""
+    """A repeat after a kill may have other batches, and must still be an exact repeat."""
     attrs = data.draw(st.none() | st.just({0: {"n": 5}}))
     (chunk,) = chunks(block(lines, None, attrs), max_line_bytes=1000)
     cuts = sorted({0, len(lines), *data.draw(st.lists(st.integers(0, len(lines)), max_size=4))})
@@ -270,8 +271,8 @@ def test_events_and_marks_are_one_stream_by_time() -> None:
 
 
 def test_events_of_hours_do_not_make_others_of_the_stream_too_far_behind() -> None:
-    """Streams are sent chunk by chunk, by their first times: a chunk that spans an hour lets none
-    follow it."""
+    """Chunks of a stream go out by their first times. After a chunk of more than an hour, Loki
+    would refuse the next one."""
     rows = Rows(
         marks=[EventRow(T0 + minute * 60 * 10**9, {"event": "heartbeat"}) for minute in range(300)]
     )
@@ -373,7 +374,7 @@ def test_batches_hold_all_in_order_and_keep_to_the_size(
         count = sum(len(chunk.lines) for chunk in batch)
         assert count
         assert count == 1 or sum(chunk.size for chunk in batch) <= max_bytes
-    for earlier, later in pairwise(batch_list):  # none could have held more
+    for earlier, later in pairwise(batch_list):  # no batch had room for more
         assert sum(chunk.size for chunk in earlier) + later[0].slice(0, 1).size > max_bytes
 
 

@@ -1,4 +1,4 @@
-"""What the agent sends of a capture's keys, next to its lines."""
+"""Reports of a capture's keys, which the agent sends next to its lines."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
 
 
 def reports(node: ShippingNode, *, final: bool) -> list[list[dict[str, Any]]]:  # Any: JSON
-    """By time."""
+    """Return reports in order of time."""
     by_time: dict[int, list[dict[str, Any]]] = {}
     for entry in node.loki.find('kind="value"'):
         if (("final", "1") in entry.metadata) is final:
@@ -131,8 +131,8 @@ def test_the_same_is_sent_again_after_the_agent_was_killed(
 
 
 def test_what_wasn_t_sent_yet_is_no_report(node: ShippingNode) -> None:
-    """The learner goes on where Loki doesn't take anything: a report of its newest records would be
-    ahead of the log."""
+    """The learner goes on while Loki accepts nothing. A report of its newest records would be ahead
+    of the log."""
     with node.capture("job1", soon_ns()) as capture:
         capture.start()
         record(capture, 1)
@@ -176,7 +176,7 @@ def test_reports_are_counted_as_all_entries_are(node: ShippingNode) -> None:
 
 
 def test_what_a_mode_leaves_out_is_no_value(node: ShippingNode) -> None:
-    """Records of `disabled` are in no segment, so nobody can learn of them."""
+    """Records of mode `disabled` are in no segment, so the learner never sees them."""
     switch = b'/LOGCOMMAND {"mode":"%s"}\n'
     classifier = Classifier("enabled")
     printed = [

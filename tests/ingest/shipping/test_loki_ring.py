@@ -1,5 +1,5 @@
-"""Loki as clusters run it: whatever befalls one of three processes, no line is missing, twice or
-out of order, and what is read meanwhile is whole or an error."""
+"""A Loki cluster with faults of one of its three processes: no line is missing, repeated or out of
+order, and answers are complete or an error."""
 
 import os
 import re
@@ -32,18 +32,19 @@ from tests.tools.stress.ring_load import (
 from tests.tools.waiting import wait_until
 
 __all__ = ["cluster"]  # a fixture
-READ_LINES = 500  # of the job that is read meanwhile
+READ_LINES = 500  # of the job that readers query meanwhile
 DISK_BYTES = 32 << 20
 LINES = 150
-PAUSES = (PAUSE_SECS, PAUSE_SECS)  # two jobs
+PAUSES = (PAUSE_SECS, PAUSE_SECS)  # for two jobs
 FLOOD_LINES = 8000
-# limits of a tenant
+# a tenant's limits
 SMALL = {"ingestion_rate_mb": 0.3, "ingestion_burst_size_mb": 0.1,
          "per_stream_rate_limit": "100KB", "per_stream_rate_limit_burst": "100KB"}  # fmt: skip
 
 
 def disk_of_last(until: ExitStack, folder: Path) -> dict[int, Path]:
-    """A small one for the last member's write-ahead log, where one can be mounted."""
+    """Return a small disk for the last member's write-ahead log, or nothing if none can be
+    mounted."""
     if os.geteuid():
         return {}
     try:
@@ -55,11 +56,11 @@ def disk_of_last(until: ExitStack, folder: Path) -> dict[int, Path]:
 
 @pytest.fixture(scope="module")
 def node(lokis: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RingNode]:
-    """A ring, its gateway and an agent, for all tests here, each of which leaves them whole."""
+    """Yield a ring, its gateway and an agent for all tests here. Each test leaves them intact."""
     with ExitStack() as until:
         wals = disk_of_last(until, tmp_path_factory.mktemp("disk"))
         try:
-            # the gateway notices a member that hangs later than the agent gives up
+            # the gateway's time-out for a hanging member is longer than the agent's
             ring = until.enter_context(
                 LokiRing(overrides={"small": SMALL}, wals=wals, read_secs=60)
             )
@@ -106,7 +107,7 @@ def test_a_disk_of_one_member_is_full(node: RingNode) -> None:
 def test_a_tenants_limits_hold_up_no_other_tenant(
     node: RingNode, cluster: str, tmp_path: Path
 ) -> None:
-    """Its rate is shared out among the members, so that each takes a third of it."""
+    """The members share the tenant's rate, so each accepts a third of it."""
     options = {**ring_load.AGENT_OPTIONS, "tenant": "small"}
     with NodeAgent(tmp_path, node.ring.url, cluster=cluster, loki=options) as agent:
         section = agent_config.load(str(agent.config)).agent

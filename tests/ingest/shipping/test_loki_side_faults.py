@@ -1,5 +1,5 @@
-"""All that Loki, or what stands before it, can do to an agent: no line is missing, twice or out of
-order afterwards."""
+"""All faults of Loki and of the gateway before it: afterwards no line is missing, repeated or out
+of order."""
 
 import json
 import os
@@ -49,8 +49,8 @@ needs_mounts = pytest.mark.skipif(
 
 
 class Site:
-    """An agent whose way to Loki is broken in one way after another. streams: how many each push
-    had."""
+    """An agent whose way to Loki breaks in many ways. streams: the number of streams in each
+    push."""
 
     def __init__(self, loki: LokiServer, folder: Path) -> None:
         self.cluster = f"t{uuid.uuid4().hex[:10]}"
@@ -76,13 +76,13 @@ def site(loki: LokiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def every_third(reply: Said) -> Callable[[bytes], Said | None]:
-    """All but every third push get this answer."""
+    """Give this answer to all pushes except every third."""
     count = iter(range(1 << 30))
     return lambda _: None if next(count) % 3 == 2 else reply
 
 
 def larger_than(size: int, reply: Said) -> Callable[[bytes], Said | None]:
-    """called with half of the body"""
+    """Give this answer to large pushes; called with half of the body."""
     return lambda body: reply if len(body) > size // 2 else None
 
 
@@ -90,7 +90,7 @@ def always(reply: Said) -> Callable[[bytes], Said | None]:
     return lambda _: reply
 
 
-# without a limit of streams, after which the agent waits for half a minute:
+# the agent waits half a minute after a limit of streams, so that fault is in
 # tests/ingest/shipping/test_backpressure.py
 FAULTS: dict[str, Callable[[bytes], Said | None]] = {
     "hangs": always(Said(hang=True)),
@@ -128,7 +128,7 @@ FAULTS: dict[str, Callable[[bytes], Said | None]] = {
 
 
 def test_whatever_loki_answers(site: Site, client: LokiClient) -> None:
-    """One answer after another, with a new job before each, while the last one's lines may still
+    """One answer follows another, with a new job before each, while lines of the last job may still
     wait."""
     line_counts: dict[Place, int] = {}
     jobs: dict[str, str] = {}
@@ -136,7 +136,7 @@ def test_whatever_loki_answers(site: Site, client: LokiClient) -> None:
         jobs[f"fault{number}"] = fault
         line_counts |= spool(site.section, f"fault{number}", LINES)
         site.proxy.broken(answer)
-        least = 1 if fault.startswith("429") else 3  # after which the agent slows down
+        least = 1 if fault.startswith("429") else 3  # a 429 slows the agent down
         try:
             wait_until(lambda: site.proxy.faults >= least, f"pushes that meet: {fault}")  # noqa: B023  called at once
         finally:
@@ -160,8 +160,8 @@ def test_whatever_loki_answers(site: Site, client: LokiClient) -> None:
 def test_a_head_that_drips_holds_no_push_and_no_sigterm(
     loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
-    """Each byte comes in time, the whole would take minutes: two time-outs are the most for a
-    push."""
+    """Each byte comes in time, but the whole answer would take minutes. A push waits for at most
+    two time-outs."""
     endless = Said(204, b"", {"X-Long": "x" * 20_000}, drip=True)
     with Proxy(loki.url) as proxy:
         proxy.broken(lambda _: endless)
@@ -181,7 +181,7 @@ def test_a_head_that_drips_holds_no_push_and_no_sigterm(
 
 
 def test_one_entry_in_a_thousand_is_refused(site: Site, client: LokiClient) -> None:
-    """Loki's 400: it alone is in the quarantine, with Loki's words."""
+    """After Loki's 400, the quarantine has this entry alone, with Loki's message."""
     text = "for number in range(1000): print('x' * 280_000 if number == 500 else f'line {number}')"
     assert (
         site.agent.run(sys.executable, "-c", text, options=("--job-id", "thousand")).returncode == 0
@@ -202,7 +202,8 @@ def test_one_entry_in_a_thousand_is_refused(site: Site, client: LokiClient) -> N
 
 
 def test_a_204_for_several_streams_hides_a_refusal(client: LokiClient, cluster: str) -> None:
-    """Why a push has one stream: Loki forgets what it refused of one when it takes the next."""
+    """This is the reason for pushes with one stream: Loki forgets its refusals for a stream when it
+    accepts the next one."""
     now_ns = time.time_ns()
     behind, good = (
         {"cluster": cluster, "kind": "log", "stream": name} for name in ("behind", "good")
@@ -222,7 +223,7 @@ def test_a_204_for_several_streams_hides_a_refusal(client: LokiClient, cluster: 
 
 
 def test_loki_is_killed_and_comes_back(lokis: None, cluster: str, tmp_path: Path) -> None:
-    """Jobs print on meanwhile; what Loki had acknowledged is in its log of writes."""
+    """Jobs print on meanwhile. Loki's write-ahead log has all acknowledged entries."""
     line_counts: dict[Place, int] = {}
     with (
         LokiServer() as loki_server,
@@ -245,8 +246,8 @@ def test_loki_is_killed_and_comes_back(lokis: None, cluster: str, tmp_path: Path
 def test_the_clock_is_set_back_and_forward(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """By an hour, by a day, and then it is three hours fast: jobs that run at the time, and those
-    that begin later."""
+    """The clock goes back by an hour, ahead by a day, and is then three hours fast. Some jobs run
+    at that time, and others begin later."""
     clock = tmp_path / "clock"
     line_counts: dict[Place, int] = {}
     running: list[subprocess.Popen[bytes]] = []
@@ -294,7 +295,8 @@ def has_more_than(count: int, client: LokiClient, cluster: str) -> bool:
 def test_an_upgrade_in_the_middle(
     loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
-    """Another version of the packages takes over while jobs print, and the first one again."""
+    """Another version of the packages takes over while jobs print, and later the first one
+    again."""
     for package in (LOGSHIPPER, INGEST):
         shutil.copytree(package, tmp_path / "newer" / package.name)
     (tmp_path / "newer" / "logshipper" / "__init__.py").write_text('__version__ = "99.0.0"\n')
@@ -336,7 +338,7 @@ def test_the_name_service_is_gone(
     by = ["unshare", "--mount", "sh", "-c", enter, "sh", sys.executable, "-m", "logshipper_ingest"]
     line_counts: dict[Place, int] = {}
     section = agent_config.load(str(agent.config)).agent
-    for number in range(2):  # an agent each time: an open connection needs no name
+    for number in range(2):  # each with a new agent, since an open connection needs no name
         line_counts |= spool(section, f"job{number}", LINES)
         with agent.start(by=by):
             wait_until(lambda: agent.status()["loki"]["waiting"], "its name isn't known")
@@ -350,8 +352,8 @@ def test_the_name_service_is_gone(
 def test_a_backlog_of_hours_beside_a_flood(
     sharded: bool, loki: LokiServer, cluster: str, tmp_path: Path, lokis: None
 ) -> None:
-    """The backlog is two hours behind the flood in the same streams, with Loki's splitting of
-    streams on and off."""
+    """The backlog is two hours behind the flood in the same streams. Loki's splitting of streams is
+    on or off."""
     with ExitStack() as stack:
         server = (
             loki

@@ -1,9 +1,9 @@
-"""Spool to Loki against a simple model, with everything failing at any moment: each line that was
-spooled is visible in Loki once, or in the quarantine once, and the accounts agree.
+"""Spool to Loki against a simple model, with faults at any moment. Each spooled line is visible
+once, in Loki or in the quarantine, and the accounts balance.
 
-The shipper, the learner, the sink, the checkpoints and the quarantine are real; Loki is modelled in
-memory. What dies dies as by SIGKILL: nothing of it happens any more, and the next agent has what is
-on the disk.
+The shipper, the learner, the sink, the checkpoints and the quarantine are real; Loki is a model in
+memory. A kill acts like SIGKILL: none of the agent's code runs afterwards, and the next agent gets
+the disk's content.
 """
 
 import json
@@ -51,13 +51,13 @@ BEFORE: dict[str, Callable[[], PushError]] = {
 
 
 class Killed(BaseException):
-    """What SIGKILL is here."""
+    """Acts like SIGKILL."""
 
 
 class FaultyLoki(ModelledLoki):
-    """faults: what happens to the next pushes. `lost`: stored, but the answer gets lost; `killed`,
-    `killed late`: the agent dies before or after Loki stored it. Refuses lines that hold BAD, and
-    stores the others of a push."""
+    """A modelled Loki with faults of the next pushes. `lost`: stored, but the answer is lost;
+    `killed`, `killed late`: the agent dies before or after Loki stored it. It refuses lines with
+    BAD, and stores the others of a push."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class FaultyLoki(ModelledLoki):
 
 
 class Job:
-    """A capture, and what was written into it. lines: (stream, kind, text)."""
+    """A capture and its lines: (stream, kind, text)."""
 
     def __init__(self, capture: NodeCapture) -> None:
         self.capture = capture
@@ -101,7 +101,7 @@ class Shipping(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        # or the order of faults would be chance
+        # so that the order of faults doesn't depend on threads
         one_stream_at_a_time(self.patch)
         self.patch.setattr(delivery, "STREAM_LIMIT_SECS", (0.001, 0.002))
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
@@ -116,7 +116,7 @@ class Shipping(RuleBasedStateMachine):
         self._arm()
 
     def _arm(self) -> None:
-        """Has the checkpoints of the agent that begins fail where that is wished for."""
+        """Make the new agent's checkpoints fail according to `at_disk`."""
         for name in ("commit", "put_notes"):
             setattr(
                 self.node.checkpoints,
@@ -154,7 +154,7 @@ class Shipping(RuleBasedStateMachine):
 
         return writing
 
-    # ---- what jobs do
+    # ---- jobs
 
     @precondition(lambda self: len(self.jobs) < MAX_CAPTURES)
     @rule(minutes=st.sampled_from([1, 30, 50, 70, 200]))
@@ -212,7 +212,7 @@ class Shipping(RuleBasedStateMachine):
             job.capture.close()
         job.capture.die()
 
-    # ---- what happens to the agent
+    # ---- the agent
 
     @rule(
         faults=st.lists(
@@ -241,7 +241,7 @@ class Shipping(RuleBasedStateMachine):
         try:
             self.node.round()
         except StoreError:
-            pass  # the shipper's thread says so, and tries again
+            pass  # the shipper's thread logs it and retries
         except Killed:
             self.restart(save=False)
 
@@ -251,7 +251,7 @@ class Shipping(RuleBasedStateMachine):
         self.loki.is_dead = False
         self._arm()
 
-    # ---- what must be so
+    # ---- invariants
 
     @invariant()
     def nothing_is_seen_twice(self) -> None:

@@ -1,5 +1,5 @@
-"""How fast an agent sends: alone just below what it may, with others at its share, and few refusals
-on the way."""
+"""The pace of pushes: one agent sends just below the limit, several agents share it, and Loki
+seldom refuses."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ MB = 1_000_000
 
 
 def sent_for(pace: Pace, secs: float, now: float = 0.0) -> tuple[Pace, float]:
-    """The pace after some seconds of sending as fast as it allows, and how many bytes that were."""
+    """Send as fast as allowed for some seconds; return the pace then and the bytes sent."""
     begin, total = now, 0
     while now < begin + secs:
         size = pace.batch_bytes(MB)
@@ -97,11 +97,11 @@ def test_rates_and_waits_stay_within_bounds(
 def test_one_agent_catches_up_without_a_refusal_at_nine_tenths_of_what_loki_admits() -> None:
     outcome = after_an_outage(1, 500 * MB)
     assert outcome.refusals == 0
-    assert 500 * MB / outcome.secs > 0.8 * LIMIT  # with the outage's last pause
+    assert 500 * MB / outcome.secs > 0.8 * LIMIT  # including the last pause of the outage
 
 
 def test_a_hundred_agents_that_come_back_at_once_draw_few_refusals_and_share_fairly() -> None:
-    """Without a pace, with pauses that double alone, 6,867 of 7,867 pushes were refused."""
+    """Only with doubling pauses and without a pace, 6,867 of 7,867 pushes failed."""
     outcome = after_an_outage(100, 10 * MB)
     assert outcome.refusals < 0.1 * outcome.pushes
     assert outcome.refusals < 15 * 100

@@ -1,5 +1,5 @@
-"""What Loki refused for good lies on the disk before it counts as dealt with, and never takes more
-than its room."""
+"""The quarantine: refused entries are on the disk before they count as done, and stay within their
+room."""
 
 import json
 import os
@@ -99,8 +99,7 @@ def test_hostile_lines_and_words_stay_one_line_each(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
-    """A round that is sent again, by the same agent or by the next one, behind a line that a crash
-    cut off."""
+    """The same agent or the next one repeats a round, after a line that a crash cut off."""
     first = Quarantine(str(tmp_path), 100_000)
     assert first.put(refusals(b"one", b"two")) == 0
     assert first.put(refusals(b"one", b"two")) == 0
@@ -117,7 +116,7 @@ def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
 
 
 def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
-    quarantine = Quarantine(str(tmp_path), 8000)  # and one user has an eighth
+    quarantine = Quarantine(str(tmp_path), 8000)  # of which a user gets an eighth
     drop_count = sum(
         quarantine.put(refusals(b"x%d" % at * 20, b"y%d" % at * 20)) for at in range(10)
     )
@@ -136,7 +135,7 @@ def test_no_room_at_all_writes_no_file(tmp_path: Path) -> None:
     ("name", "size"), [("2026-01-01.u4242.jsonl", 7990), (f"2026-01-01.u{IDENTITY.uid}.jsonl", 990)]
 )
 def test_what_lies_there_already_counts(tmp_path: Path, name: str, size: int) -> None:
-    """Everybody's against all of the room, a user's own against an eighth."""
+    """All files count against the whole room, and a user's files against an eighth of it."""
     (tmp_path / name).write_bytes(b"x" * size)
     assert Quarantine(str(tmp_path), 8000).put(refusals(b"one")) == 1
 
@@ -158,8 +157,8 @@ def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
 
 
 def test_what_an_agent_put_in_before_it_was_killed_stands_there_once(tmp_path: Path) -> None:
-    """It was put in, and killed before its checkpoint; the next one has it refused again, with
-    others."""
+    """A kill came after the entries, and before the checkpoint. Loki refuses them again for the
+    next agent, with others."""
     Quarantine(str(tmp_path), 80_000).put(refusals(b"a", b"b"))
     (file,) = tmp_path.iterdir()
     (first, second) = file.read_bytes().splitlines(keepends=True)
@@ -250,8 +249,8 @@ def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_new_file_and_its_name_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file whose name isn't on the disk is gone after a power cut, and the segments with its
-    lines are, too."""
+    """A power cut loses a file without a synced name. Its lines are lost as well, since their
+    segments are gone."""
     quarantine = Quarantine(str(tmp_path), 100_000)
     synced: list[bool] = []
     fsync = os.fsync

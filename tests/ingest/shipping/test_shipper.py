@@ -1,5 +1,5 @@
-"""The shipper in one process with a modelled Loki: what goes out, in which order, when it counts as
-sent, and what hostile captures can do to others (which is nothing)."""
+"""The shipper in one process with a modelled Loki: entries, their order and checkpoints. Hostile
+captures don't affect others."""
 
 import json
 import os
@@ -37,7 +37,7 @@ YEAR_2200_NS = 230 * 365 * 86400 * SECOND_NS
 
 
 class Killed(BaseException):
-    """What SIGKILL is here."""
+    """Acts like SIGKILL."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def whole(
     node: ShippingNode, job_id: str, lines: list[str], start_ns: int | None = None, **more: Any
 ) -> NodeCapture:
     # Any: fields of an identity
-    """A capture from start to END."""
+    """Spool a capture from START to END."""
     capture = node.capture(job_id, soon_ns() if start_ns is None else start_ns, **more)
     capture.start()
     if lines:
@@ -71,7 +71,7 @@ def kill() -> None:
     raise Killed
 
 
-# ---- what goes out
+# ---- entries
 
 
 def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> None:
@@ -202,7 +202,7 @@ def test_heartbeats_go_out_as_often_as_is_said_across_rounds_and_restarts(tmp_pa
 
 
 def test_a_capture_that_runs_for_hours_says_whose_it_is_again(tmp_path: Path) -> None:
-    """So that a list of jobs finds it without its start. A kill in between changes nothing."""
+    """A list of jobs finds it without its start. A kill in between changes nothing."""
     start_ns = time.time_ns() - 5 * HOUR_NS
     shipped: list[list[tuple[int, bytes]]] = []
     for number, restarts in enumerate((False, True)):
@@ -230,14 +230,14 @@ def test_a_capture_that_runs_for_hours_says_whose_it_is_again(tmp_path: Path) ->
     assert [(time_ns - start_ns) // period_ns for time_ns, _ in once] == [0, 1, 2]
 
 
-# ---- a clock that is ahead
+# ---- clocks ahead
 
 
 def test_times_of_a_node_that_is_hours_ahead_are_set_back(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loki would refuse them all. A kill in between, and another measure of the clocks then, change
-    no byte."""
+    """Loki would refuse them all. After a kill and another measurement of the clocks, the bytes are
+    the same."""
     node.loki.behind_ns = 3 * HOUR_NS
     start_ns = soon_ns()
     whole(node, "job1", [f"a {number}" for number in range(500)], start_ns)
@@ -264,8 +264,8 @@ def test_times_of_a_node_that_is_hours_ahead_are_set_back(
 
 
 def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
-    """Each capture has the clock that it began with; one that is minutes ahead is left alone, as
-    Loki takes it."""
+    """Each capture keeps the clock of its begin. A clock that is minutes ahead stays, since Loki
+    accepts it."""
     for ahead_ns in (0, 4 * 60 * SECOND_NS, 24 * HOUR_NS, 0):
         node.loki.behind_ns = ahead_ns
         node.delivery.clock.note(time.time_ns() - ahead_ns)
@@ -311,7 +311,7 @@ def test_a_server_that_tells_no_time_changes_none(
     assert len(requests) == 1, "nine captures don't wait nine times for who doesn't answer"
 
 
-# ---- only what was acknowledged counts
+# ---- only acknowledged entries count
 
 
 def test_nothing_is_remembered_before_all_of_a_round_is_acknowledged(node: ShippingNode) -> None:
@@ -389,7 +389,7 @@ def test_what_grew_meanwhile_makes_no_doubles_of_what_was_sent_before_a_kill(
         for number in range(20, 40):
             capture.lines([f"{number}.{line}" for line in range(3)])
             capture.heartbeat()
-        # what the relay counts is further on by now
+        # the relay's counters are further ahead now
         capture.counters((10**6, 10**5), pid=os.getpid())
         node.restart(save=False)
         node.ship()
@@ -448,7 +448,7 @@ def test_a_commit_without_room_is_made_up_for(
 def test_going_back_that_fails_as_well_loses_nothing(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failing disk: neither the commit nor the last checkpoint is available for a while."""
+    """The disk fails for a while: neither the commit nor the last checkpoint works."""
     whole(node, "job1", ["one"])
     whole(node, "job2", ["two"])
     node.learn()
@@ -458,7 +458,7 @@ def test_going_back_that_fails_as_well_loses_nothing(
             raise StoreError("state.db", "reading or writing failed")
 
         def broken(labels: str) -> None:
-            raise ZeroDivisionError  # nothing of this round is taken
+            raise ZeroDivisionError  # Loki accepts nothing of this round
 
         node.loki.script = [broken] * 10
         patch.setattr(node.checkpoints, "shipped", failing)
@@ -470,7 +470,7 @@ def test_going_back_that_fails_as_well_loses_nothing(
 
 
 def wait_until_shipped(node: ShippingNode) -> None:
-    """Rounds as `ship_until` makes them: whatever one raises, there is a next."""
+    """Do rounds like `ship_until`, which continues after errors."""
     node.learn()
     for _ in range(20):
         try:
@@ -543,7 +543,8 @@ def waits(node: ShippingNode) -> list[str]:
 
 
 def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> None:
-    """And once what comes right behind it; the next one waits for company."""
+    """The second capture right behind it goes at once as well. The third one waits for more
+    frames."""
     wake = threading.Event()
     words = (node.shipper, node.to_ship, node.stop, 600.0, node.messages.append, wake)
     thread = threading.Thread(target=ship_until, args=words)
@@ -588,7 +589,7 @@ def test_a_round_says_how_many_streams_it_was_for(node: ShippingNode) -> None:
     assert node.shipper.round_streams == 0
 
 
-# ---- order, and what comes late
+# ---- order, and late lines
 
 
 def test_streams_are_sent_oldest_first_across_captures(node: ShippingNode) -> None:
@@ -639,8 +640,8 @@ def test_replay_streams_take_a_week_in_any_order(node: ShippingNode) -> None:
 
 
 def test_two_quiet_jobs_after_an_outage_of_hours_are_stored_once(node: ShippingNode) -> None:
-    """Their heartbeats of hours are of one stream: neither's may make the other's too far
-    behind."""
+    """Heartbeats of both jobs are hours old and share a stream. Neither job may put the other's too
+    far behind."""
     begin_ns = soon_ns(5 * 60)
     captures = []
     for number in range(2):
@@ -657,7 +658,8 @@ def test_two_quiet_jobs_after_an_outage_of_hours_are_stored_once(node: ShippingN
 
 
 def test_what_loki_alone_knows_to_be_late_goes_to_a_replay_stream(node: ShippingNode) -> None:
-    """Its newest entry is another agent's of the same name, or ours before state.db was lost."""
+    """Its newest entry came from another agent of the same name, or from this one before it lost
+    state.db."""
     whole(node, "news", ["new"], soon_ns(1))
     node.ship()
     node.lose_state()
@@ -777,7 +779,7 @@ def test_the_last_event_waits_for_the_learner(node: ShippingNode) -> None:
     capture = node.only_capture()
     capture.life = Life.DEAD
     for _ in range(3):
-        # the learner has gone on a bit, not to the end
+        # the learner is ahead, but not at the end
         capture.learn_reader.read(1, alive=True)
         node.round()
         assert capture.sinks[0].pending_batch is not None
@@ -826,7 +828,7 @@ def test_held_frames_are_kept_over_an_error_of_another_capture(
 def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
     node: ShippingNode,
 ) -> None:
-    """The learner's thread sets life at any time, also while the shipper has just read."""
+    """The learner's thread may change `life` at any time, even just after the shipper's read."""
     with node.capture("job1", soon_ns()) as writer:
         writer.start()
         writer.lines(["one"])
@@ -836,7 +838,7 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
     read = capture.sinks[0].reader.read
 
     class Dying(list):  # type: ignore[type-arg]  # its items don't matter
-        """Frames, while somebody goes through which the capture dies."""
+        """Frames of a capture that dies during their iteration."""
 
         def __iter__(self) -> Iterator[Any]:
             capture.life = Life.DEAD
@@ -853,7 +855,7 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
     assert not capture.sinks[0].progress.done, "the learner hasn't said that it is over"
 
 
-# ---- what may have been sent before
+# ---- entries that may have been sent before
 
 
 def round_killed(node: ShippingNode, monkeypatch: pytest.MonkeyPatch, fault: str = "sent") -> None:
@@ -864,7 +866,7 @@ def round_killed(node: ShippingNode, monkeypatch: pytest.MonkeyPatch, fault: str
 
 
 def after_hours(node: ShippingNode) -> NodeCapture:
-    """What a quiet job printed in five hours without Loki, learnt; alive."""
+    """Return a living capture of a quiet job, with lines of five hours without Loki, all learnt."""
     capture = node.capture("quiet", soon_ns(301))
     capture.__enter__()
     for hour in range(5):
@@ -880,7 +882,7 @@ ALL_HOURS = [*(f"hour {hour}" for hour in range(5)), "now"]
 def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sent again, all but the newest would be too far behind it."""
+    """Repeated, all but the newest line would be too far behind it."""
     after_hours(node).die()
     take = node.loki._take
     lost: list[str] = []
@@ -902,8 +904,8 @@ def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
 def test_a_kill_after_an_outage_of_hours_doubles_nothing(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """The next agent finds newer lines, too, of the same job and of another one: what was sent goes
-    where it went."""
+    """The next agent finds newer lines of this job and of another one. A repeat still goes to the
+    same streams."""
     capture = after_hours(node)
     round_killed(node, monkeypatch, fault)
     streams_before = node.loki.streams()
@@ -923,7 +925,7 @@ def test_a_kill_after_an_outage_of_hours_doubles_nothing(
 def test_what_was_sent_once_and_is_old_by_now_goes_to_the_same_stream(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent was away for hours after it was killed: what it had sent as news is far behind
+    """The agent was away for hours after the kill. Lines that it sent in time are far behind
     now."""
     with node.capture("quiet", soon_ns(200)) as capture:
         capture.lines(["then"])
@@ -970,7 +972,7 @@ def test_others_wait_for_what_may_have_been_sent_but_not_for_ever(
 def test_a_capture_that_died_is_closed_also_where_the_agent_was_restarted_in_between(
     node: ShippingNode,
 ) -> None:
-    """The learner had seen the end of it, Loki nothing yet."""
+    """The learner had seen its end, and Loki nothing yet."""
     node.capture("job1", soon_ns()).lines(["last words"])
     node.learn()
     node.restart()
@@ -994,7 +996,7 @@ INSERT INTO note VALUES ('mood', '"good"')"""
 
 @pytest.mark.parametrize("version", [EARLIER, LATER], ids=["earlier", "later"])
 def test_another_versions_state_is_gone_on_with(node: ShippingNode, version: str) -> None:
-    """An upgrade, or the way back, while a job runs: nothing of what was sent is sent again."""
+    """The version changes up or down while a job runs, and the agent repeats no entry."""
     with node.capture("job1", soon_ns()) as capture:
         capture.start()
         capture.lines(["before"])
@@ -1058,8 +1060,8 @@ def test_more_floods_than_a_round_holds_take_turns(
 def test_lines_of_few_bytes_do_not_make_a_round_a_flood(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each entry costs a hundred bytes at Loki, whatever its line has: a share is what is sent, not
-    what was read."""
+    """Each entry costs Loki a hundred bytes for any line. A share limits the sent bytes, not the
+    read ones."""
     share = 50_000
     monkeypatch.setattr(shares, "SHARE_BYTES", share)
     monkeypatch.setattr(shares, "MAX_SHARE_BYTES", share)
@@ -1071,7 +1073,7 @@ def test_lines_of_few_bytes_do_not_make_a_round_a_flood(
     assert sum(len(entries) for _, entries in node.loki.requests) * 90 < 5 * share
 
 
-# ---- segments go when both have done with them
+# ---- removal of segments that all readers have finished
 
 
 def test_segments_are_removed_behind_both_and_only_there(node: ShippingNode) -> None:
@@ -1199,7 +1201,7 @@ def test_one_captures_impossible_times_leave_others_alone(node: ShippingNode) ->
 
 
 def test_events_of_any_depth_stop_nobody(node: ShippingNode) -> None:
-    """json.loads takes what json.dumps, called from somewhat deeper, doesn't."""
+    """json.loads accepts a depth that json.dumps refuses if called a few frames deeper."""
     with node.capture("hostile", soon_ns()) as hostile:
         for depth in [*range(100, 1000, 50), *range(900, 1000)]:
             nested = b"[" * depth + b"]" * depth
@@ -1212,7 +1214,7 @@ def test_events_of_any_depth_stop_nobody(node: ShippingNode) -> None:
 
 
 def _record(time_ns: int, text: bytes) -> bytes:
-    """A RECORD frame of any bytes."""
+    """Return a RECORD frame of any bytes."""
     return segment._encode(segment.FrameType.RECORD, Stream.NONE, time_ns, 1, b"", text)
 
 
@@ -1264,7 +1266,7 @@ def test_millions_of_tiny_frames_pass(node: ShippingNode) -> None:
 
 
 def test_starts_heartbeats_and_ends_without_number_do_not_multiply(node: ShippingNode) -> None:
-    """A frame of 60 bytes becomes an event of 600: a capture has one start and one end."""
+    """A frame of 60 bytes becomes an event of 600, but a capture has only one start and one end."""
     begin_ns = soon_ns()
     with node.capture("hostile", begin_ns) as hostile:
         for record in (b'{"type":"start"}', b'{"type":"end"}'):
@@ -1305,7 +1307,7 @@ def test_a_newer_segment_waits_and_others_go_on(node: ShippingNode) -> None:
 def test_a_capture_that_the_system_refuses_to_read_stops_nobody(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a segment under a file system of the user's own does, which root may not look into."""
+    """A mount of the user's own may hide a segment, even from root."""
     whole(node, "hostile", ["evil"])
     whole(node, "honest", ["good day"])
     node.learn()

@@ -1,5 +1,5 @@
-"""What one user's captures can't do to others: forged times, floods of captures, and what they put
-aside."""
+"""Hostile captures with forged times, many captures or full quarantines: other users' captures
+don't suffer."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def quarantine_of(node: ShippingNode) -> list[dict[str, object]]:
 
 
 def test_times_ahead_are_put_aside_unsent(node: ShippingNode) -> None:
-    """Loki would refuse them line by line."""
+    """Loki would refuse each line separately."""
     now_ns = time.time_ns()
     with node.capture("job1", now_ns - MINUTE_NS) as capture:
         capture.lines(["now"], time_ns=now_ns - SECOND_NS)
@@ -48,7 +48,7 @@ def test_times_ahead_are_put_aside_unsent(node: ShippingNode) -> None:
 
 
 def test_times_before_the_capture_open_no_streams(node: ShippingNode) -> None:
-    """Each hour of the week would be a replay stream of its own."""
+    """Otherwise each hour of the week would open a replay stream."""
     now_ns = time.time_ns()
     with node.capture("job1", now_ns) as capture:
         for hours in range(150, 2, -1):
@@ -66,7 +66,7 @@ def test_times_before_the_capture_open_no_streams(node: ShippingNode) -> None:
 
 @needs_root
 def test_a_user_with_many_captures_waits_for_the_others(node: ShippingNode) -> None:
-    """A round goes user by user: whoever has one capture isn't behind somebody's hundred."""
+    """A round goes user by user, so that one capture doesn't wait for another user's hundred."""
     now_ns = time.time_ns() - MINUTE_NS
     for number in range(60):
         with node.capture(f"flood{number}", now_ns, uid=12345, gid=12345) as capture:
@@ -97,7 +97,7 @@ def test_captures_take_turns_over_rounds(node: ShippingNode) -> None:
 
 
 def test_a_capture_that_wrote_nothing_is_told_of(node: ShippingNode) -> None:
-    """Its job's relay was there, and died with everything: its end has a time all the same."""
+    """The job's relay ran, and died with all other processes. Its end still has a time."""
     begun_ns = time.time_ns() - MINUTE_NS
     with node.capture("job1", begun_ns) as capture:
         capture.counters((10, 1))

@@ -1,4 +1,4 @@
-"""Links from Slurm's plugin folder to the plugin of the release that is there: as packages of Slurm
+"""Links from Slurm's plugin folder to the plugin of the installed release, while packages of Slurm
 and of the plugin come, change and go."""
 
 import os
@@ -20,7 +20,7 @@ SHARED_OBJECTS: dict[int, bytes] = {}
 
 
 def shared_object(release: str, folder: Path) -> bytes:
-    """A plugin of Slurm's as far as its release goes."""
+    """Return a plugin of Slurm's, of which only the release is real."""
     major, minor = map(int, release.split("."))
     number = major << 16 | minor << 8 | 5
     if number not in SHARED_OBJECTS:
@@ -32,7 +32,7 @@ def shared_object(release: str, folder: Path) -> bytes:
 
 
 class Machine:
-    """Slurm's plugin folder, where packages have their plugins, and plugstack.conf."""
+    """Slurm's plugin folder, the packages' folder, and plugstack.conf."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ class Machine:
         return main()
 
     def linked(self) -> set[str]:
-        """The release whose plugin Slurm loads; empty where nothing is linked."""
+        """Return the release of the linked plugin, if there is one."""
         targets = [
             os.readlink(self.slurm / name) for name in NAMES if (self.slurm / name).is_symlink()
         ]
@@ -91,7 +91,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_the_plugin_follows_slurm(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the order in which things may happen on a node."""
+    """Install and remove packages in a possible order."""
     machine.install_slurm("22.05")
     assert machine.link() == 0
     assert machine.linked() == set(), "nothing is installed"
@@ -140,7 +140,7 @@ def test_slurm_or_logshipper_goes(machine: Machine) -> None:
 def test_what_an_admin_put_there_stays(
     machine: Machine, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From `make slurm-plugin`."""
+    """`make slurm-plugin` put it there."""
     machine.install_slurm("23.11")
     machine.install_plugin("23.11")
     own = machine.slurm / "logshipper.so"
@@ -171,7 +171,8 @@ def test_a_plugstack_that_names_what_isnt_there(
 
 
 def test_the_release_is_that_of_most_plugins(machine: Machine) -> None:
-    """One of others', from before an upgrade, doesn't count; nor does ours."""
+    """A plugin of a third party, older than an upgrade, doesn't count; nor does logshipper's
+    own."""
     machine.install_slurm("24.05")
     (machine.slurm / "a_spank_of_others.so").write_bytes(shared_object("22.05", machine.folder))
     (machine.slurm / "logshipper.so").write_bytes(shared_object("22.05", machine.folder))
@@ -181,7 +182,7 @@ def test_the_release_is_that_of_most_plugins(machine: Machine) -> None:
 
 
 def test_a_folder_that_is_named(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    """A Slurm that an admin built, whose slurm.conf is elsewhere."""
+    """The admin's own build of Slurm has its slurm.conf elsewhere."""
     machine.install_slurm("22.05")
     machine.install_plugin("22.05")
     machine.patch.setenv("SLURM_CONF", "/nowhere")

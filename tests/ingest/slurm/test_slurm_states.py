@@ -1,5 +1,5 @@
-"""The controller's agent: records of how jobs ended, from the hook's folder to Loki, through faults
-and restarts."""
+"""The agent on Slurm's controller: it ships records of jobs' ends from the hook's folder to Loki,
+despite faults and restarts."""
 
 import json
 import os
@@ -48,7 +48,7 @@ _IDS = re.compile(r' \| job_id=~("(?:[^"\\]|\\.)*")')
 
 
 class AskedLoki(FakeLoki):
-    """With the filter by several jobs."""
+    """A fake Loki with the filter for several jobs."""
 
     def entries(
         self,
@@ -67,9 +67,8 @@ class AskedLoki(FakeLoki):
 
 
 class Controller:
-    """An agent's part in this process; its clock stands still but for
-    `shift_ns`. source_loki: what it
-    reads of Loki; loki: what it pushes to."""
+    """The controller's part of an agent in this process. Its clock only moves by `shift_ns`.
+    source_loki: for its queries; loki: for its pushes."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         # Any: of [loki]
@@ -141,7 +140,7 @@ class Controller:
     def write(
         self, job_id: str = JOB, *, by: str = "jobcomp", name: str = "", **fields: Any
     ) -> Path:
-        """As the hook does. Any: what a field says."""
+        """Write a record like the hook's. Any: a field's value."""
         now = self.now_ns() // NS
         values = {"by": by, "job_id": job_id, "state": "CANCELLED", "exit": "0:15", "start": now - 60, "end": now,
                 "restarts": "", "user": "ann", "nodes": "n1", **fields}  # fmt: skip
@@ -154,21 +153,21 @@ class Controller:
     def captured(
         self, job_id: str = JOB, *, ago_secs: int = 60, attempt: int = 1, host: str = "n1"
     ) -> Pushing:
-        """A capture that began so long ago, and is in Loki."""
+        """Return a capture in Loki that began some seconds ago."""
         began_ns = self.now_ns() - ago_secs * NS
         return Pushing(
             self.source_loki, job_id=job_id, host=host, began_ns=began_ns, attempt=str(attempt)
         )
 
     def turn(self, after_secs: float = 0) -> None:
-        """All that is to be done some time later."""
+        """Do all work that is due after some seconds."""
         self.shift_ns += int(after_secs * NS)
         self.states.take()
         while self.states.round():
             pass
 
     def counts(self) -> dict[str, int]:
-        """Those that aren't 0; the same as in /metrics."""
+        """Return counts other than 0, which are the same in /metrics."""
         counts = read_counts(str(self.state / FILE))
         return {name: count for name, count in counts.items() if count}
 
@@ -188,12 +187,12 @@ def event(entry: Stored) -> dict[str, Any]:  # Any: JSON
     return {**document, **dict(entry.metadata)}
 
 
-# ---- what is sent
+# ---- entries
 
 
 def test_a_captured_job(controller: Controller) -> None:
     capture = controller.captured(ago_secs=60)
-    capture.close(62 * NS)  # its last line came when Slurm had ended it
+    capture.close(62 * NS)  # its last line came after Slurm's end
     file = controller.write()
     controller.turn()
     assert not file.exists()
@@ -228,7 +227,7 @@ def test_a_job_that_completed_has_no_line(controller: Controller) -> None:
 
 
 def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
-    """As Prometheus sees it; of the right run, and of captured jobs alone."""
+    """/metrics shows the state of the right run, and of captured jobs only."""
     now = controller.now_ns() // NS
     controller.captured(ago_secs=500, attempt=1).close(100 * NS)
     controller.captured(ago_secs=100, attempt=2).close(90 * NS)
@@ -262,7 +261,7 @@ def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
 
 
 def test_hours_of_all_jobs_survive_the_agent_and_waits_are_counted(controller: Controller) -> None:
-    """Of jobs that weren't captured, too; by the better hook, where both tell; of a record once."""
+    """Jobs without capture count as well. The better hook's record counts, and each record once."""
     hour = (controller.now_ns() // NS - 600) // 3600 * 3600
     controller.write("1", start=hour, end=hour + 60, nodes="n[1-3]", submit=hour - 100)
     controller.write("2", start=hour - 1800, end=hour + 30, submit=hour - 1800)
@@ -305,8 +304,8 @@ def test_waits_of_all_jobs(controller: Controller) -> None:
 
 
 def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each by its own records: what one couldn't take yet keeps the hook's file, and nobody sends
-    it before."""
+    """Each sink keeps its own records. The hook's file stays until all sinks have its record, and
+    none sends it earlier."""
     controller = Controller(tmp_path, monkeypatch, other={"url": "http://other"})
     _, config = controller.config.lokis
     Path(config.folder).mkdir(parents=True)
@@ -414,7 +413,7 @@ def test_a_job_with_too_many_events_costs_no_other(
     controller.turn()
     controller.turn(3)
     job_ids = {event(entry)["job_id"] for entry in controller.in_loki(OF_EVENTS)}
-    assert job_ids == {*ids} - {"5003"}  # not all of its captures are closed
+    assert job_ids == {*ids} - {"5003"}  # one of its captures is still open
     controller.turn(SETTLE_SECS)
     assert len(controller.in_loki(OF_EVENTS)) == len(ids)
 
@@ -430,7 +429,7 @@ def test_only_its_nodes_are_asked(controller: Controller) -> None:
     assert 'host=~"(n1|n2)([.].+)?"' in controller.source_loki.queries[0].logql
 
 
-# ---- which run
+# ---- choice of the run
 
 
 def test_runs_are_told_apart_by_their_times(controller: Controller) -> None:
@@ -448,7 +447,7 @@ def test_runs_are_told_apart_by_their_times(controller: Controller) -> None:
 
 
 def test_a_run_that_was_not_captured_gets_no_other_runs_captures(controller: Controller) -> None:
-    """The user opted out before the job was restarted, or in."""
+    """The user opted out or in before the restart of the job."""
     now = controller.now_ns() // NS
     controller.captured(ago_secs=500, attempt=2).close(100 * NS)
     controller.write(start=now - 900, end=now - 700)
@@ -459,7 +458,7 @@ def test_a_run_that_was_not_captured_gets_no_other_runs_captures(controller: Con
 
 
 def test_a_run_whose_captures_lag_is_not_taken_for_the_one_before(controller: Controller) -> None:
-    """They are seconds apart: clocks may differ by as much."""
+    """The runs are only seconds apart, which is as much as clocks may differ."""
     now = controller.now_ns() // NS
     controller.captured(ago_secs=12).close(2 * NS)
     controller.write(start=now - 8, end=now)
@@ -482,7 +481,7 @@ def test_a_node_whose_clock_is_behind(controller: Controller) -> None:
 
 
 def test_a_resized_job(controller: Controller) -> None:
-    """Its start is when it was resized."""
+    """The record's start is the time of the resize."""
     now = controller.now_ns() // NS
     controller.captured(ago_secs=500).close(490 * NS)
     controller.write(start=now - 100, end=now - 5)
@@ -507,7 +506,7 @@ def test_an_epilog_without_times(
     assert len(controller.in_loki(OF_EVENTS)) == event_count
 
 
-# ---- what goes wrong
+# ---- faults
 
 
 @pytest.mark.parametrize("point", ["slurm_told", "slurm_sent"])
@@ -530,7 +529,7 @@ def test_killed_in_between_it_sends_the_same_bytes(
         with pytest.raises(Killed):
             controller.turn(3)
     controller.restart()
-    controller.captured(ago_secs=30).close(29 * NS)  # Loki knows more by now
+    controller.captured(ago_secs=30).close(29 * NS)  # Loki has more captures by now
     controller.turn(50)
     assert len(controller.in_loki()) == 2
     assert controller.loki.doubles() == []
@@ -540,7 +539,7 @@ def test_killed_in_between_it_sends_the_same_bytes(
 def test_killed_before_the_file_is_removed(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is sent of a record that might be found once more."""
+    """The agent sends nothing of a record that it may find again."""
     controller.captured().close()
     file = controller.write()
 
@@ -637,7 +636,7 @@ def shorter(longest: float) -> Any:  # Any: a Backoff
 
 
 def test_what_is_far_behind_goes_to_replay_streams(controller: Controller) -> None:
-    """Whether the agent knows that newer lines are there, or learns it from Loki."""
+    """The agent knows of newer lines, or learns it from Loki's refusal."""
     now = controller.now_ns() // NS
     controller.captured().close()
     controller.write()
@@ -673,7 +672,7 @@ def test_too_old_for_loki(controller: Controller) -> None:
 
 
 class Tenants:
-    """A Loki for each, as the controller asks them. requests: whom it asked, in order."""
+    """A Loki for each tenant. requests: tenants of the controller's queries, in order."""
 
     def __init__(self) -> None:
         self.of: dict[str, AskedLoki] = defaultdict(AskedLoki)
@@ -805,7 +804,7 @@ def test_a_loki_that_answers_nobody_is_an_error_and_nothing_is_dropped(
 
 
 class Directory:
-    """Instead of the machine's users. requests: for whom, in order."""
+    """Replaces the machine's users. requests: users, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **uids: int) -> None:
         self.requests: list[str] = []
@@ -854,7 +853,7 @@ def test_a_job_whose_node_did_not_know_the_name_is_found_by_number(
 def test_trouble_with_a_tenant_lasts_as_long_as_a_record_waits_for_it(
     by_user: Controller, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever the shipper says that it has nothing for it."""
+    """It lasts even if the shipper reports that it has nothing for the tenant."""
     monkeypatch.setattr(
         fault_points, "on_reached", lambda _: by_user.delivery.want("captures", set())
     )
@@ -909,7 +908,7 @@ def test_what_is_no_record_is_removed_and_counted(
 
 
 def test_files_that_are_not_the_hooks_are_left_alone(controller: Controller) -> None:
-    """Somebody may name a folder of others' by mistake."""
+    """An admin may configure another program's folder by mistake."""
     names = [
         "passwd",
         "4711",
@@ -944,12 +943,12 @@ def test_a_directory_in_the_way(controller: Controller) -> None:
     assert len([line for line in controller.messages if "can't remove it" in line]) == 1
 
 
-@needs_root  # alone can give a file away
+@needs_root  # only root can give a file away
 def test_a_record_of_somebody_elses(controller: Controller) -> None:
     os.chown(controller.write(), 65534, 65534)
     controller.turn()
     assert controller.counts() == {"malformed": 1}
-    os.chown(controller.ended, 64064, 0)  # SlurmUser's: its own records count
+    os.chown(controller.ended, 64064, 0)  # SlurmUser owns the folder, so its records count
     os.chown(controller.write("4712"), 64064, 0)
     controller.turn(1)
     assert controller.counts() == {"malformed": 1, "taken": 1, "waiting": 1}

@@ -1,5 +1,5 @@
-"""deploy/slurm/hooks/job-ended writes a record that the agent understands, and never fails Slurm's
-controller."""
+"""deploy/slurm/hooks/job-ended: it writes a record that the agent can parse, and never fails
+Slurm's controller."""
 
 import os
 import subprocess
@@ -101,7 +101,7 @@ def test_what_is_of_no_interest(folder: Path, environment: dict[str, str]) -> No
 
 
 def fake(place: Path, name: str, script: str) -> str:
-    """A search path on which a program is ours."""
+    """Return a search path with a program of the test's own."""
     place.mkdir(exist_ok=True)
     (place / name).write_text(f"#!/bin/sh\n{script}\n")
     (place / name).chmod(0o755)
@@ -116,7 +116,7 @@ def test_missing_folder_is_one_line_in_syslog(tmp_path: Path) -> None:
 
 
 def test_full_folder(tmp_path: Path, folder: Path) -> None:
-    """No room: as a limit on the size of files has it."""
+    """A limit on the size of files simulates a full disk."""
     path = fake(tmp_path / "bin", "logger", f"touch {tmp_path}/syslog")
     full = tmp_path / "full"
     full.write_text(f'#!/bin/sh\nulimit -f 0\nexec {HOOK} "$@"\n')

@@ -1,5 +1,5 @@
-"""The controller's agent as a process, killed at each point, and a real Loki: how a job ended
-stands there once."""
+"""The controller's agent as a process, killed at each point, with a real Loki: it stores a job's
+end once."""
 
 import json
 import secrets
@@ -53,7 +53,7 @@ def test_killed_anywhere_it_is_told_once(crash_at: str, tmp_path: Path, loki: Lo
     began_ns = time.time_ns() - 60 * NS
     push_capture(client, cluster, began_ns)
     write_record(ended, JOB, began_ns)
-    write_record(ended, "4712", began_ns)  # which wasn't captured
+    write_record(ended, "4712", began_ns)  # a job without capture
     agent = NodeAgent(
         tmp_path, loki.url, cluster=cluster, host="ctl", slurm={"ended_dir": str(ended)}
     )

@@ -1,4 +1,4 @@
-"""Who asks at a socket, and in which job: cgroup paths are read strictly, processes exactly."""
+"""The user, process and job of a socket's peer, with strict parsing of cgroup paths."""
 
 import os
 import pwd
@@ -63,19 +63,19 @@ def test_jobs(text: str, job: SchedulerJob) -> None:
         f"{_V2}/job_42/step_../user/task_0",
         f"{_V2}/job_42/step_99999999999/user/task_0",
         f"{_V2}/job_{'9' * 11}/step_0",
-        # where a user may make groups of any name: below what systemd delegates
+        # below systemd's delegation, users may make groups of any name
         "0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_42/step_0/user/task_0",
         "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_42/step_0",
         "1:name=systemd:/user.slice/user-1000.slice/user@1000.service/slurm/uid_1000/job_42/step_0",
         "0::/../system.slice/slurmstepd.scope/job_42/step_0",
         "0::/x/slurm/uid_1000/job_42/step_0",
         "0::/slurm/uid_1000/job_42/step_0",  # the old form in the new hierarchy
-        "9:freezer:/system.slice/slurmstepd.scope/job_42/step_0",  # and the other way round
-        # another user's, and two jobs at once
+        "9:freezer:/system.slice/slurmstepd.scope/job_42/step_0",  # and vice versa
+        # another user's group, and two jobs at once
         "9:freezer:/slurm/uid_1001/job_42/step_0",
         f"9:freezer:{_V1}/step_0\n8:memory:/slurm/uid_1001/job_42/step_0",
         f"9:freezer:{_V1}/step_0\n8:memory:/slurm/uid_1000/job_43/step_0",
-        # lines that the kernel wouldn't write
+        # lines that the kernel never writes
         f"0::/a\n{_V2}/job_42/step_0",
         f"a\n{_V2}/job_42/step_0",
     ],
@@ -89,8 +89,8 @@ SLUID_STEP = f"/system.slice/slurmstepd.scope/{SLUID}/step_batch"
 
 
 class Node:
-    """A node's /proc and /sys/fs/cgroup with one step, as Slurm 26.05 has it; put: a process in
-    there, of the user uid."""
+    """A node's /proc and /sys/fs/cgroup with one step of Slurm 26.05. put: add a process of the
+    user uid."""
 
     def __init__(self, folder: Path) -> None:
         self.proc, self.cgroups = folder / "proc", folder / "cgroup"
@@ -159,7 +159,7 @@ def test_no_job_where_slurmstepd_is_gone(tmp_path: Path) -> None:
 def test_any_text(text: str, uid: int) -> None:
     assert parse_cgroup(text, uid) is None
     job = parse_cgroup(f"{_V2}/job_42/step_0/user/task_0/{text}", uid)
-    # a group's own name below the task never makes another job
+    # names of groups below the task never give another job
     assert job in (
         SchedulerJob("42", "0", 0),
         None,
@@ -176,7 +176,7 @@ def _now_ns() -> int:
 
 @pytest.mark.parametrize("option", [77, 9999])
 def test_a_process(option: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a kernel that names the process, and with an older one."""
+    """Newer kernels name the process, older ones don't."""
     monkeypatch.setattr(peer, "_SO_PEERPIDFD", option)
     ours, theirs = _pair()
     with ours, theirs:
@@ -200,8 +200,8 @@ def test_a_process_that_has_ended(option: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_number_that_was_given_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel can't name the process: a younger one than the connection isn't the one that
-    asked."""
+    """If the kernel can't name the process, a process younger than the connection isn't the
+    peer."""
     monkeypatch.setattr(peer, "_SO_PEERPIDFD", 9999)
     ours, theirs = _pair()
     with ours, theirs, pytest.raises(PeerUnknown, match="another one has its number"):
@@ -236,7 +236,7 @@ def test_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_directory_service_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs one wait, not one for each asker; the name comes when it answers."""
+    """It costs one wait in all, not one for each client. The name comes with its answer."""
     monkeypatch.setattr(Accounts, "WAIT_SECS", 0.05)
     go = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Removing a capture's directory: whatever its user has put there, and while they change it."""
+"""Removal of a capture's directory with any content, even while its user changes it."""
 
 import os
 import stat
@@ -16,7 +16,7 @@ from tests.tools.captures.segment_factory import CaptureWriter, age, make_captur
 
 
 class Spool:
-    """A spool with one capture. folder: it, open."""
+    """A spool with one capture. folder: the capture's open directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class Spool:
         return CaptureFolder(self.fd, str(self.path), self.capture.path.name, os.geteuid())
 
     def remove(self) -> int:
-        """How many calls it took."""
+        """Remove the capture; return the number of calls."""
         calls = 1
         while not self.folder.remove():
             calls += 1
@@ -51,7 +51,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 
 def nest(path: Path, depth: int) -> None:
-    """Directories within each other: no path can name the innermost."""
+    """Nest directories so deeply that no path can name the innermost."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(depth):
         os.mkdir("d", dir_fd=fd)
@@ -107,7 +107,7 @@ def test_a_call_has_an_end_and_the_identity_goes_last(
     while not spool.folder.remove():
         calls += 1
         assert (spool.capture.path / "identity.json").exists()
-        with spool.open() as folder:  # as by the next agent: nobody reads in what is half removed
+        with spool.open() as folder:  # like the next agent; nothing half removed is read
             assert folder.segments_fd < 0
             assert folder.is_unused()
     assert 7 <= calls <= 20
@@ -164,7 +164,8 @@ def test_the_local_store_leaves_the_rest_for_the_next_time(
 def test_nothing_can_be_changed_any_more_while_it_is_removed(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its user holds descriptors of all directories, and tries as each of them is gone through."""
+    """The user has descriptors of all directories, and tries to change each directory while the
+    agent reads it."""
     (open_folder / "spool").mkdir()
     spool = Spool(open_folder / "spool")
     try:

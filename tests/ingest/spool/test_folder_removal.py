@@ -1,4 +1,4 @@
-"""What is left of captures that were taken back or half removed."""
+"""Removal of remains of captures that were cancelled or half removed."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from logshipper_ingest.spool.folder_removal import remove_remains
     ("files", "goes"),
     [
         ([], True),
-        ([LIMITS_FILE], True),  # the agent wrote it while the capture's keeper took it back
+        ([LIMITS_FILE], True),  # the agent wrote it while the keeper removed the capture
         (["identity.json"], False),
         ([LIMITS_FILE, "identity.json"], False),
     ],

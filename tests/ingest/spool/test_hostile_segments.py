@@ -1,6 +1,6 @@
-"""What a job may put in place of its segments: it costs that job's own log. The agent's time and
-memory stay bounded, another user's lines are shipped next to it, and each refusal has a reason, a
-count and a line."""
+"""Hostile entries in place of a job's segments: they only cost this job its log. The agent's time
+and memory stay bounded, and it ships another user's lines next to them. Each refusal has a reason,
+a count and a log line."""
 
 import os
 import socket
@@ -22,15 +22,15 @@ from tests.tools.captures.segment_factory import CaptureWriter
 from tests.tools.stores.shipping_node import NodeCapture, ShippingNode, soon_ns
 
 HOSTILE, HONEST, OTHER = 12345, 12346, 12347
-CPU_SECS = 10.0  # of one case; they take some tenths
-MOST_READ = 400 << 20  # bytes, by both parties: what one search may go over, and a gibibyte never
+CPU_SECS = 10.0  # for a case, which takes some tenths
+MOST_READ = 400 << 20  # bytes of both parties: enough for one search, less than a gibibyte
 
 pytestmark = needs_root
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
-    # a quarter: three quarters less time
+    # a quarter of the real limit, to save time
     monkeypatch.setattr(segment_reader, "SEARCH_BYTES", 64 << 20)
     shipping_node = ShippingNode(tmp_path)
     yield shipping_node
@@ -39,7 +39,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNo
 
 @pytest.fixture
 def went_over(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of each read."""
+    """Return the sizes of all reads."""
     sizes: list[int] = []
     pread = os.pread
 
@@ -53,7 +53,7 @@ def went_over(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def captured(node: ShippingNode, job_id: str, uid: int) -> NodeCapture:
-    """A user's capture, with a line in its first segment."""
+    """Return a user's capture with a line in its first segment."""
     capture = node.capture(job_id, soon_ns(), uid=uid, gid=uid, user=str(uid))
     capture.lines([f"first of {job_id}"])
     give_to_user(capture)
@@ -61,7 +61,7 @@ def captured(node: ShippingNode, job_id: str, uid: int) -> NodeCapture:
 
 
 def give_to_user(capture: CaptureWriter) -> None:
-    """All that root made in `segments/` is the user's, as if a job had made it."""
+    """Give root's entries of `segments/` to the user, as if a job had made them."""
     uid = capture.segments.stat().st_uid
     for path in capture.segments.iterdir():
         if path.lstat().st_uid == 0:
@@ -74,7 +74,7 @@ def next_segment(capture: CaptureWriter) -> Path:
     return capture.segment
 
 
-# ---- what stands in place of a segment
+# ---- entries in place of a segment
 
 
 def link(capture: CaptureWriter, place: Path) -> None:
@@ -96,7 +96,7 @@ def pipe(capture: CaptureWriter, place: Path) -> None:
 def listening_socket(capture: CaptureWriter, place: Path) -> None:
     fd = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(f"/proc/self/fd/{fd}/{place.name}")  # its own path may be too long
+        listening.bind(f"/proc/self/fd/{fd}/{place.name}")  # the socket's own path may be too long
     os.close(fd)
 
 
@@ -147,11 +147,11 @@ def value(node: ShippingNode, name: str) -> float:
     return sample
 
 
-# ---- what stands in a segment, or becomes of it
+# ---- content of a segment
 
 
 def frame_of_16_mib(capture: CaptureWriter) -> None:
-    """Promised, of a file of holes."""
+    """Promise frames of 16 MiB in a file with a hole."""
     head = segment._FRAME_HEADER.pack(FRAME_MAGIC, 1, 1, 0, segment.MAX_PAYLOAD_BYTES, 1, 5, 0, 0)
     capture.append(head * 100)
     os.truncate(capture.segment, 1 << 30)
@@ -263,7 +263,7 @@ def test_what_a_job_does_to_its_segments_costs_others_nothing(
 
 
 def turns(node: ShippingNode, count: int) -> None:
-    """What an agent does in some seconds, whether or not there is something to do for ever."""
+    """Do an agent's turns of some seconds, even if they never finish their work."""
     captures = node.follow()
     overuse = SpoolOveruse(node.config.agent, node.messages.append)
     for _ in range(count):
@@ -295,7 +295,7 @@ def test_a_segment_that_grows_for_ever_is_left_at_a_gibibyte(
     assert not (hostile.segments / "0000000001.seg").exists(), "its room is free"
 
 
-# ---- very many
+# ---- large numbers
 
 
 def test_damages_by_the_thousand_are_few_lines_and_small_rounds(
@@ -324,7 +324,7 @@ def test_damages_by_the_thousand_are_few_lines_and_small_rounds(
 
 
 def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn has a second: who has one capture isn't behind another's hundred that take all of
+    """A turn has a second. One capture must not wait for another user's hundred that take all of
     it."""
     for number in range(30):
         captured(node, f"a-hostile{number}", HOSTILE)
@@ -336,7 +336,7 @@ def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.M
     looked_at: list[str] = []
 
     def slow(folder: CaptureFolder) -> object:
-        clock[0] += 0.3  # as with files by the ten thousand
+        clock[0] += 0.3  # like tens of thousands of files
         looked_at.append(folder.name)
         return life(folder)
 

@@ -1,9 +1,8 @@
-"""A capture's writer and reader against a simple model: the reader gives what was written, from the
-first frame on, each once and in order, whatever fails and wherever it is resumed; a crash may cost
-what wasn't synced, no more.
+"""Writer and reader of a capture against a simple model. Despite faults, the reader gives all
+written frames once and in order, from any checkpoint. A crash may only cost unsynced data.
 
-Both are real. A crash of the machine loses any part of what wasn't synced: its end, or its bytes,
-or both.
+Writer and reader are real. A crash of the machine loses any part of the unsynced data: its end, its
+bytes, or both.
 """
 
 import errno
@@ -26,12 +25,12 @@ from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, Spool
 from tests.tools.captures.segment_factory import memory_folder
 from tests.tools.stress.model_settings import model_settings
 
-SEGMENT_BYTES = 400  # so that a few frames are a segment
+SEGMENT_BYTES = 400  # so small that a segment has a few frames
 MANY = 1 << 40
 
 
 class Faults:
-    """What the writer's system calls do next: "" is as always. Reading isn't touched."""
+    """Planned faults of the writer's next system calls; "" is success. The reader has no faults."""
 
     def __init__(self) -> None:
         self.pwrite: list[str] = []
@@ -55,7 +54,7 @@ class Faults:
 
 
 class FaultyOs:
-    """`os`, as the writer sees it."""
+    """The writer's `os`."""
 
     def __init__(self, faults: Faults) -> None:
         self.pwrite = faults.failing("pwrite", os.pwrite)
@@ -73,7 +72,7 @@ class WriterAndReader(RuleBasedStateMachine):
         self.faults = Faults()
         self.patch.setattr(segment_writer, "os", FaultyOs(self.faults))
         self.patch.setattr(segment_writer, "MAX_SEGMENT_BYTES", SEGMENT_BYTES)
-        # here syncs are steps of their own
+        # syncs are separate steps of the model
         self.patch.setattr(SegmentWriter, "_sync_on", lambda writer: None)
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.writer = SegmentWriter(str(self.folder), 1)
@@ -81,7 +80,7 @@ class WriterAndReader(RuleBasedStateMachine):
         self.reader = self._reader(SpoolPosition())
         self.writer_texts: list[bytes] = []
         self.synced = 0  # frames
-        self.synced_bytes = segment.FILE_HEADER_BYTES  # of the segment that is written
+        self.synced_bytes = segment.FILE_HEADER_BYTES  # of the current segment
         self.reader_texts: list[bytes] = []
         self.skipped = 0
         self.checkpoints: list[tuple[SpoolPosition, int, int]] = [(SpoolPosition(), 0, 0)]
@@ -110,7 +109,7 @@ class WriterAndReader(RuleBasedStateMachine):
         try:
             self.writer.write(frame, serial)
         except SpoolError:
-            pass  # none of it is written
+            pass  # nothing is written
         else:
             self.writer_texts.append(text)
         if self.writer._number != number:
@@ -156,7 +155,7 @@ class WriterAndReader(RuleBasedStateMachine):
     @precondition(lambda self: self.is_alive)
     @rule(fraction=st.floats(0, 1), zeros=st.booleans())
     def machine_crashes(self, fraction: float, zeros: bool) -> None:
-        """The reader goes on where its last checkpoint is."""
+        """The reader resumes at its last checkpoint."""
         self._die()
         path = Path(self.writer._path(self.writer._number))
         size = path.stat().st_size
@@ -170,7 +169,7 @@ class WriterAndReader(RuleBasedStateMachine):
     @precondition(lambda self: self.is_alive)
     @rule()
     def killed(self) -> None:
-        """The machine runs on, and has what was written."""
+        """The machine runs on, and keeps all written data."""
         self._die()
         self.synced = len(self.writer_texts)
 

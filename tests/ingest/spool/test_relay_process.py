@@ -1,4 +1,4 @@
-"""Whether a relay runs, also one in a container: its number there is another one here."""
+"""Life of a relay, even in a container, where it has another process id than here."""
 
 import mmap
 import os
@@ -21,7 +21,7 @@ from tests.tools.waiting import wait_until
 
 @pytest.fixture
 def contained() -> Iterator[int]:
-    """The first process of a pid namespace, by its number here."""
+    """Yield the first process of a pid namespace, by its id here."""
     command = ["unshare", "--pid", "--fork", "--kill-child", "sleep", "600"]
     with subprocess.Popen(command) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -42,7 +42,8 @@ def test_processes_here() -> None:
 def test_a_start_that_is_yet_to_come_has_nobody_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The job can write it: each look at its capture would go over all processes."""
+    """The job can write this value. Otherwise each look at its capture would go over all
+    processes."""
     monkeypatch.setattr(relay_process, "_look", lambda: pytest.fail("looked for"))
     assert not relay_runs(os.getpid(), 1 << 63, os.getuid())
 
@@ -61,11 +62,11 @@ def test_a_process_in_a_container(contained: int) -> None:
 def test_a_capture_in_a_container_whose_job_ended_before_its_sidecar_began(
     contained: int, tmp_path: Path
 ) -> None:
-    """Its relay waits for the sidecar: nothing is lost yet."""
+    """Its relay still waits for the sidecar, so nothing is lost yet."""
     node = ShippingNode(tmp_path)
     capture = node.capture("job1", soon_ns())
     for path in capture.segments.iterdir():
-        path.unlink()  # the sidecar would make its first segment
+        path.unlink()  # the sidecar makes the first segment
     capture.counters((17, 2), pid=1, started=started_of(contained))
     with (capture.segments / "counters").open("r+b") as file:
         note_end(mmap.mmap(file.fileno(), 0), 0, time.time_ns())

@@ -1,4 +1,4 @@
-"""Reading segments: in order, while they grow, from any position; damage, hostile files and other
+"""The reader of segments: order, growing segments, any position, damage, hostile files and other
 versions."""
 
 import os
@@ -22,11 +22,11 @@ from logshipper_ingest.spool.segment_reader import (
 )
 from tests.tools.captures.segment_factory import CaptureWriter
 
-MANY = 1 << 40  # bytes: all that is there
+MANY = 1 << 40  # bytes; more than any test writes
 
 
 class Reading:
-    """A reader on a capture's segments, and all that it has read so far."""
+    """A reader of a capture's segments, and the data that it has read."""
 
     def __init__(self, capture: CaptureWriter, position: SpoolPosition | None = None) -> None:
         self.fd = os.open(capture.segments, os.O_RDONLY | os.O_DIRECTORY)
@@ -140,8 +140,8 @@ def test_a_file_header_byte_by_byte_is_waited_for(capture: CaptureWriter, readin
 def test_a_rotation_under_way_is_not_the_end_of_a_segment(
     capture: CaptureWriter, reading: Reading
 ) -> None:
-    """The writer makes the next segment before it ends the last one, and takes it back where there
-    is no room."""
+    """The writer makes the next segment before it ends the last one, and removes it again if the
+    disk is full."""
     capture.lines(["one"])
     following = capture.segments / "0000000002.seg"
     following.write_bytes(segment.encode_file_header(2, 5))
@@ -170,7 +170,7 @@ def test_large_frames_pass_and_memory_is_bounded(capture: CaptureWriter, reading
 def test_a_reader_keeps_nothing_of_what_it_has_read(
     capture: CaptureWriter, reading: Reading
 ) -> None:
-    """An agent has two of each capture, and many of these are over."""
+    """An agent has two readers of each capture, and many captures are over."""
     capture.lines(["x" * 1000])
     capture.append(b"?")
     capture.open_segment()
@@ -339,7 +339,7 @@ def test_attributes_that_make_python_raise_are_damage(
 def test_the_search_for_frames_has_a_limit(
     capture: CaptureWriter, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every place of a hostile segment may look like a frame of 16 MiB with a wrong checksum."""
+    """Every offset of a hostile segment may look like a frame of 16 MiB with a wrong checksum."""
     monkeypatch.setattr(segment_reader, "SEARCH_BYTES", 4 << 20)
     head = struct.pack("<4sBBHIIQII", segment.FRAME_MAGIC, 1, 1, 0, 1 << 20, 1, 5, 0, 0)
     capture.append(head * (2 << 15))
@@ -360,13 +360,13 @@ def test_reports_of_one_read_have_a_limit(capture: CaptureWriter, reading: Readi
 
 
 def incomplete(payload: int = segment.MAX_PAYLOAD_BYTES) -> bytes:
-    """A frame's header that promises more than ever comes."""
+    """Return a frame's header that promises more bytes than ever come."""
     return struct.pack("<4sBBHIIQII", segment.FRAME_MAGIC, 1, 1, 0, payload, 1, 5, 0, 0)
 
 
 @pytest.fixture
 def gone_over(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of each of the reader's preads."""
+    """Return the sizes of the reader's reads."""
     sizes: list[int] = []
     pread = segment_reader._pread
 
@@ -410,7 +410,7 @@ def test_a_dead_capture_s_incomplete_frames_cost_what_there_is(
     capture.append((incomplete() + frame) * 3_000)
     assert reading.read(alive=False) is Outcome.CUT
     assert reading.texts == [b"x\n"] * 3_000
-    assert sum(gone_over) < 3_000 * 40_000  # each looks at some KiB, not at all that follows
+    assert sum(gone_over) < 3_000 * 40_000  # each frame costs some KiB, not the whole rest
 
 
 def test_a_read_ends_after_a_certain_amount_of_work(
@@ -436,7 +436,7 @@ def test_what_is_searched_is_counted_over_all_segments(
         capture.append(b"?" * (2 << 20))
         capture.rotate()
     assert reading.read() is Outcome.WAITING
-    assert sum(gone_over) < 13 << 20  # twice the limit at most, and a block of each segment
+    assert sum(gone_over) < 13 << 20  # at most twice the limit, and a block of each segment
 
 
 def test_what_a_frame_costs_counts_for_a_batch(capture: CaptureWriter, reading: Reading) -> None:
@@ -450,11 +450,11 @@ def test_what_a_frame_costs_counts_for_a_batch(capture: CaptureWriter, reading: 
 def test_a_folder_that_another_thread_reads_is_listed_whole(
     capture: CaptureWriter, reading: Reading
 ) -> None:
-    """Whoever dies with nothing read would be told, and all its lines left out."""
+    """An incomplete list would close a dead capture without its lines."""
     capture.lines(["one"])
     capture.rotate()
     capture.lines(["two"])
-    # the learner's, or another sink's, in the middle
+    # another reader in the middle of its listing
     with os.scandir(reading.fd) as second_listing:
         next(second_listing)
         assert segment_reader.list_segments(reading.fd) == [1, 2]
@@ -502,7 +502,7 @@ def test_links_pipes_folders_and_sockets_are_passed_over(
     os.mkfifo(capture.segments / "0000000003.seg")
     (capture.segments / "0000000004.seg").mkdir()
     working_folder = Path.cwd()
-    os.chdir(capture.segments)  # a socket's path is short
+    os.chdir(capture.segments)  # which keeps a socket's path short
     try:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind("0000000005.seg")

@@ -1,5 +1,5 @@
-"""Segments under random damage: the reader never raises, never invents a line, and loses only what
-was damaged."""
+"""Segments with random damage: the reader never raises, never invents a line, and only loses
+damaged frames."""
 
 import os
 import tempfile
@@ -19,7 +19,7 @@ from tests.tools.stress.model_settings import examples
 
 
 class Placed(NamedTuple):
-    """A frame's place in a capture. text: unique among all."""
+    """A frame's place in a capture. text: unique among all frames."""
 
     segment: int
     begin: int
@@ -34,7 +34,7 @@ class Made(NamedTuple):
 
 @st.composite
 def captures(draw: st.DrawFn) -> Made:
-    """A whole capture in a few segments: frames of lines of several kinds, and records."""
+    """Return a whole capture of a few segments: frames of lines of several kinds, and records."""
     files: dict[int, bytearray] = {}
     frames: list[Placed] = []
     count = draw(st.integers(1, 3))
@@ -69,7 +69,7 @@ def folder_of(files: dict[int, bytearray]) -> Iterator[Path]:
 
 
 def read_all(folder: Path, *, alive: bool, max_bytes: int = 1 << 40) -> tuple[list[bytes], Outcome]:
-    """All texts, each batch by a reader of its own, which knows no more than the position."""
+    """Return all texts. A new reader reads each batch, and only knows the position."""
     texts: list[bytes] = []
     position = SpoolPosition()
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -88,7 +88,7 @@ def read_all(folder: Path, *, alive: bool, max_bytes: int = 1 << 40) -> tuple[li
 
 
 def is_in_order(texts: list[bytes], capture: Made) -> bool:
-    """Whether nothing is invented, doubled or misplaced."""
+    """Whether no text is invented, repeated or misplaced."""
     serial = {frame.text: at for at, frame in enumerate(capture.frames)}
     places = [serial.get(text, -1) for text in texts]
     return -1 not in places and places == sorted(set(places))

@@ -1,5 +1,5 @@
-"""A running job whose heartbeat is late: said once, taken back when it returns, over a local store
-and over Loki."""
+"""A running job with a late heartbeat: a local store and Loki report it once, and also its
+return."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
 
 
 def wait_out(node: ShippingNode, secs: float = LATE_SECS) -> None:
-    """Nothing has come for so long, by the agent's own clock."""
+    """Let some seconds without new data pass by the agent's own clock."""
     for capture in node.captures.values():
         for sink in capture.sinks:
             sink.read_at -= secs
@@ -92,7 +92,7 @@ def test_an_agent_that_begins_anew_says_it_no_second_time(node: ShippingNode) ->
 
 
 def test_what_is_there_to_be_read_is_no_silence(node: ShippingNode) -> None:
-    """The agent was stopped for a minute, the job was not."""
+    """The agent was stopped for a minute, but the job ran."""
     capture = silent_capture(node, "job1")
     for _ in range(12):
         capture.now_ns += 5 * SECOND_NS
@@ -127,10 +127,10 @@ def test_a_dead_capture_has_ended_and_is_not_late(node: ShippingNode) -> None:
 
 
 def test_an_orphans_heartbeat_is_late(node: ShippingNode) -> None:
-    """Its sidecar is dead, the job and its relay go on."""
+    """The sidecar is dead, while the job and its relay run."""
     capture = silent_capture(node, "job1")
     capture.counters((4, 1), pid=os.getpid())
-    os.utime(capture.path / "identity.json")  # made after this process has begun
+    os.utime(capture.path / "identity.json")  # after the start of this process
     capture.die()
     wait_out(node)
     node.ship()
@@ -157,11 +157,11 @@ def test_a_segment_that_cannot_be_read_is_no_silence(
     capture.die()
 
 
-# ---- a sidecar that is really stopped
+# ---- a sidecar that is stopped for real
 
 
 def sidecar_of(captures: Path) -> int:
-    """The process that holds the capture's lock."""
+    """Return the process that holds the capture's lock."""
     (lock,) = captures.glob("*@*/segments/lock")
     inode = lock.stat().st_ino
     for line in Path("/proc/locks").read_text().splitlines():

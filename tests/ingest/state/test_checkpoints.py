@@ -1,5 +1,5 @@
-"""What the agent remembers: exactly what was put in, for as long as it is wanted, whatever the file
-is."""
+"""The agent's checkpoints: exact content, forgotten in time, and robust against other files in
+their place."""
 
 import os
 import sqlite3
@@ -135,7 +135,7 @@ def test_what_is_done_and_gone_is_forgotten_in_time(checkpoints: Checkpoints) ->
 def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(
     checkpoints: Checkpoints,
 ) -> None:
-    """Or the file grows with every such capture, and `status` shows it for ever."""
+    """Otherwise the file would grow with every such capture, and `status` would always show it."""
     checkpoints.commit([checkpoint("removed halfway", changed_ns=10)], {})
     checkpoints.put_knowledge([learnt("removed halfway"), learnt("removed unshipped")])
     checkpoints.forget([], time.time_ns() + 30 * DAY_NS)
@@ -182,11 +182,11 @@ def test_a_capture_that_is_done_takes_no_page_of_its_own(
     assert checkpoints.shipped("job7@1.aaaaaaaa") == [rows[7]]
     with closing(sqlite3.connect(path)) as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    assert pages < len(rows) / 2  # of 4 KiB
+    assert pages < len(rows) / 2  # pages of 4 KiB
 
 
 def test_a_look_at_a_capture_goes_through_no_others(checkpoints: Checkpoints, path: str) -> None:
-    """Or each capture costs more, the more have gone through the agent."""
+    """Otherwise a capture would cost more, the more captures the agent has shipped."""
     checkpoints.commit([checkpoint()], {})
     checkpoints.put_knowledge([learnt()])
     statements: list[str] = []
@@ -242,7 +242,7 @@ def test_threads_share_it(checkpoints: Checkpoints) -> None:
     assert checkpoints.streams() == {"a": 19, "b": 19, "c": 19}
 
 
-# ---- files that aren't what they should be
+# ---- wrong files
 
 
 def test_a_missing_state_is_said(path: str) -> None:

@@ -1,5 +1,5 @@
-"""What the catalogue has of each job besides its summary: right whoever wrote the file, and enough
-for reports, which open no job's database."""
+"""Columns of the catalogue besides a job's summary. They are right after any version has written
+the file, and reports need no job's database."""
 
 import json
 import sqlite3
@@ -21,7 +21,7 @@ from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
 from tests.tools.stress.secret_oracle import holding
 
 __all__ = ["ask", "store"]  # fixtures
-JOBS = 30  # some of each kind that `grow` makes
+JOBS = 30  # with some of each kind from `grow`
 REPORTS = ("throughput", "utilization", "nodes", "overheads", "gantt")
 CHANGES_ONLY = EventSelection(other_events=False)
 SECRET = "hunter2-hunter2"  # noqa: S105  nobody has it
@@ -38,7 +38,7 @@ def catalogue(root: Path) -> "closing[sqlite3.Connection]":
 
 
 def make_older(root: Path) -> None:
-    """As a logshipper left it that didn't know the columns."""
+    """Remove the columns, like a file of an older logshipper."""
     with catalogue(root) as connection:
         for statement in (
             "DROP TRIGGER job_columns",
@@ -51,7 +51,7 @@ def make_older(root: Path) -> None:
 
 
 def replace_summary(connection: sqlite3.Connection, job_id: str, **changes: object) -> None:
-    """As that logshipper puts one."""
+    """Store a summary like the older logshipper."""
     query = "SELECT started_ns, summary FROM job WHERE job_id = ?"
     started_ns, text = connection.execute(query, (job_id,)).fetchone()
     connection.execute(
@@ -61,7 +61,7 @@ def replace_summary(connection: sqlite3.Connection, job_id: str, **changes: obje
 
 
 def update_summary(connection: sqlite3.Connection, job_id: str, **changes: object) -> None:
-    """As it puts those of imported jobs."""
+    """Store an imported job's summary like the older logshipper."""
     query = "SELECT started_ns, summary FROM job WHERE job_id = ?"
     started_ns, text = connection.execute(query, (job_id,)).fetchone()
     connection.execute(
@@ -165,7 +165,7 @@ def test_jobs_of_an_older_logshipper_get_a_history_when_they_are_read(
 
 
 def test_what_is_purged_meanwhile_comes_into_no_history(store: Path) -> None:
-    """Whoever has read the job before the purge writes what it read after it."""
+    """A reader from before the purge may write its history after the purge."""
     changes = [
         ImportedChange(1_700_000_000_000_000_000, "RUNNING", data={"said": SECRET}),
         ImportedChange(1_700_000_100_000_000_000, "JOB_FINISHED"),

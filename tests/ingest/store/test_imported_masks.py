@@ -1,4 +1,4 @@
-"""What importers give has no secrets of well-known shapes (R33)."""
+"""Masking of secrets with well-known shapes in imported jobs (R33)."""
 
 import json
 
@@ -16,7 +16,7 @@ from tests.tools.captures.shaped_secrets import PRINTED, Printed, revealed
 
 
 def job_with(text: str) -> ImportedJob:
-    """A text in each place that has any."""
+    """Return a job with a text in every field of text."""
     change = ImportedChange(1, "DONE", data={"message": text, text: [text]})
     return ImportedJob(
         key="k",

@@ -1,4 +1,4 @@
-"""A list of jobs reads no more of them than somebody looks at."""
+"""A lazy list of jobs: it only fetches jobs that the reader looks at."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ JOBS = [summary(f"j{number:05d}") for number in range(3_000)]
 
 
 class Fetched:
-    """How many were fetched each time."""
+    """Counts the fetched jobs of each time."""
 
     def __init__(self, jobs: list[JobSummary]) -> None:
         self.jobs = jobs

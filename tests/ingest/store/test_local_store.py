@@ -1,5 +1,5 @@
-"""The local store: what is spooled is ingested, once and whole, and read again as it was
-printed."""
+"""The local store: it ingests spooled captures once and completely, and readers get their output
+unchanged."""
 
 import json
 import os
@@ -163,7 +163,7 @@ def test_kinds_streams_and_attributes(store: LocalStore, spool: Path) -> None:
     assert texts_of(reader, (Stream.STDERR,)) == ["err"]
     console = reader.lines(streams=(Stream.STDOUT,), kinds=(Kind.LOG, Kind.METADATA))
     assert [line.text for line in console] == ["text", '{"a": 1}']
-    assert reader.summary.lines == 3  # a command and a note aren't the job's stored lines
+    assert reader.summary.lines == 3  # without the command and the note
 
 
 def test_metadata_is_exact_r18_r19_r23(store: LocalStore, spool: Path) -> None:
@@ -343,7 +343,7 @@ def test_lines_may_follow_the_end_record_until_the_capture_is_closed(
 
 
 def test_no_heartbeat_for_20_seconds_is_unresponsive(store: LocalStore, spool: Path) -> None:
-    with CaptureWriter(spool) as capture:  # its times are of long ago
+    with CaptureWriter(spool) as capture:  # with times of long ago
         capture.start()
         age(capture.path, 3600)
         take(store)
@@ -463,8 +463,8 @@ def test_while_the_relay_runs_on_the_job_does_too(store: LocalStore, spool: Path
 
 
 def test_the_relay_is_known_by_its_number_and_its_start(store: LocalStore, spool: Path) -> None:
-    """However long after the directory it came, as on a node that is too busy, and whatever the
-    wall clock did since: a capture whose sidecar is still to come isn't over."""
+    """A capture is not over before its sidecar comes. The relay may come long after the directory
+    on a busy node, and the wall clock may have changed since."""
     capture = CaptureWriter(spool)
     died(capture)
     for segment in capture.segments.glob("*.seg"):
@@ -472,9 +472,9 @@ def test_the_relay_is_known_by_its_number_and_its_start(store: LocalStore, spool
     start_time = process_started(os.getpid())
     capture.counters((400, 100), pid=os.getpid(), started=start_time)
     assert life(capture) is Life.STARTING
-    capture.counters((400, 100), pid=os.getpid(), started=0)  # an earlier release's
+    capture.counters((400, 100), pid=os.getpid(), started=0)  # from an earlier release
     assert life(capture) is Life.STARTING
-    # a later process has the number
+    # a later process has the same number
     capture.counters((400, 100), pid=os.getpid(), started=start_time - 1)
     assert life(capture) is Life.DEAD
     job = take(store).summary
@@ -631,7 +631,7 @@ def test_a_running_job_is_not_removed(store: LocalStore, spool: Path) -> None:
         store.ingest()
         with pytest.raises(StoreError, match="runs"):
             store.remove("k3f9x2")
-        # not even when the store doesn't know yet, or thinks that it is gone
+        # nor if the store doesn't know yet that it runs, or takes it for ended
         capture.end()
         store.ingest()
         with pytest.raises(StoreError, match="runs"):
@@ -660,7 +660,7 @@ def test_a_removed_job_s_id_is_used_again_as_a_higher_attempt(
     store.ingest()
     store.remove("k3f9x2")
     again = make_capture(spool, lines=["again"], attempt=1)
-    # begun after the removal
+    # after the removal
     os.utime(again.path / "identity.json", (time.time() + 5, time.time() + 5))
     reader = take(store)
     assert [capture.attempt for capture in reader.captures] == [4]
@@ -693,7 +693,7 @@ def test_progress_and_the_deadline(
 def test_a_job_that_prints_on_does_not_hold_ingesting_up(
     store: LocalStore, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is ingested at a time is what was there when it began."""
+    """The store ingests the data that was there at its begin."""
     with CaptureWriter(spool) as capture:
         capture.lines(["x" * 1000])
 

@@ -1,5 +1,5 @@
-"""The store while others change it: databases being created, removed, replaced, or damaged under
-whoever has them."""
+"""The store during changes by other programs, which create, remove, replace or damage databases
+that it has open."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ BOTH = (Stream.STDOUT, Stream.STDERR)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A store with one job, `good1`, ingested."""
+    """Return a store with one ingested job, `good1`."""
     root = tmp_path / "store"
     make_capture(root / "spool", "good1", lines=["one", "two"])
     with LocalStore(str(root), create=True) as store:
@@ -53,7 +53,7 @@ def as_tables(path: Path) -> None:
     JobWriter(str(path), wal=True).close()
 
 
-# ---- being created, or gone
+# ---- new and removed databases
 
 
 @pytest.mark.parametrize("begin", [as_file, as_tables])
@@ -69,7 +69,7 @@ def test_a_job_of_which_nothing_is_stored_yet_is_unknown_not_damaged(
         begin(database)
         with pytest.raises(
             StoreError, match="damaged or half-written"
-        ):  # the catalogue says what was in it
+        ):  # since the catalogue knows its content
             store.open("good1")
 
 
@@ -100,7 +100,7 @@ def test_marks_allocations_and_values_in_the_making_are_none_yet(root: Path) -> 
         assert overlay.all() == {}
         assert store.allocations() == []
         store.key_values(store.jobs()[0])
-        assert (root / "values.db").stat().st_ino == values  # not taken from under whoever makes it
+        assert (root / "values.db").stat().st_ino == values  # the file's maker keeps it
         overlay.tag(JobKey("good1"), [MarkChange("a", "")])
         assert overlay.of(JobKey("good1")).tag_words() == ["a"]
     assert messages == []
@@ -110,7 +110,7 @@ def test_marks_allocations_and_values_in_the_making_are_none_yet(root: Path) -> 
 def test_a_file_that_is_made_while_it_is_looked_at_is_no_other_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: int
 ) -> None:
-    """questions: to SQLite, before its tables are committed."""
+    """questions: number of SQLite statements before the tables are committed."""
     path = tmp_path / "new222.db"
     path.touch()
     questions_left = questions
@@ -163,7 +163,7 @@ def test_a_catalogue_that_is_replaced_while_it_is_opened_is_not_taken_for_the_ne
 
 
 def spoil_tables(path: Path) -> None:
-    """All pages but the first: it opens, and what is looked for in it is damage."""
+    """Spoil all pages but the first, so that the file opens and queries find damage."""
     with closing(sqlite3.connect(path)) as connection:
         size = connection.execute("PRAGMA page_size").fetchone()[0]
     with path.open("r+b") as file:
@@ -183,7 +183,7 @@ def test_damage_that_ingesting_finds_is_fixed_at_once(root: Path) -> None:
 
 
 def spoil_tombstones(path: Path) -> None:
-    """Only the page that they begin on: lists show nothing of it."""
+    """Spoil only the first page of this table, so that lists don't notice it."""
     with closing(sqlite3.connect(path)) as connection:
         size = connection.execute("PRAGMA page_size").fetchone()[0]
         page = connection.execute(
@@ -251,7 +251,7 @@ def test_what_the_catalogue_refused_is_put_there_by_the_next_look(
         monkeypatch.setattr(Catalogue, "put", refuse)
         assert not store.ingest().complete
         monkeypatch.setattr(Catalogue, "put", put)
-        assert store.ingest().complete  # the job has printed nothing since
+        assert store.ingest().complete  # the job has printed nothing since then
         assert {summary.job_id: summary.lines for summary in store.jobs()}["runs22"] == 1
 
 

@@ -1,5 +1,5 @@
-"""The store when things go wrong: damaged or newer files, no room, no permission, network file
-systems, two at once."""
+"""The store with faults: damaged or newer files, full disks, missing permissions, network file
+systems, two programs at once."""
 
 import os
 import resource
@@ -46,7 +46,7 @@ def spool(root: Path) -> Path:
 
 @pytest.fixture
 def store_path(root: Path, spool: Path) -> Path:
-    """A store's folder with two jobs, `good1` and `job222`, ingested."""
+    """Return a store with two ingested jobs, `good1` and `job222`."""
     make_capture(spool, "good1", lines=["one", "two"])
     make_capture(spool, "job222", lines=[f"line {number}" for number in range(20_000)])
     assert ingest(root).problems == []
@@ -62,7 +62,7 @@ def texts(store: LocalStore, job_id: str) -> list[str]:
     return [line.text for line in store.open(job_id).lines(streams=BOTH)]
 
 
-# ---- what is and what isn't a store
+# ---- folders that are stores, and others
 
 
 def test_a_missing_store_is_said_and_made_when_asked(root: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_newer_segment_waits_and_the_rest_goes_on(root: Path, spool: Path) -> 
         file.write(b"\x02\x00")
     make_capture(spool, "good1")
     with LocalStore(str(root), create=True) as store:
-        for _ in range(2):  # it is said each time
+        for _ in range(2):  # the message comes each time
             outcome = store.ingest()
             assert not outcome.complete
             assert len(outcome.problems) == 1
@@ -221,7 +221,7 @@ def test_a_catalogue_that_another_program_replaced_is_followed(
 
 
 def test_a_job_whose_database_was_only_begun_is_no_damage(store_path: Path, spool: Path) -> None:
-    """As a crash leaves it: the file is there, nothing is committed."""
+    """A crash has left the file without any committed data."""
     (store_path / "catalogue.db").unlink()
     empty(store_path / "jobs" / "k3f9x2.db")
     make_capture(spool)
@@ -253,7 +253,7 @@ def test_a_job_s_missing_database_is_an_unknown_job(store_path: Path) -> None:
 def test_a_log_that_goes_while_somebody_opens_the_database(
     store_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever closes a database last removes its write-ahead log, at any time."""
+    """The last program that closes a database removes its write-ahead log, at any time."""
     exists = os.path.exists
     monkeypatch.setattr(os.path, "exists", lambda path: str(path).endswith("-wal") or exists(path))
     with LocalStore(str(store_path)) as store, store.open(store.resolve("last")) as reader:
@@ -290,7 +290,7 @@ def test_a_read_only_store_is_read_without_ingesting(store_path: Path, spool: Pa
 def test_read_only_files_with_and_without_a_log_of_what_was_written_last(
     store_path: Path, tmp_path: Path, uses_wal: bool
 ) -> None:
-    """As a crash leaves them: the newest lines stand in the write-ahead log only."""
+    """After a crash, only the write-ahead log has the newest lines."""
     copy = tmp_path / "copy"
     with closing(sqlite3.connect(store_path / "jobs" / "good1.db")) as connection:
         connection.execute(f"PRAGMA journal_mode={'WAL' if uses_wal else 'DELETE'}")
@@ -363,7 +363,7 @@ def test_captures_of_another_user_are_left_alone(
 
 @pytest.fixture
 def page_limit(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Job databases can't grow past the pages in the list."""
+    """Limit the pages of job databases to the number in the list."""
     pages = [20]
     begin = JobWriter.__init__
 
@@ -395,7 +395,7 @@ def test_no_room_loses_nothing(root: Path, spool: Path, page_limit: list[int]) -
 
 
 def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
-    """A quota, as RLIMIT_FSIZE has it: writing fails in the midst of a page or log."""
+    """RLIMIT_FSIZE acts like a quota: writing fails within a page or log."""
     numbers = [f"{number} {os.urandom(20).hex()}" for number in range(20_000)]
     capture = CaptureWriter(spool)
     for begin in range(0, 20_000, 500):
@@ -427,7 +427,7 @@ def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
 
 @pytest.fixture
 def small_disk(root_user: None, tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB, where root may mount one."""
+    """Yield a file system of 2 MiB, if root may mount one."""
     folder = tmp_path / "small"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
@@ -642,8 +642,8 @@ def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(
 
 
 def killed(flag: Path, point: str, times: int, *words: str) -> bool:
-    """Runs a program of tests.tools.stress.crashing; whether it came to the point, and was killed
-    there."""
+    """Run a program of tests.tools.stress.crashing; return whether it reached the point and was
+    killed there."""
     result = subprocess.run(
         crashing.command(point, times, flag, *words),
         cwd=ROOT,

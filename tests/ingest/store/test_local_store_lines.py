@@ -1,5 +1,5 @@
-"""Lines in order of time, from any position on, and the last ones: against a plain list of what was
-written."""
+"""Lines in order of time, from any position, and the last ones, against a plain list of the written
+lines."""
 
 import sqlite3
 import tempfile
@@ -26,8 +26,8 @@ BOTH = (Stream.STDOUT, Stream.STDERR)
 
 
 class Step(NamedTuple):
-    """One frame of a job of two tasks. gap: ns after the last frame's time, of whatever stream:
-    frames may overlap."""
+    """A frame of a job with two tasks. gap: ns after the time of the last frame, even of another
+    stream, so frames may overlap."""
 
     task: int
     stream: Stream
@@ -51,14 +51,14 @@ STEPS = st.lists(
 
 class Written(NamedTuple):
     time_ns: int
-    arrival: int  # number of its frame
+    arrival: int  # the number of its frame
     stream: Stream
     kind: Kind
     text: str
 
 
 class Job:
-    """Writes steps, and keeps the list of lines."""
+    """Writes steps, and keeps a list of the lines."""
 
     def __init__(self, root: Path) -> None:
         self.tasks = [
@@ -128,8 +128,7 @@ def test_the_tail_is_the_end_of_all(steps: list[Step], tail: int) -> None:
         whole = list(reader.lines(streams=BOTH))
         last_texts = texts(reader.lines(streams=BOTH, tail=tail))
         assert len(last_texts) == min(tail, len(whole))
-        # where blocks overlap within some nanoseconds the tail may begin with another of their
-        # lines
+        # if blocks overlap within some nanoseconds, the tail may begin with another of their lines
         assert set(last_texts) <= set(texts(iter(whole)))
         only = [line.text for line in whole if line.kind is Kind.METADATA]
         assert len(texts(reader.lines(streams=BOTH, kinds=[Kind.METADATA], tail=tail))) == min(
@@ -142,7 +141,7 @@ def test_the_tail_is_the_end_of_all(steps: list[Step], tail: int) -> None:
 def test_following_from_any_position_misses_nothing_and_repeats_nothing(
     parts: list[list[Step]], data: st.DataObject
 ) -> None:
-    """As `logs --follow` does, but stopping in the midst of what there is; late arrivals have
+    """Follow like `logs --follow`, but stop in the middle of the present lines. Late lines have
     earlier times."""
     with job_and_store() as (job, store):
         after: Position | None = None
@@ -225,7 +224,7 @@ def test_writing_goes_on_while_somebody_reads_slowly() -> None:
 def test_texts_of_any_blocks(
     sizes: list[int], packed_bytes: int, few_bytes: int, data: st.DataObject
 ) -> None:
-    """Large or small, in any order, and some that are gone."""
+    """Blocks are large or small, in any order, and some are missing."""
     numbers = data.draw(st.lists(st.integers(1, len(sizes) + 3), min_size=1, unique=True))
     blocks = {at: f"block {at} ".encode() * size for at, size in enumerate(sizes, start=1)}
     with pytest.MonkeyPatch.context() as patch, job_and_store() as (job, store):

@@ -1,5 +1,5 @@
-"""Stores, spools and the agent's state that 0.1.0 wrote (tests/stores) are read, and what it hadn't
-done is done."""
+"""Stores, spools and the agent's state of 0.1.0 (tests/stores): this version reads them and
+completes unfinished work."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def old_folder(tmp_path: Path) -> Path:
             tarfile.fully_trusted_filter if hasattr(tarfile, "fully_trusted_filter") else None
         )
         archive.extractall(tmp_path)  # noqa: S202  ours
-    for file in tmp_path.rglob("identity.json"):  # of whoever runs the tests
+    for file in tmp_path.rglob("identity.json"):  # give the capture to the user of the tests
         identity = json.loads(file.read_text())
         if "uid" in identity:
             times = file.stat().st_atime_ns, file.stat().st_mtime_ns
@@ -48,13 +48,13 @@ def ask(home: Home, *words: str) -> str:
 
 @pytest.mark.parametrize("job", ["first", "second", "third"])
 def test_its_jobs_are_read(home: Home, job: str) -> None:
-    """Two of the store, and one that was still in the spool."""
+    """Two jobs are in the store, and one was still in the spool."""
     assert ask(home, "logs", job) == EXPECTED[job]["logs"]
     assert ask(home, "logs", job, "--stream", "stderr") == EXPECTED[job]["stderr"]
     assert ask(home, "metadata", job, "--format", "jsonl") == EXPECTED[job]["metadata"]
     document = json.loads(ask(home, "show", job, "--json"))
     assert document.pop("store") == str(home.store)
-    # fields that came later
+    # fields of later versions
     assert (document.pop("hints"), document.pop("start"), document.pop("details")) == ([], {}, {})
     assert document.pop("masked") == {}
     assert document.pop("missed_tasks") == {"number": 0, "total": 0}
@@ -73,10 +73,10 @@ def test_its_list_is_read(home: Home) -> None:
 
 
 def test_its_agents_state_is_gone_on_from(old_folder: Path) -> None:
-    """Of one capture all had been shipped, of one some, of one nothing."""
+    """One capture was shipped completely, one partly and one not at all."""
     node = ShippingNode(old_folder / "node")
     try:
-        # else its lines are too old by now
+        # without this limit, its lines are too old by now
         object.__setattr__(node.config.loki, "max_age_hours", MANY_YEARS_HOURS)
         checkpoints = {checkpoint.folder: checkpoint for checkpoint in node.checkpoints.shipped()}
         assert {

@@ -1,4 +1,5 @@
-"""A store is its user's alone, whatever the umask, and also in a folder that was there before."""
+"""Privacy of a store: only its user has access, under any umask and in a folder that existed
+before."""
 
 import os
 import re
@@ -29,12 +30,12 @@ FOREIGN = {
 
 
 def modes(folder: Path) -> dict[str, int]:
-    """Of all that is in a folder, and of itself."""
+    """Return the modes of a folder and its content."""
     return {str(path): stat.S_IMODE(path.lstat().st_mode) for path in (folder, *folder.rglob("*"))}
 
 
 def open_ones(folder: Path) -> dict[str, str]:
-    """What somebody else has rights to, but for FOREIGN."""
+    """Return paths and modes with rights for other users, except FOREIGN."""
     foreign = {str(folder / name) for name in FOREIGN}
     return {
         path: oct(mode)
@@ -44,7 +45,7 @@ def open_ones(folder: Path) -> dict[str, str]:
 
 
 def use(home: Home) -> None:
-    """All that writes into a store."""
+    """Run all commands that write into a store."""
     script = """echo x; echo '{"loss": 1}'"""
     options = ("--job-id", "one", "--telegraf")
     assert (
@@ -90,7 +91,7 @@ def test_whatever_the_umask_nobody_else_has_rights(home: Home, umask: int) -> No
 def test_files_are_private_while_they_are_in_use_as_well(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Logs and journals of databases, and segments."""
+    """These are logs and journals of databases, and segments."""
     monkeypatch.setenv("HOME", str(home.folder))
     before = os.umask(0)
     try:
@@ -116,7 +117,7 @@ def test_files_are_private_while_they_are_in_use_as_well(
 
 
 def open_up(folder: Path) -> None:
-    """As a store is whose rights somebody gave away."""
+    """Give all users rights to a store."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o666)
 
@@ -177,7 +178,7 @@ def test_an_ordinary_users_folder_with_files_becomes_private(tmp_path: Path) -> 
 
 
 def shared_places(folder: Path) -> dict[str, str]:
-    """Folders of ours that others use, too, and what is said of them."""
+    """Make folders of this user that others use as well; return their messages."""
     for name, mode in (("sticky", 0o1777), ("home", 0o755), ("others", 0o777)):
         (folder / name).mkdir()
         (folder / name).chmod(mode)
@@ -233,7 +234,7 @@ def test_a_store_of_another_user_is_read_and_nothing_of_it_is_changed(home: Home
 
 
 def test_marks_outside_of_a_store_are_private(tmp_path: Path) -> None:
-    """Of jobs in Loki, in the user's data folder."""
+    """Marks of jobs in Loki are in the user's data folder."""
     path = tmp_path / "share" / "logshipper" / "overlay.db"
     before = os.umask(0)
     try:

@@ -1,5 +1,5 @@
-"""Records that were made of lines which aren't JSON: the same in the local store and in Loki, next to
-their lines or in their place."""
+"""Records from lines that aren't JSON: the local store and Loki have the same, next to their lines
+or in their place."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -44,11 +44,11 @@ RECORDS = [
     ("pairs", 2, '{"step": 5, "loss": 0.4}'),
     ("pairs", 3, '{"step": 5, "loss": 0.4}'),
 ]
-Read = Callable[[str], "Reader"]  # of a capture in this mode
+Read = Callable[[str], "Reader"]  # reads a capture of this mode
 
 
 def spool_capture(spool: Path, mode: str, printed: bytes = PRINTED, attempt: int = 1) -> None:
-    """As a sidecar writes it."""
+    """Spool a capture like a sidecar."""
     classifier = Classifier(mode, metadata=("json", "dict", "pairs"))
     classifier.feed(Stream.STDOUT, printed, 1.0)
     for stream in BOTH:
@@ -81,7 +81,8 @@ def read(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Read]:
 
 
 def test_a_record_stands_beside_its_line(read: Read) -> None:
-    """The log has the line as it was printed, the table the record; repeats drop none."""
+    """The log has the printed line, and the table has the record. Collapsed repeats keep their
+    records."""
     with read("enabled") as reader:
         assert [line.text for line in reader.lines(streams=BOTH)] == LOGGED
         assert [line.text for line in reader.lines(streams=BOTH, tail=3)] == LOGGED[-3:]
@@ -105,7 +106,7 @@ def test_a_record_stands_beside_its_line(read: Read) -> None:
 
 
 def test_a_record_takes_the_place_of_its_line(read: Read) -> None:
-    """In mode `metadata`: R9."""
+    """Mode `metadata` does so (R9)."""
     with read("metadata") as reader:
         lines = list(reader.lines(streams=BOTH))
         assert [line.text for line in lines] == [line for _, _, line in RECORDS]
@@ -121,14 +122,14 @@ def test_a_record_takes_the_place_of_its_line(read: Read) -> None:
 @pytest.mark.parametrize(
     ("mode", "fixed", "lines"),
     [
-        ("enabled", "0.50", 2),  # the line, and the record beside it
-        ("enabled", '"loss": 0.5', 1),  # the record only
+        ("enabled", "0.50", 2),  # the line, and the record next to it
+        ("enabled", '"loss": 0.5', 1),  # only the record
         ("metadata", "0.50", 1),
         ("enabled", "dict", 0),
     ],
 )
 def test_records_are_purged(mode: str, fixed: str, lines: int, tmp_path: Path) -> None:
-    """And the file holds nothing of what was purged."""
+    """The file has no purged bytes."""
     with LocalStore(str(tmp_path / "store"), create=True) as store:
         spool_capture(tmp_path / "store" / "spool", mode)
         assert store.ingest().problems == []
@@ -142,7 +143,8 @@ def test_records_are_purged(mode: str, fixed: str, lines: int, tmp_path: Path) -
 
 
 def test_a_long_capture() -> None:
-    """Attributes have room in a frame: many lines, the longest name, large numbers."""
+    """A frame has room for the attributes of many lines, with the longest name and large
+    numbers."""
     frames = FrameBuilder()
     items: list[LoggedLines | LoggedEvent] = [
         LoggedLines(
@@ -177,7 +179,7 @@ def test_a_long_capture() -> None:
     ],
 )
 def test_what_a_segment_may_say(attrs: Json, origin: str, is_copy: bool) -> None:
-    """It is hostile input."""
+    """Segments are hostile input."""
     frame = Frame(
         FrameType.LINES, Stream.STDOUT, START_NS, 1, b"{}\n", ((Kind.METADATA, 1),), {0: attrs}
     )
@@ -188,7 +190,7 @@ def test_what_a_segment_may_say(attrs: Json, origin: str, is_copy: bool) -> None
 
 
 def test_entries_of_loki() -> None:
-    """In order of time with others; origin and that it is a copy are structured metadata."""
+    """Entries are in order of time, and structured metadata has origin and copy."""
     rows = Rows(
         blocks=[
             BlockRow(Stream.STDOUT, START_NS, 1, None, None, b"a: 5\n"),
@@ -212,7 +214,7 @@ def test_entries_of_loki() -> None:
 
 
 def test_a_database_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
-    """Its records are JSON; what is added has its origin."""
+    """Its records are JSON, and new ones have their origin."""
     spool = tmp_path / "store" / "spool"
     with LocalStore(str(tmp_path / "store"), create=True) as store:
         spool_capture(spool, "enabled", b'{"epoch": 1}\n')

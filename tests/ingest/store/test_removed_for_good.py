@@ -1,5 +1,5 @@
-"""`logshipper rm`: no byte on the disk has the job's text, name, tags or notes then, whoever has
-the store open."""
+"""`logshipper rm`: afterwards no byte on the disk has the job's text, name, tags or notes, even if
+other programs have the store open."""
 
 import sqlite3
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from tests.tools.stores.reading_store import Ask, SpooledCapture, ask, store
 from tests.tools.stress.secret_oracle import SECRETS, Secret, holding
 
 __all__ = ["ask", "store"]  # fixtures
-OTHERS = 12  # jobs
+OTHERS = 12  # other jobs
 
 
 @pytest.fixture(autouse=True)
 def sqlite_that_overwrites_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Debian's SQLite overwrites what is deleted (SQLITE_SECURE_DELETE), others don't."""
+    """Debian's SQLite overwrites deleted data (SQLITE_SECURE_DELETE), but other builds don't."""
     connect: Callable[..., sqlite3.Connection] = sqlite3.connect
 
     def connect_as_elsewhere(*args: Any, **options: Any) -> sqlite3.Connection:  # Any: passed on
@@ -33,8 +33,8 @@ def sqlite_that_overwrites_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_store(root: Path, secret: Secret) -> None:
-    """job1 has the secret everywhere: in its name, in what it printed, in a tag and a note; others
-    haven't."""
+    """Make a store in which job1 has the secret everywhere: in its name, output, tag and notes.
+    Other jobs lack it."""
     printed = secret.printed
     for number in range(OTHERS):
         with SpooledCapture(root, f"other{number}", name=f"other{number}.py") as neighbour:
@@ -87,8 +87,8 @@ def test_what_is_removed_is_nowhere(store: Path, ask: Ask, secret: Secret) -> No
 
 
 def test_others_who_have_the_store_open_leave_nothing_when_they_rest(store: Path, ask: Ask) -> None:
-    """The user's agent, a page: one has read the job's values, and not written them yet; another
-    one reads."""
+    """One is the user's agent, which has read the job's values and will write them later. The other
+    one is a page that reads."""
     secret = SECRETS["plain"]
     make_store(store, secret)
     (store / "values.db").unlink()
@@ -132,7 +132,7 @@ def test_what_an_import_that_was_stopped_left_of_it_goes_as_well(store: Path, as
 
 
 def test_files_that_were_moved_aside_as_damaged_are_said(store: Path, ask: Ask) -> None:
-    """Nobody knows what stands in them: they are the user's to remove."""
+    """Their content is unknown, so the user must remove them."""
     make_store(store, SECRETS["plain"])
     aside = store / "catalogue.db.damaged"
     aside.write_bytes((store / "catalogue.db").read_bytes())

@@ -1,5 +1,4 @@
-"""What is kept of measurements whose senders can't be told: the newest, and no more than was
-said."""
+"""The file of measurements from unknown senders: it keeps the newest ones up to its limit."""
 
 import json
 import os
@@ -12,7 +11,7 @@ from logshipper_ingest.telegraf.unidentified import UnidentifiedFile
 
 
 def entries(folder: Path) -> list[str]:
-    """The kept lines, the oldest first."""
+    """Return the kept lines, the oldest first."""
     files = [folder / "telegraf" / name for name in ("unidentified.jsonl.1", "unidentified.jsonl")]
     return [
         json.loads(line)["lines"]
