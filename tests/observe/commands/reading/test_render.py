@@ -181,8 +181,8 @@ def test_line_ends_of_a_redirect_and_of_a_terminal_are_alike(
 def test_size_of_the_terminal(
     render: Render, file: Callable[[bytes], Path], options: list[str], output: bytes
 ) -> None:
-    """CR returns to the begin of a row: in ten columns to the first row's, as the second row has no
-    text yet."""
+    """CR returns to the start of a row. With ten columns this is the first row, because the second
+    one has not begun."""
     data = b"0123456789" if len(options) == 4 else b"0123456789\n"
     assert ok(render(*options, file(data + b"\rX"))) == output
 

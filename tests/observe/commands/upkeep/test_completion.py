@@ -139,7 +139,7 @@ BEHIND_RUN = {
     "logshipper run -- zz-train --file zz-c": "zz-config.yaml",
     "logshipper run -- ./zz-c": "./zz-config.yaml",
     "logshipper run --no-conte": "--no-context",
-    # no completion of ours: the second `--` belongs to CMD
+    # CMD's own completion, not ours: the words after `--` belong to CMD
     "logshipper run -- logshipper ev": "events",
 }
 
