@@ -223,7 +223,8 @@ def test_lock_files_fit_together_and_name_no_machine() -> None:
 
 
 def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
-    """The lock has the tested versions for every machine, because packages use it unchanged."""
+    """The lock has the tested versions for every machine, because builds of packages use it
+    unchanged."""
     runtime = locked("runtime")
     assert runtime.items() <= locked("dev").items()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

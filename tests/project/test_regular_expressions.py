@@ -33,7 +33,7 @@ BUILT = {
     "observe/logshipper_observe/query/selectors.py:fullmatch": "a wildcard of the reader's, by fnmatch",
     "grafana/logshipper_grafana/tool/resolve.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "our dashboards",
 }
-# For texts that nobody else writes.
+# For texts that only their reader writes.
 OWN = {
     "observe/logshipper_observe/query/conditions.py:_CONDITION": "a condition, which the reader typed",
 }

@@ -1,5 +1,5 @@
-"""Real Loki and Prometheus start, keep their data over a stop, and end with their starter; errors
-name missing programs."""
+"""Real Loki and Prometheus start, keep their data over a stop, and end with the process that
+started them; errors name missing programs."""
 
 import http.server
 import os

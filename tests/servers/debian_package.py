@@ -53,7 +53,8 @@ class DebianPackage:
         return f"install {self.title} (apt install {self.name}, or {self.site}) so that it is on the PATH"
 
     def find(self) -> PackageProgram | None:
-        """Return the present program; None if neither the PATH nor the cache has it."""
+        """Return the program found on this machine; None if neither the PATH nor the cache has
+        it."""
         on_path = [Path(path) for path in map(shutil.which, self.programs) if path]
         folder = self._place() / "usr" / "bin"
         unpacked = [folder / name for name in self.programs]

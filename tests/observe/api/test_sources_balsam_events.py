@@ -52,7 +52,7 @@ EventLog.objects.filter(timestamp_after=yesterday)  # Only events more recent th
 """
 
 
-def run(snippet: str) -> Any:  # Any: what its last line gives
+def run(snippet: str) -> Any:  # Any: value of its last line
     """Run a snippet; return the value of its last line, an expression."""
     text = (
         textwrap.dedent(snippet).strip().replace("from balsam.api import", "from logshipper import")

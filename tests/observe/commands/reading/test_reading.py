@@ -529,7 +529,7 @@ def test_rm_refuses_a_running_job(store: Path, ask: Ask) -> None:
         assert "runs" in err
 
 
-# ---- what isn't ingested
+# ---- damaged captures
 
 
 def test_damage_is_said_and_the_rest_is_read(store: Path, ask: Ask) -> None:

@@ -529,7 +529,7 @@ def test_bar_where_a_file_is_big(
     assert _terminal_output(home, f"{sys.executable} {call} > out") == ""
 
 
-# ---- what can't be done
+# ---- errors
 
 
 def test_missing_file(render: Render, tmp_path: Path) -> None:

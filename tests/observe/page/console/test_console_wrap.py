@@ -231,7 +231,7 @@ def test_hits_far_away_are_shown(open_wrapped: Callable[..., Page], browse: Brow
     browse.picture(page)
 
 
-# ---- where lines wrap elsewhere
+# ---- changes of wrapping
 
 
 def test_a_resize_keeps_what_is_in_sight(open_wrapped: Callable[..., Page]) -> None:
@@ -240,7 +240,7 @@ def test_a_resize_keeps_what_is_in_sight(open_wrapped: Callable[..., Page]) -> N
     for width in (PHONE, WIDE, PHONE):
         page.set_viewport_size({"width": width, "height": HEIGHT})
         wait_until(lambda: is_whole(page, 150), "the line is in sight")
-    wheel(page, 500)  # from now on the upper line stays in place
+    wheel(page, 500)  # then the upper line stays in place
     upper = places(page)[0][0]
     for width in (WIDE, PHONE):
         page.set_viewport_size({"width": width, "height": HEIGHT})
@@ -341,7 +341,7 @@ def test_the_end_is_followed_or_not(
         job.end()
 
 
-# ---- picking, copying, what is kept
+# ---- picking, copying, settings in the address
 
 
 def test_picking_and_copying(open_wrapped: Callable[..., Page]) -> None:
@@ -401,7 +401,7 @@ def test_it_is_in_the_address(open_wrapped: Callable[..., Page]) -> None:
     assert query(page) == {"times=0", "wrap=1"}
 
 
-# ---- what is measured
+# ---- measured heights
 
 
 def test_a_limited_number_of_heights_is_kept(page: Page) -> None:
