@@ -1,4 +1,4 @@
-"""docs/coverage.md: each command, option, function, panel and test that it names is there, and each
+"""docs/coverage.md: all commands, options, functions, panels and tests in its rows exist, and each
 row names some."""
 
 import argparse
@@ -29,7 +29,7 @@ def ids(row: tuple[str, ...]) -> str:
 
 @cache
 def commands() -> dict[str, set[str]]:
-    """The options of each command."""
+    """Return the options of each command."""
     by_command = {}
     for program, parser in (("logshipper", build_parser()), ("logshipper-agent", agent_parser())):
         for action in parser._actions:
@@ -45,7 +45,7 @@ def commands() -> dict[str, set[str]]:
 
 @cache
 def titles(dashboard: str) -> set[str]:
-    """Of panels, and of annotations."""
+    """Return the titles of panels and annotations."""
     document = json.loads(
         (ROOT / "grafana" / "dashboards" / f"logshipper-{dashboard}.json").read_text()
     )

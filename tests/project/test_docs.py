@@ -1,5 +1,5 @@
-"""Documentation and program tell the same: commands, options, examples, links, make's targets,
-locked versions."""
+"""Documentation and program agree: commands, options, examples, links, make's targets, locked
+versions."""
 
 import argparse
 import importlib.metadata
@@ -45,7 +45,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command, as in `logshipper logs`, with its own parser."""
+    """Yield every command, such as `logshipper logs`, with its own parser."""
     for program, parser in parsers().items():
         for name, command in subparsers(parser).items():
             yield f"{program} {name}", command
@@ -62,7 +62,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def table_rows() -> dict[str, str]:
-    """The rows of the table of all commands, by the command's two words."""
+    """Return the rows of the table of all commands, by the command's two words."""
     rows = re.findall(
         r"^\| `(logshipper(?:-agent|-grafana)? [a-z]+)[^`]*`.*$",
         COMMANDS_PAGE.read_text(),
@@ -86,12 +86,11 @@ def test_table_has_every_option_and_no_other(name: str, parser: argparse.Argumen
 
 
 def test_options_in_text_exist() -> None:
-    """A long option that a page names in code is one of some command's, or of a program that it is
-    written with."""
+    """A long option in a page's code belongs to one of our commands or to a program next to it."""
     own_options = {"--version", "--help"} | {
         option for _, parser in commands() for option in options(parser)
     }
-    # of other programs, and of tests.programs.record
+    # options of other programs, and of tests.programs.record
     foreign = {
         "--strict",
         "--lr",
@@ -106,11 +105,11 @@ def test_options_in_text_exist() -> None:
         "--create",
         "--now",
     }
-    foreign |= {"--dbpassword", "--api", "--auth", "--max-tokens"}  # of commands that are captured
+    foreign |= {"--dbpassword", "--api", "--auth", "--max-tokens"}  # options of captured commands
     for page in PAGES:
         text = FENCE.sub("", page.read_text())
         if page.name.startswith("coming-from-"):
-            text = re.sub(r"^\| .+? \|", "", text, flags=re.MULTILINE)  # what was typed elsewhere
+            text = re.sub(r"^\| .+? \|", "", text, flags=re.MULTILINE)  # commands of other systems
         code = re.findall(r"`([^`\n]+)`", text)
         page_options = {
             option for span in code for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)
@@ -119,7 +118,7 @@ def test_options_in_text_exist() -> None:
 
 
 def example_lines() -> Iterator[tuple[str, str]]:
-    """(page, command line) of each line in the pages' code blocks that calls one of our
+    """Yield page and command line for each line of the pages' code blocks that calls one of our
     programs."""
     for page in PAGES:
         for language, text in FENCE.findall(page.read_text()):
@@ -155,8 +154,8 @@ def split_on(words: list[str], separators: tuple[str, ...]) -> Iterator[list[str
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that headings get: lower case, blanks as hyphens, nothing but letters, digits, `-`
-    and `_`."""
+    """Return the anchors of headings: lower case, hyphens for blanks, only letters, digits, `-` and
+    `_`."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -193,7 +192,7 @@ def test_map_of_folders_names_what_is_there() -> None:
 
 
 def test_make_targets() -> None:
-    """`make` in the pages, in make's own help and in the Makefile."""
+    """`make` in the pages, in make's own help and in the Makefile has the same targets."""
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
     mentions = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
@@ -202,7 +201,7 @@ def test_make_targets() -> None:
 
 
 def locked(name: str) -> dict[str, set[str]]:
-    """Versions by package; more than one where they differ by Python."""
+    """Return versions by package; several if they differ by Python."""
     versions: dict[str, set[str]] = {}
     text = (ROOT / "requirements" / f"{name}.lock").read_text()
     for package, version in re.findall(r"^([a-z][\w.-]*)==(\S+)", text, re.MULTILINE):
@@ -224,8 +223,8 @@ def test_lock_files_fit_together_and_name_no_machine() -> None:
 
 
 def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
-    """In the versions that are tested, and for every machine: the packages are made from it as it
-    is."""
+    """The lock has the tested versions for every machine, because builds of packages use it
+    unchanged."""
     runtime = locked("runtime")
     assert runtime.items() <= locked("dev").items()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -251,7 +250,7 @@ def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
 
 
 def shipped_texts() -> Iterator[tuple[Path, str]]:
-    """All that a user may read: pages, code, what is deployed."""
+    """Yield all texts for users: pages, code, deployment files."""
     files = ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci")
     folders = (
         "docs",
@@ -293,7 +292,7 @@ def test_what_would_come_from_an_index_is_found(text: str, *, is_found: bool) ->
 
 
 def test_no_text_has_logshipper_installed_from_an_index() -> None:
-    """What has that name there isn't ours."""
+    """The package with this name on the index isn't ours."""
     texts = dict(shipped_texts())
     assert len(texts) > 400
     assert [str(path) for path, text in texts.items() if FROM_INDEX.search(text)] == []
@@ -338,7 +337,7 @@ def test_changelog_has_this_version_in_short_entries() -> None:
 
 
 def test_tests_that_guarantees_name_exist() -> None:
-    """And each promise names at least one."""
+    """Each promise also names at least one test."""
     page = (ROOT / "docs" / "guarantees.md").read_text()
     tests = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page))
     assert len(tests) > 50

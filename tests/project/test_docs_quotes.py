@@ -1,5 +1,5 @@
-"""What the pages quote of the program is what the program says: labels of the page and of Grafana
-(in italics), and messages (in code)."""
+"""Quotations in the pages match the program: labels of the page and of Grafana (in italics), and
+messages (in code)."""
 
 import ast
 import functools
@@ -12,7 +12,7 @@ import pytest
 from tests.tools.sources import OBSERVE, PACKAGES, ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# Of other programs, or no label at all.
+# Labels of other programs, and italics that are no labels.
 OTHERS_LABELS = {
     "Synced": "an ordinary word",
     "Dashboards, Import": "Grafana's menu",
@@ -31,17 +31,17 @@ OTHERS_MESSAGES = {
 _ITALICS = re.compile(r"(?<![*\w])\*([^*\n`]{2,60}(?:\n[^*\n`]{0,40})?)\*(?![*\w])")
 _CODE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
-# Four words or more, as people write; options, assignments and code have other characters.
+# Four words or more of prose; options, assignments and code have other characters.
 _SENTENCE = re.compile(r"[A-Za-z][\w'’-]*[,:;]?(?: [(]?\w[\w'’/-]*[).,:;%]*){3,}")
 _OURS = re.compile(r"logshipper(?:-agent|-grafana)?(?: \w+)?: .+")
 _COMMAND = re.compile(r"(logshipper|make|xt|balsam|sbatch|srun|qcg-pm|systemctl|apt|dnf|docker)\b")
-_HOLES = re.compile(r"\$\{(?:[^{}]|\{[^{}]*\})*\}|%[-0-9.]*l*[sdufz]+")  # JavaScript's and C's
+_HOLES = re.compile(r"\$\{(?:[^{}]|\{[^{}]*\})*\}|%[-0-9.]*l*[sdufz]+")  # of JavaScript and C
 _NUMBER = re.compile(r"\d+")
-_FEWEST_CHARS = 8  # of a message's own words
+_FEWEST_CHARS = 8  # least length of a message's own words
 
 
 def _strings() -> Iterator[list[str]]:
-    """Each text in the code, in the pieces that stand between what is put in."""
+    """Yield each text in the code as pieces between its placeholders."""
     for path in (path for package in PACKAGES for path in sorted(package.rglob("*.py"))):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
@@ -66,7 +66,7 @@ def _texts() -> str:
 
 @functools.cache
 def _messages() -> list[re.Pattern[str]]:
-    """What each text with something put in may read."""
+    """Return a pattern for each text with placeholders."""
     patterns = set()
     for pieces in _strings():
         words = ["" if piece == "\0" else " ".join(piece.split(" ")) for piece in pieces]
@@ -87,7 +87,8 @@ def _test_texts() -> str:
 
 
 def _is_said(quote: str) -> bool:
-    """In one piece in the code, or put together there, which a test sees."""
+    """Return whether a quote is in the code as one text or with placeholders filled, or in a
+    test."""
     return (
         quote in _texts()
         or any(pattern.search(quote) for pattern in _messages())

@@ -1,4 +1,4 @@
-"""The examples, as a user runs them: training captured by the command line, and the demonstration
+"""The examples as a user runs them: training captured by the command line, and the demonstration
 from end to end."""
 
 import importlib.util
@@ -26,7 +26,7 @@ for module in ("numpy", "tqdm"):
 
 
 def call(*words: str, store: Path) -> str:
-    """Runs `logshipper WORDS` with a store of its own; returns what it printed."""
+    """Run `logshipper WORDS` with a store of its own; return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "logshipper", *words],
         env={**os.environ, "LOGSHIPPER_STORE": str(store), "LOGSHIPPER_AGENT": "off"},
@@ -41,7 +41,7 @@ def call(*words: str, store: Path) -> str:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A store that a short training run was captured into, and what the run printed on stdout."""
+    """Return a store with a captured short training run, and the run's stdout."""
     store = tmp_path_factory.mktemp("trained") / "store"
     train = [sys.executable, str(EXAMPLES / "train.py"), "--fast"]
     return store, call("run", "--name", "train", "--", *train, store=store)
@@ -64,12 +64,12 @@ def test_train_learns_something_without_logshipper() -> None:
 
 
 def test_token_is_printed_but_nowhere_in_the_store(trained: tuple[Path, str]) -> None:
-    """R10, R11: it is in the job's output, and in none of the store's files and values,
+    """R10, R11: the token is in the job's output, but not in the store's files and values, even
     unpacked."""
     store, printed = trained
     token = fake_token()
     assert token in printed
-    call("logs", "train", store=store)  # ingests what is spooled
+    call("logs", "train", store=store)  # ingests the spool
     from examples.demo import store_contents
 
     contents = list(store_contents(store))
@@ -80,8 +80,8 @@ def test_token_is_printed_but_nowhere_in_the_store(trained: tuple[Path, str]) ->
 
 
 def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str]) -> None:
-    """R29: of nested bars the outer one's last state; R30: of the equal lines of an epoch there are
-    the first and a count."""
+    """R29: nested bars leave only the outer one's last state. R30: equal lines of an epoch become
+    the first line and a count."""
     store, _ = trained
     lines = call("logs", "train", "--stream", "both", store=store).splitlines()
     bars = [line for line in lines if re.search(r"\d+%\|", line)]
@@ -90,8 +90,8 @@ def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str])
     warnings = [line for line in lines if "DeprecationWarning" in line]
     assert len(warnings) < 287 / 3
     repeats = [int(times) for times in re.findall(r"repeated (\d+) times: ", "\n".join(lines))]
-    # R11: right behind `enabled` on stdout, lines of stderr that may be older are left out, bars
-    # among them
+    # R11: right behind `enabled` on stdout, capture drops possibly older lines of stderr, including
+    # bars
     dropped = json.loads(call("show", "train", "--json", store=store))["ledger"]["stderr"][
         "dropped"
     ]
@@ -103,7 +103,7 @@ def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str])
 
 
 def test_metadata_has_every_record_with_its_numbers(trained: tuple[Path, str]) -> None:
-    """R18, R19: the lines as printed, every digit; R25 (2): they go over the epoch."""
+    """R18, R19: lines as printed, with every digit. R25 (2): the X axis is the epoch."""
     store, printed = trained
     exact = [line for line in printed.splitlines() if line.startswith("{")]
     records = call("metadata", "train", "--format", "jsonl", store=store).splitlines()
@@ -154,7 +154,8 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
 
 
 def test_demo_with_real_servers(lokis: None, prometheuses: None, tmp_path: Path) -> None:
-    """KEEP=1 leaves them up, says how to stop them, and isn't run over by the next call."""
+    """KEEP=1 leaves the servers running and prints how to stop them; the next call fails instead of
+    replacing them."""
     from tests.servers.places import SETTINGS
 
     command = [

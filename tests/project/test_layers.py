@@ -1,5 +1,5 @@
-"""Which package imports which, and which folder of one which other, late and type-only imports
-included."""
+"""Allowed imports between packages, and between folders of a package, including late and type-only
+imports."""
 
 import ast
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ MAY_IMPORT = {
     "logshipper_observe": ("logshipper", "logshipper_ingest"),
     "logshipper_grafana": ("logshipper", "logshipper_ingest"),
 }
-# the one import for users' code, and what a command of the command line and a capture start
+# the import for users' code, and modules that start a command of the command line and a capture
 WIRING = {
     "logshipper/__init__.py": "logshipper_observe",
     "logshipper/start/cli.py": "logshipper_observe",
     "logshipper/start/preparation.py": "logshipper_ingest",
 }
-# by package and folder ("" the package's own modules); no arrow leads back, so there is no cycle
+# by package and folder ("" the package's own modules). The dependencies have no cycle.
 FOLDERS = {
     LOGSHIPPER: {
         "": (),
@@ -151,7 +151,7 @@ ENTRIES = {
 
 
 def modules(path: Path) -> Iterator[str]:
-    """Dotted, as they are imported."""
+    """Yield the dotted names of imported modules."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -160,12 +160,12 @@ def modules(path: Path) -> Iterator[str]:
 
 
 def imports(path: Path) -> set[str]:
-    """The first part of each module's name."""
+    """Return the first part of each module's name."""
     return {name.partition(".")[0] for name in modules(path)}
 
 
 def folder_of(package: Path, name: str) -> str:
-    """Of a dotted name in a package."""
+    """Return the folder of a dotted name in a package."""
     folder = name.split(".")[1] if "." in name else ""
     return folder if (package / folder).is_dir() else ""
 

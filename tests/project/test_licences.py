@@ -1,5 +1,8 @@
-"""The project is under Apache-2.0: nothing that it is built from, pins or runs names a module of
-Grafana Labs' that is under AGPL-3.0. Tests use such programs as they find them."""
+"""The project is under Apache-2.0: its builds, pins and runs name no module of Grafana Labs under
+AGPL-3.0.
+
+Tests use such programs only as installed on the machine.
+"""
 
 import fnmatch
 import os
@@ -9,7 +12,7 @@ import pytest
 
 from tests.tools.sources import ROOT, UNTRACKED
 
-# their repositories under AGPL-3.0; some packages of these are under other licences
+# Grafana Labs' repositories under AGPL-3.0; some packages of these have other licences
 AGPL = re.compile(
     r"\bgo\.k6\.io/k6\b"
     r"|github\.com/grafana/(?:alerting|grafana|k6|loki|mimir|oncall|phlare|pyroscope|tempo)(?![\w-])",

@@ -1,5 +1,7 @@
-"""Which Loki tests, demonstrations and benchmarks take, what they say where there is none, and what
-`make test-all` then counts. Programs and container engines are scripts here: no container is run.
+"""The choice of Loki for tests, demonstrations and benchmarks, messages without one, and the counts
+of `make test-all`.
+
+Programs and container engines are scripts here: no container runs.
 """
 
 import os
@@ -21,7 +23,7 @@ from tests.tools.waiting import scaled
 IMAGE = loki.image()
 TAG = IMAGE.rpartition(":")[2]
 DOWN = "echo 'Cannot connect to the daemon' >&2; exit 1"
-# an engine that answers, and whose containers have the file $INSIDE at the place of Loki's program
+# an engine that works: its containers have the file $INSIDE at the place of Loki's program
 ENGINE = """
 echo "$@" >>"$CALLS"
 case $1 in
@@ -44,7 +46,7 @@ def says(version: str) -> str:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that is the PATH; no Loki is anywhere, and no engine answers."""
+    """Return the only folder on PATH; the machine has no Loki, and no engine answers."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "cp").symlink_to("/bin/cp")
@@ -59,7 +61,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def calls(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the engines were asked, which have an image with a Loki."""
+    """Return the file with calls of the engines, which have an image with a Loki."""
     inside = script(tmp_path / "inside", says(TAG))
     values = {"CALLS": tmp_path / "calls", "INSIDE": inside, "IMAGE": f"docker.io/{IMAGE}"}
     for name, value in values.items():
@@ -104,7 +106,7 @@ def test_places_in_the_cache(programs: Path, tmp_path: Path, name: str) -> None:
 def test_one_that_is_named_and_unfit_is_said(
     text: str | None, words: str, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though there is another one: who names one means it."""
+    """The error also comes if another Loki exists, because the setting is explicit."""
     script(programs / "loki", says("3.0.0"))
     given = tmp_path / "given"
     if text is not None:
@@ -166,7 +168,7 @@ def test_an_image_that_gives_none_leaves_nothing(
 def test_without_any_three_lines_say_how_to_get_one(
     programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As `make demo-servers` does first."""
+    """`make demo-servers` makes this call first."""
     assert build.main(["loki", "prometheus"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["make:", "Download", "Or"]
@@ -226,8 +228,10 @@ def test_what_the_settings_demand(wanted: str, named: str, must: tuple[bool, boo
 def test_what_awaits_a_loki_is_counted_and_said_in_the_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A run of the tests of a folder: of those that ask for a Loki, each counts; what is skipped for
-    another reason doesn't, nor what needs another server."""
+    """A run of a folder's tests counts each test that asks for a Loki.
+
+    Tests skipped for other reasons or other servers do not count.
+    """
     tests = tmp_path / "tests"
     tests.mkdir()
     (tests / "conftest.py").write_text("from tests.servers.fixtures import loki, lokis\n")

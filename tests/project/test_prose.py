@@ -1,5 +1,5 @@
-"""Pages and docstrings read well at the first reading: few noun clauses, impersonal passives, long
-sentences and inverted openings (tests/tools/prose.py)."""
+"""Pages and docstrings are plain: few noun clauses, impersonal passives, long sentences and
+inverted openings (tests/tools/prose.py)."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ PAGES = sorted(
 )
 PACKAGES = sorted(
     str(path.parent.relative_to(ROOT))
-    for top in ("logshipper", "ingest", "observe", "grafana")
+    for top in ("logshipper", "ingest", "observe", "grafana", "tests", "benchmarks", "examples")
     for path in (ROOT / top).rglob("__init__.py")
 )
-_FEW_SENTENCES = 50  # of fewer, one may be of each kind
+_FEW_SENTENCES = 50  # shorter texts may have one of each kind
 
 
 @pytest.mark.parametrize("name", [*PAGES, *PACKAGES])

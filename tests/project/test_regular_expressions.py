@@ -1,4 +1,4 @@
-"""No text, however hostile, makes a regular expression of ours take more than linear time."""
+"""Each of our regular expressions takes linear time at most, even on hostile text."""
 
 import re
 import time
@@ -15,8 +15,7 @@ from logshipper_ingest.imports.source_file import SourceFile
 from tests.tools.expressions import Found, all_expressions
 from tests.tools.stress.adversaries import Expression, secs_at, slow_text
 
-# Built while it runs. Those that people type are their own: they look in logs with them, in their
-# own process.
+# Built at run time. Readers' own expressions are exempt: they run in the readers' own process.
 BUILT = {
     "logshipper/classify/stop_tokens.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
     "logshipper/classify/commands.py:late_pattern(_AFTER_VERB % verb.encode())": "match only, one repetition",
@@ -35,19 +34,19 @@ BUILT = {
     "observe/logshipper_observe/query/selectors.py:fullmatch": "a wildcard of the reader's, by fnmatch",
     "grafana/logshipper_grafana/tool/resolve.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "our dashboards",
 }
-# Of texts that nobody else writes.
+# For texts that only their reader writes.
 OWN = {
     "observe/logshipper_observe/query/conditions.py:_CONDITION": "a condition, which the reader typed",
 }
-# More than linear, of texts that are cut before: so many characters at most.
+# More than linear, for texts with a limit: their greatest number of characters.
 CUT = {
     "ingest/logshipper_ingest/influxdb/influxdb_sink.py:_CONFLICT": 1000,  # MAX_EXCERPT_CHARS
     "ingest/logshipper_ingest/servers/call_failures.py:re.search('HTTP request.* to (an )?HTTPS', words, re.I)": 1000,
     "ingest/logshipper_ingest/loki/lines.py:_NUMBER": 500,  # 2 * _HEAD_CHARS
-    "ingest/logshipper_ingest/store/store_folder.py:_IN_JOBS": 255,  # names of files
+    "ingest/logshipper_ingest/store/store_folder.py:_IN_JOBS": 255,  # file names
     "ingest/logshipper_ingest/store/store_folder.py:_IN_SPOOL": 255,
 }
-_MOST_SECS = 0.5  # of a text that is cut
+_MOST_SECS = 0.5  # for a text with a limit
 _FOUND = {entry.place: entry for entry in all_expressions()}
 
 
@@ -73,8 +72,8 @@ def test_expressions_are_found_wherever_they_are() -> None:
     by_place: dict[str, Found] = _FOUND
     assert "search" in by_place["ingest/logshipper_ingest/imports/entries.py:_NEXT"].uses
     assert "match" in by_place["ingest/logshipper_ingest/imports/entries.py:_PAGE_HEAD"].uses
-    assert any("inertia" in place for place in by_place)  # in a table
-    # in a function
+    assert any("inertia" in place for place in by_place)  # found in a table
+    # found in a function
     assert any(
         place.startswith("grafana/logshipper_grafana/tool/check.py:re.match(") for place in by_place
     )
@@ -86,13 +85,13 @@ def test_expressions_are_found_wherever_they_are() -> None:
         (
             re.compile(r"\}\s*,\s*(?=\{)|\n\s*(?=\{)"),
             "search",
-        ),  # a search that begins again at each place
+        ),  # the search begins again at each place
         (
             re.compile(r'\s*\{(?:\s*"count"\s*:\s*[^{},]*,)*\s*"results"'),
             "match",
-        ),  # two that take the same
+        ),  # two parts match the same text
         (re.compile(rb"(?:[ \t]*\n)*(?:---\n)?(?:[ \t]*\n)*"), "fullmatch"),
-        (re.compile(r"(a+)+b"), "match"),  # one in another
+        (re.compile(r"(a+)+b"), "match"),  # nested repetition
         (re.compile(rb"(?:[\[{][^\]}\"]*){512}"), "search"),
         (re.compile(r'"(?:[^"\\]|\\.)*"'), "sub"),
         (re.compile(r"[0-9]+\.?[0-9]*x"), "fullmatch"),
@@ -102,7 +101,7 @@ def test_expressions_that_are_known_to_be_slow_are_found(expression: Expression,
     assert slow_text(expression, use) is not None
 
 
-# ---- where such text came from
+# ---- sources of such text
 
 
 def _cpu_secs_of(call: object, *args: object) -> float:
@@ -113,7 +112,7 @@ def _cpu_secs_of(call: object, *args: object) -> float:
 
 @pytest.mark.parametrize("text", ['{"a": x' + "\n" * 200_000, '{"count":' + " " * 200_000 + "x"])
 def test_an_import_of_hostile_text(text: str, tmp_path: Path) -> None:
-    """40 KB took 5 s and 1.3 s, and twice as much four times that."""
+    """Formerly 40 KB took 5 s and 1.3 s, and twice as much took four times as long."""
     path = tmp_path / "jobs.json"
     path.write_text(text)
     faults = Faults(lambda words: None)
@@ -125,7 +124,7 @@ def test_an_import_of_hostile_text(text: str, tmp_path: Path) -> None:
     "line", [b'{"a":' + b"[" * 60 + b"NaN" + b" " * 600 + b"}", b'{"a":"' + b'\\"' * 200_000 + b"}"]
 )
 def test_a_line_of_a_job_that_is_meant_to_stall_its_capture(line: bytes) -> None:
-    """Of the first one each bracket doubled the time: 109 s with 24 of them."""
+    """Formerly each bracket of the first line doubled the time: 109 s with 24 of them."""
     assert _cpu_secs_of(keys_of, line) < 5
 
 

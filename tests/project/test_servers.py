@@ -1,5 +1,5 @@
-"""Real Loki and Prometheus start, keep what they were given over a stop, and end with whoever
-started them; and the ways to get them tell what is missing."""
+"""Real Loki and Prometheus start, keep their data over a stop, and end with the process that
+started them; errors name missing programs."""
 
 import http.server
 import os
@@ -141,7 +141,7 @@ def test_a_server_dies_with_a_killed_process(prometheuses: None) -> None:
 
 
 def _is_gone(pid: str) -> bool:
-    """A zombie is one as well, where nobody reaps orphans (containers)."""
+    """Return whether a process has ended. A zombie counts too: containers may not reap orphans."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -188,7 +188,7 @@ def test_a_long_step_says_how_far_it_is(
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and nothing on the PATH but what a test puts there."""
+    """Return an empty cache; PATH has only the programs of a test."""
     programs = tmp_path / "bin"
     programs.mkdir()
     cache = tmp_path / "cache"
@@ -208,7 +208,7 @@ def _program(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def tiny(cache: Path, tmp_path: Path) -> go.GoProgram:
-    """A module that the Go on the PATH, a script, builds."""
+    """Return a module for a fake Go on the PATH, a script."""
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "go.mod").write_text(GO_MOD)
     (tmp_path / "module" / "go.sum").write_text("")

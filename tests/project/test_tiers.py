@@ -1,4 +1,4 @@
-"""Each test is of exactly one tier, so one command runs it."""
+"""Each test belongs to exactly one tier, so one command runs it."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_file_in_no_row() -> None:
 
 @pytest.mark.parametrize("name", sorted(tiers.FIXTURES))
 def test_fixtures_that_decide_are_there(name: str) -> None:
-    """One that was renamed would decide nothing any more."""
+    """A renamed fixture would no longer decide a tier."""
     assert hasattr(conftest, name)
 
 

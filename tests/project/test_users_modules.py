@@ -1,5 +1,5 @@
-"""Modules of users' own, of names that we or our requirements have, next to their scripts and on
-PYTHONPATH: nobody imports them but their own code."""
+"""Users' modules with names of ours or of our requirements, next to scripts and on PYTHONPATH: only
+users' code imports them."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ print('{"epoch": 1, "loss": 2}')
 
 @pytest.fixture(params=["next to the script", "on PYTHONPATH", "both"])
 def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A user with a project of their own, where they are."""
+    """Return a user with a project of such modules, in each place."""
     project = tmp_path / "project"
     project.mkdir()
     for name in NAMES:
@@ -79,7 +79,7 @@ def test_console_scripts_start(home: Home, name: str) -> None:
 
 
 def test_the_library_is_one_import(home: Home) -> None:
-    """For their code, which has its own `ingest`, `observe` and `grafana`."""
+    """Users' code has its own `ingest`, `observe` and `grafana`."""
     for name in OF_OTHERS:
         (home.folder / "project" / f"{name}.py").unlink()
     home.run("echo", '{"loss": 1}')

@@ -1,5 +1,5 @@
-"""The built wheel, outside of the clone: in an environment of its own, with what it says it needs
-and nothing else."""
+"""The built wheel outside the clone: in an environment of its own, with only its declared
+requirements."""
 
 import importlib.metadata
 import json
@@ -25,7 +25,8 @@ BUILD_SECS = RUN_SECS = scaled(100)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources: building leaves folders behind."""
+    """Build the wheel from a copy of the sources, because a build leaves folders behind; return its
+    path."""
     tree = tmp_path_factory.mktemp("tree")
     for name in COPIED:
         source = ROOT / name
@@ -58,7 +59,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def runtime_closure(requirements: list[str]) -> Iterator[importlib.metadata.Distribution]:
-    """The distributions that requirements need here, extras aside, each once."""
+    """Yield the distributions that the requirements need here, without extras, each once."""
     names: set[str] = set()
     pending = [line for line in requirements if "extra ==" not in line]
     while pending:
@@ -75,8 +76,8 @@ def runtime_closure(requirements: list[str]) -> Iterator[importlib.metadata.Dist
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """bin/ of a new environment with the wheel and copies of the locked packages that it asks for:
-    no download."""
+    """Return bin/ of a new environment with the wheel and copies of its locked requirements,
+    without a download."""
     environment = tmp_path_factory.mktemp("environment")
     subprocess.run(
         [sys.executable, "-m", "venv", "--without-pip", str(environment)],
@@ -124,8 +125,7 @@ def test_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 
 
 def test_captures_and_shows_outside_of_the_clone(installed: Path, tmp_path: Path) -> None:
-    # numpy and tqdm are the job's affair: it runs by another Python than logshipper, as it would on
-    # a cluster
+    # numpy and tqdm belong to the job: it runs with another Python than logshipper, as on a cluster
     shutil.copy(ROOT / "examples" / "train.py", tmp_path / "train.py")
     environment = {
         "PATH": f"{installed}{os.pathsep}{os.defpath}",
@@ -155,7 +155,7 @@ def test_captures_and_shows_outside_of_the_clone(installed: Path, tmp_path: Path
 
 
 def test_serves_its_page(installed: Path, tmp_path: Path) -> None:
-    """All that a browser asks for is in the wheel."""
+    """The wheel has all files that a browser requests."""
     environment = {"PATH": os.defpath, "HOME": str(tmp_path)}
     command = [str(installed / "logshipper"), "serve", "--store", str(tmp_path / "store")]
     with subprocess.Popen(
@@ -189,7 +189,7 @@ def test_all_commands_start(installed: Path, tmp_path: Path) -> None:
 
 
 def test_grafana_says_what_it_lacks(installed: Path, tmp_path: Path) -> None:
-    """Its library comes by an extra, which isn't installed here."""
+    """The command's library comes with an extra, which this environment lacks."""
     token = tmp_path / "token"
     token.write_text("secret")
     token.chmod(0o600)

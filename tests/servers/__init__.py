@@ -1,2 +1,2 @@
 """Real Loki and Prometheus for tests, demonstrations and measurements: `build` gets the programs,
-`running` starts and stops them, `fixtures` hands them to tests."""
+`running` starts and stops them, `fixtures` provides them to tests."""

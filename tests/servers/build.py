@@ -1,10 +1,12 @@
-"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [victoria-metrics] [influxdb]
-[otelcol]`; without names, all of them, and tests go without a Loki where there is none.
+"""Get the programs: `python -m tests.servers.build [loki] [prometheus] [victoria-metrics]
+[influxdb] [otelcol]`.
 
-InfluxDB and the OpenTelemetry collector are built from Go modules, once, which takes two minutes;
-Loki isn't (loki.py). Afterwards this only says what there is. Exit code 1, with what to do, where
-one isn't available.
-LOGSHIPPER_TEST_SERVERS=off: nothing is done.
+Without names it gets all of them, and continues without a Loki if none exists. It builds InfluxDB
+and the OpenTelemetry collector from Go modules, once, in two minutes; it never builds Loki
+(loki.py). Afterwards it only reports the programs. If one isn't available, it prints instructions
+and exits with code 1.
+
+LOGSHIPPER_TEST_SERVERS=off: it does nothing.
 """
 
 import sys
@@ -63,7 +65,7 @@ def _get_for_tests(name: str) -> str:
 
 
 def _get(name: str) -> str:
-    """Its name, version and origin."""
+    """Get a program; return its name, version and origin."""
     if name == "loki":
         loki = fetch_loki()
         return f"Loki {loki.version} ({loki.origin})"

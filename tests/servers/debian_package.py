@@ -1,5 +1,8 @@
-"""Prometheus and VictoriaMetrics: those on the PATH, or else Debian's packages, unpacked into the
-cache and not installed, so that no service of the system is started."""
+"""Prometheus and VictoriaMetrics: from the PATH, or else from Debian's packages.
+
+The packages are unpacked into the cache instead of installed, so that no service of the system
+starts.
+"""
 
 import gzip
 import os
@@ -17,8 +20,10 @@ from tests.servers.progress import Progress
 
 @dataclass(frozen=True)
 class PackageProgram:
-    """A package's programs. paths: the server's first; version: such as 2.42.0; origin: where they
-    are from, for people."""
+    """A package's programs.
+
+    paths: the server's first; version: such as 2.42.0; origin: a text for people.
+    """
 
     paths: tuple[Path, ...]
     version: str
@@ -31,8 +36,11 @@ class PackageProgram:
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """title: for people; programs: the server's name first; version_words: option that makes it
-    say its version, and what stands before that; site: where else it is from."""
+    """A package of Debian.
+
+    title: for people; programs: the server's name first; version_words: option that prints its
+    version, and the text before the version; site: another source.
+    """
 
     name: str
     title: str
@@ -45,7 +53,8 @@ class DebianPackage:
         return f"install {self.title} (apt install {self.name}, or {self.site}) so that it is on the PATH"
 
     def find(self) -> PackageProgram | None:
-        """As it is here; None where it was never fetched."""
+        """Return the program found on this machine; None if neither the PATH nor the cache has
+        it."""
         on_path = [Path(path) for path in map(shutil.which, self.programs) if path]
         folder = self._place() / "usr" / "bin"
         unpacked = [folder / name for name in self.programs]
@@ -56,7 +65,7 @@ class DebianPackage:
         return None
 
     def fetch(self) -> PackageProgram:
-        """The same, fetched where need be. Raises ServerMissing."""
+        """Return the program; fetch it first if necessary. Raises ServerMissing."""
         program = self.find()
         if program is not None:
             return program
@@ -79,8 +88,8 @@ class DebianPackage:
         return program
 
     def _unpack(self, folder: Path) -> None:
-        """Downloads by the system's lists of packages, or where they are missing or old by lists of
-        its own."""
+        """Download with the system's lists of packages, or with new ones if those are missing or
+        old."""
         apt = ["apt-get", "-q", "-o", "APT::Sandbox::User=root"]
         try:
             run([*apt, "download", self.name], folder, os.environ, None, "")
@@ -104,7 +113,7 @@ class DebianPackage:
         return CACHE / f"{self.name}-{_system()}-{MACHINE}"
 
     def _version(self, program: Path) -> str:
-        """ "" where it doesn't run."""
+        """Return its version; "" if it doesn't run."""
         option, words = self.version_words
         changes = program.parents[1] / "share" / "doc" / self.name / "changelog.Debian.gz"
         try:
@@ -112,7 +121,7 @@ class DebianPackage:
                 [program, option], capture_output=True, text=True, timeout=60, check=True
             )
             match = re.search(rf"{words}(\d[\d.]*\d)", process.stdout + process.stderr)
-            if match is None:  # Debian's VictoriaMetrics doesn't know its own
+            if match is None:  # Debian's VictoriaMetrics doesn't print its own
                 match = re.search(r"\((\d[\d.]*\d)", gzip.decompress(changes.read_bytes()).decode())
         except (OSError, subprocess.SubprocessError):
             return ""
@@ -136,7 +145,7 @@ VICTORIA_METRICS = DebianPackage(
 
 
 def _system() -> str:
-    """Such as debian-12: a home may be shared by several."""
+    """Return a name such as debian-12, because several systems may share a home."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:

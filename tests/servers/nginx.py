@@ -1,4 +1,4 @@
-"""nginx in a folder of its own, as one process, with what a test writes for it."""
+"""nginx in a folder of its own, as one process, with a test's configuration."""
 
 import os
 import shutil
@@ -27,8 +27,8 @@ http {{
 
 
 class NginxServer(Server):
-    """site: the file of its folder with what it serves, which its maker writes; level: of its log.
-    Raises ServerMissing."""
+    """site: configuration file in its folder, written by the caller; level: of its log. Raises
+    ServerMissing."""
 
     name = "nginx"
     ready_path = "/"

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector of one's own: OTLP by HTTP in, files out, in the collector's JSON."""
+"""An OpenTelemetry collector: OTLP by HTTP in, files out, in the collector's JSON."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 
 def otel_collector_program() -> Path:
-    """Raises ServerMissing."""
+    """Return the program's path. Raises ServerMissing."""
     program = OTELCOL.path()
     if program is None:
         raise ServerMissing(NOT_BUILT.format(f"OpenTelemetry collector {OTELCOL.version}"))
@@ -30,7 +30,7 @@ def otel_collector_program() -> Path:
 
 
 class StoredRecord(NamedTuple):
-    """A log record, in the order in which the collector got them. Any: JSON's values."""
+    """A log record, in order of arrival at the collector. Any: JSON's values."""
 
     resource: dict[str, Any]
     attributes: dict[str, Any]
@@ -53,8 +53,8 @@ class StoredPoint(NamedTuple):
 
 
 class OtelCollector(Server):
-    """It acknowledges what is written to its files: by a kill of its own nothing of that is lost.
-    Raises ServerMissing."""
+    """A collector that acknowledges only written data, so a kill of it loses none of that. Raises
+    ServerMissing."""
 
     name = "otelcol"
     ready_path = ""
@@ -132,8 +132,11 @@ class OtelCollector(Server):
         ]
 
     def _requests(self, signal: str) -> Iterator[dict[str, Any]]:
-        """Whole ones. A killed collector may have written a request and not its line's end, or half
-        of one, which nobody was told it has; a running one may be about to write."""
+        """Yield complete requests.
+
+        A killed collector may leave a request without its line end, or an unacknowledged half of
+        one. A running one may be inside a write.
+        """
         path = self._file(signal)
         text = path.read_text() if path.exists() else ""
         decoder = json.JSONDecoder()

@@ -1,5 +1,4 @@
-"""Where the servers' programs are kept, outside the clone, and how two processes don't make one at
-the same time."""
+"""The place of the servers' programs, outside the clone, and locks against simultaneous builds."""
 
 import contextlib
 import fcntl
@@ -19,7 +18,7 @@ LOKI_SETTING = "LOGSHIPPER_TEST_LOKI"
 
 
 class ServerMissing(Exception):
-    """A server's program isn't there, or can't be built. str: why, and what to do about it."""
+    """A server's program is missing, or can't be built. str: the reason, and instructions."""
 
 
 def _cache() -> Path:
@@ -36,7 +35,7 @@ def _given_loki() -> Path | None:
     return Path(text).expanduser().absolute() if text else None
 
 
-# at import: tests get a home and an environment of their own later (tests/conftest.py)
+# read at import: tests get a home and an environment of their own later (tests/conftest.py)
 CACHE = _cache()
 GIVEN_LOKI = _given_loki()  # see loki.py
 SETTINGS = {  # for a test's subprocess that starts servers
@@ -47,8 +46,7 @@ SETTINGS = {  # for a test's subprocess that starts servers
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Holds the lock of what is being made; waits, and says so, while another process has it.
-    Raises ServerMissing."""
+    """Hold a program's lock; print a message while another process has it. Raises ServerMissing."""
     try:
         CACHE.mkdir(parents=True, exist_ok=True)
         file = open(CACHE / f".{name}.lock", "a+")  # noqa: SIM115  # closed by the `with` below
@@ -83,8 +81,7 @@ def _wait_for(descriptor: int, name: str) -> None:
 
 @contextlib.contextmanager
 def made_whole(place: Path) -> Iterator[Path]:
-    """A folder to make something in; it becomes `place` at once where all went well, and is removed
-    otherwise."""
+    """Yield a scratch folder; on success it becomes `place` atomically, otherwise it is removed."""
     scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
         yield scratch

@@ -1,5 +1,8 @@
-"""A line that says what is being done and for how long, in the manner of requirements/step.sh; a
-long step also says how far it is: redrawn each second on a terminal, else a line each 30 s."""
+"""A progress line with task and duration, like that of requirements/step.sh.
+
+A long step also shows its progress: on a terminal redrawn each second, otherwise as a line each 30
+seconds.
+"""
 
 import shutil
 import sys
@@ -13,7 +16,7 @@ REDRAW_SECS = 1.0
 
 
 class Progress:
-    """`with Progress("Building it") as progress:` prints `Building it ... 12 s`; doing: what is
+    """`with Progress("Building it") as progress:` prints `Building it ... 12 s`; doing: detail
     shown next to it."""
 
     def __init__(self, task: str) -> None:
@@ -21,7 +24,7 @@ class Progress:
         self.doing = ""
         self._begin = time.monotonic()
         self._over = threading.Event()
-        self._broken = False  # whether lines were printed since `task ... `
+        self._broken = False  # whether lines followed `task ... `
         self._terminal = sys.stdout.isatty()
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
 

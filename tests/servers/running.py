@@ -1,6 +1,8 @@
-"""Servers of one's own: Loki and Prometheus in a scratch folder, on free loopback ports, configured
-by the files that `docker compose` uses. They end with `close`, with this process, and with its
-death."""
+"""Private servers: Loki and Prometheus in a scratch folder, on free loopback ports, with the
+configuration of `docker compose`.
+
+They end with `close`, with this process, and with its death.
+"""
 
 import atexit
 import contextlib
@@ -34,20 +36,20 @@ READY_TIMEOUT_SECS = scaled(60.0)
 STOP_TIMEOUT_SECS = scaled(20.0)
 ANSWER_TIMEOUT_SECS = scaled(10.0)
 TAIL_LINES = 15
-# below Linux' ephemeral ones: a stopped server's port isn't taken by a connection
+# below Linux's ephemeral ports: no connection takes a stopped server's port
 PORTS = range(12000, 30000)
 NOT_BUILT = "{} isn't there: python -m tests.servers.build gets it"
 
 
 class ServerFailed(Exception):
-    """A server didn't start, answer or stop. str: what, and the end of its log."""
+    """A server didn't start, answer or stop. str: the failure, and the end of its log."""
 
 
 class Server(ABC):
     """A server program and its scratch folder; `with` starts and closes it.
 
-    folder: where its configuration, data and log go; None for one that `close` removes. stay: it
-    outlives this process, unless it is closed. Not for several threads.
+    folder: for its configuration, data and log; None for one that `close` removes. stay: it
+    outlives this process, unless `close` ends it. Not for several threads.
     """
 
     name: str
@@ -74,7 +76,7 @@ class Server(ABC):
 
     @property
     def pid(self) -> int:
-        """Of the running server. Raises ServerFailed."""
+        """The running server's process id. Raises ServerFailed."""
         if self._process is None:
             raise ServerFailed(f"{self.name} isn't running")
         return self._process.pid
@@ -84,8 +86,8 @@ class Server(ABC):
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, wait: bool = True) -> Self:
-        """Starts it, again on the same ports with the same data, and waits until it is ready.
-        Raises ServerFailed."""
+        """Start the server and wait until it is ready; a restart keeps ports and data. Raises
+        ServerFailed."""
         assert self._process is None, f"{self.name} runs already"
         command = [*_dies_with_us(self.stay), *self._command()]
         with self.log.open("ab") as log:
@@ -96,7 +98,7 @@ class Server(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C is ours to act on
+                start_new_session=True,  # only this process acts on Ctrl-C
             )
         if not self.stay:
             atexit.register(self._close_at_exit)
@@ -105,8 +107,8 @@ class Server(ABC):
         return self
 
     def stop(self, signo: int = signal.SIGTERM) -> None:
-        """Stops it and keeps its data. A server that doesn't end in time is killed, and
-        ServerFailed raised."""
+        """Stop the server and keep its data. If it doesn't end in time, kill it and raise
+        ServerFailed."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -119,7 +121,7 @@ class Server(ABC):
             raise self._failed(f"didn't stop within {STOP_TIMEOUT_SECS:.0f} s") from None
 
     def close(self) -> None:
-        """Ends it and removes what it wrote into a folder of its own."""
+        """End the server and remove its own folder."""
         atexit.unregister(self._close_at_exit)
         try:
             self.stop(signal.SIGKILL if self.own_folder else signal.SIGTERM)
@@ -128,7 +130,7 @@ class Server(ABC):
                 shutil.rmtree(self.folder, ignore_errors=True)
 
     def _close_at_exit(self) -> None:
-        if os.getpid() == self._owner:  # and not a fork of a test's
+        if os.getpid() == self._owner:  # not in a test's fork
             self.close()
 
     def __enter__(self) -> Self:
@@ -142,7 +144,7 @@ class Server(ABC):
         self.close()
 
     def wait_ready(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
-        """Waits until it does all that it should. Raises ServerFailed."""
+        """Wait until the server is fully ready. Raises ServerFailed."""
         self._wait(lambda: self._get(self.ready_path).ok, "be ready", timeout_secs)
 
     @abstractmethod
@@ -179,9 +181,11 @@ class Server(ABC):
 
 
 class InfluxdbServer(Server):
-    """An InfluxDB 1.x. program: Debian's 1.6 by default; auth_enabled: each request needs a user
-    (`auth`, when it is made); tls: certificate, key and CA, PEM files: it speaks TLS only. Raises
-    ServerMissing."""
+    """An InfluxDB 1.x. Raises ServerMissing.
+
+    program: Debian's 1.6 by default; auth_enabled: each request needs a user (`auth`, after its
+    creation); tls: certificate, key and CA, PEM files, for a server with TLS only.
+    """
 
     name = "influxdb"
     ready_path = "/ping"
@@ -232,7 +236,7 @@ class InfluxdbServer(Server):
             return session.get(self.url + path, params=parameters, timeout=ANSWER_TIMEOUT_SECS)
 
     def query(self, influxql: str, database: str = "") -> list[dict[str, Any]]:
-        """Rows of all series of an answer, with their times in nanoseconds. Any: JSON."""
+        """Return rows of all series of an answer, with times in nanoseconds. Any: JSON."""
         with self._session() as session:
             parameters = {"q": influxql, "db": database, "epoch": "ns"}
             answer = session.post(
@@ -253,7 +257,7 @@ class InfluxdbServer(Server):
 
 
 def influxdb_1_8_program() -> str:
-    """Has the interface of 2.x for writing. Raises ServerMissing."""
+    """Return the path of an InfluxDB with the 2.x interface for writing. Raises ServerMissing."""
     program = INFLUXDB.path()
     if program is None:
         raise ServerMissing(NOT_BUILT.format(f"InfluxDB {INFLUXDB.version}"))
@@ -261,7 +265,7 @@ def influxdb_1_8_program() -> str:
 
 
 def influxdb_program() -> str:
-    """Raises ServerMissing."""
+    """Return the path of Debian's InfluxDB. Raises ServerMissing."""
     program = shutil.which("influxd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/bin")
     if program is None:
         raise ServerMissing("InfluxDB isn't there: Debian's package influxdb has it")
@@ -269,9 +273,13 @@ def influxdb_program() -> str:
 
 
 class LokiServer(Server):
-    """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml; parts:
-    over its tables, and those in them; auth_enabled: each request has to name a tenant
-    (X-Scope-OrgID); deletes: it has a delete API. Raises ServerMissing."""
+    """A Loki. Raises ServerMissing.
+
+    - limits: override limits_config in deploy/compose/loki/loki.yaml
+    - parts: override its tables, also nested ones
+    - auth_enabled: each request must name a tenant (X-Scope-OrgID)
+    - deletes: it has a delete API
+    """
 
     name = "loki"
     ready_path = "/ready"
@@ -302,13 +310,13 @@ class LokiServer(Server):
         return self.program.version
 
     def set_limits(self, limits: Mapping[str, object]) -> None:
-        """Over those it has; from its next start on."""
+        """Override its limits from its next start on."""
         config = _read(self.folder / "loki.yaml")
         config["limits_config"].update(limits)
         (self.folder / "loki.yaml").write_text(yaml.safe_dump(config, default_flow_style=False))
 
     def wait_for_push(self, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
-        """Waits until it takes pushes, which is before it is ready. Raises ServerFailed."""
+        """Wait until it accepts pushes, which is before it is ready. Raises ServerFailed."""
 
         def takes() -> bool:
             services = self._get("/services").text
@@ -319,11 +327,11 @@ class LokiServer(Server):
         self._wait(takes, "take pushes", timeout_secs)
 
     def flush(self) -> None:
-        """Has it write its chunks to disk. Raises ServerFailed."""
+        """Write its chunks to disk. Raises ServerFailed."""
         self.post("/flush")
 
     def post(self, path: str, **parameters: str) -> None:
-        """Raises ServerFailed."""
+        """Send a request. Raises ServerFailed."""
         with requests.Session() as session:
             session.trust_env = False
             answer = session.post(self.url + path, params=parameters, timeout=ANSWER_TIMEOUT_SECS)
@@ -343,9 +351,11 @@ class LokiServer(Server):
 
 
 class PrometheusServer(Server):
-    """Prometheus. targets: addresses to scrape, HOST:PORT. scrape_interval: as in its
-    configuration; config: further parts of that; flags: of its command line. Raises
-    ServerMissing."""
+    """A Prometheus. Raises ServerMissing.
+
+    targets: addresses to scrape, HOST:PORT; scrape_interval: as in its configuration; config:
+    further parts of that; flags: of its command line.
+    """
 
     name = "prometheus"
     ready_path = "/-/ready"
@@ -374,14 +384,14 @@ class PrometheusServer(Server):
         return self.program.version
 
     def set_targets(self, targets: Sequence[str]) -> None:
-        """Says what is scraped from now on; Prometheus takes it over within some seconds."""
+        """Set the targets; Prometheus applies them within some seconds."""
         place = self.folder / "targets" / "agents.yml"
         scratch = place.with_suffix(".new")
         scratch.write_text(json.dumps([{"targets": list(targets)}]))
         scratch.rename(place)
 
     def wait_for_target(self, target: str, timeout_secs: float = READY_TIMEOUT_SECS) -> None:
-        """Waits until a target was scraped with success. Raises ServerFailed."""
+        """Wait until a scrape of the target succeeds. Raises ServerFailed."""
 
         def up() -> bool:
             active = self._get("/api/v1/targets", state="active").json()["data"]["activeTargets"]
@@ -404,7 +414,7 @@ class PrometheusServer(Server):
 
 
 def prometheus_program() -> PackageProgram:
-    """Prometheus as it was fetched, or is on the PATH. Raises ServerMissing."""
+    """Return Prometheus from the PATH or from the cache. Raises ServerMissing."""
     program = PROMETHEUS.find()
     if program is None:
         raise ServerMissing(NOT_BUILT.format("Prometheus"))
@@ -412,13 +422,13 @@ def prometheus_program() -> PackageProgram:
 
 
 def free_port(besides: int = 0) -> int:
-    """A loopback port that nobody listens on, and that isn't `besides`."""
+    """Return a loopback port without a listener, other than `besides`."""
     with held_port(besides) as held:
         return int(held.getsockname()[1])
 
 
 def held_port(besides: int = 0) -> socket.socket:
-    """A socket at such a port, which nobody else gets until it is closed. Raises ServerFailed."""
+    """Return a socket at such a port, reserved until the socket closes. Raises ServerFailed."""
     for _ in range(100):
         port = random.choice(PORTS)
         if port == besides:
@@ -438,19 +448,18 @@ def held_port(besides: int = 0) -> socket.socket:
 
 
 def _dies_with_us(stay: bool) -> list[str]:
-    """What a command begins with so that the kernel kills it when this process is gone, however it
-    went."""
+    """Return a prefix of a command that makes the kernel kill it after any end of this process."""
     setpriv = shutil.which("setpriv")
     if setpriv is None or stay:
         return []
-    # the shell looks whether this process was gone before the kernel knew
+    # the shell checks whether this process ended before the kernel got the setting
     still_there = '[ "$PPID" = "$0" ] && exec "$@"'
     return [setpriv, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", still_there, str(os.getpid())]
 
 
-# Any, here and below: YAML of ours
+# Any, here and below: our own YAML
 def merged(config: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
-    """parts: over its tables, and those in them."""
+    """Return the configuration with `parts` in its tables, also in nested ones."""
     result = dict(config)
     for name, value in parts.items():
         before = result.get(name)

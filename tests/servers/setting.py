@@ -1,7 +1,8 @@
-"""LOGSHIPPER_TEST_SERVERS says what tests must have, of servers and of programs of others'.
+"""LOGSHIPPER_TEST_SERVERS names the servers and other programs that tests require.
 
-off: no servers, their tests are skipped. fetched: all that `make test-all` gets by itself, which is
-all but Loki. required: Loki, too. Without it the tests of what isn't there are skipped.
+off: no servers; their tests are skipped. fetched: everything that `make test-all` gets by itself,
+which excludes Loki. required: Loki, too. Without the setting, tests with missing programs are
+skipped.
 """
 
 import os
@@ -10,7 +11,7 @@ from tests.servers.places import GIVEN_LOKI
 
 SETTING = "LOGSHIPPER_TEST_SERVERS"
 OFF, FETCHED, REQUIRED = "off", "fetched", "required"
-_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
+_WANTED = os.environ.get(SETTING, "")  # at import: tests hide the caller's settings
 ARE_OFF = _WANTED == OFF
 MUST_FETCHED = _WANTED in (FETCHED, REQUIRED)
 MUST_LOKI = _WANTED == REQUIRED or (GIVEN_LOKI is not None and not ARE_OFF)

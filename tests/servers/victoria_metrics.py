@@ -1,4 +1,4 @@
-"""A VictoriaMetrics of one's own, a single node, as docs/metrics.md says how to set it."""
+"""A VictoriaMetrics of one node, with the settings of docs/metrics.md."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from tests.servers.places import ServerMissing
 from tests.servers.running import NOT_BUILT, Server
 
 MEMORY_BYTES = 64 << 20
-# as docs/metrics.md has them
+# as in docs/metrics.md
 DOCUMENTED = (
     "-search.latencyOffset=0s",
     "-search.minStalenessInterval=5m",
@@ -22,7 +22,7 @@ DOCUMENTED = (
 
 
 def victoria_metrics_program() -> PackageProgram:
-    """As it was fetched, or is on the PATH. Raises ServerMissing."""
+    """Return VictoriaMetrics from the PATH or from the cache. Raises ServerMissing."""
     program = VICTORIA_METRICS.find()
     if program is None:
         raise ServerMissing(NOT_BUILT.format(VICTORIA_METRICS.title))
@@ -30,8 +30,8 @@ def victoria_metrics_program() -> PackageProgram:
 
 
 class RawSeries(NamedTuple):
-    """All samples of a series. labels: with `__name__`; samples: time in ms and
-    value, in order of time."""
+    """All samples of a series. labels: with `__name__`; samples: time in ms and value, in order of
+    time."""
 
     labels: dict[str, str]
     samples: list[tuple[int, float]]
@@ -57,15 +57,15 @@ class VictoriaMetricsServer(Server):
         return f"{self.url}/api/v1/write"
 
     def flush(self) -> None:
-        """What it was given until now can be asked for. Raises ServerFailed."""
+        """Make all received samples available to queries. Raises ServerFailed."""
         if not self._get("/internal/force_flush").ok:
             raise self._failed("didn't flush")
 
     def export(self, selector: str) -> list[RawSeries]:
-        """As queries see it, where what was sent twice counts once; without what says that a series
-        is over."""
+        """Return series as queries see them: without duplicate samples, and without markers of a
+        series' end."""
         self.flush()
-        end = str(time.time() + 3600)  # its own default is the second that has begun
+        end = str(time.time() + 3600)  # its own default is the current second
         text = self._get("/api/v1/export", **{"match[]": selector, "end": end}).text
         series: list[dict[str, Any]] = list(map(json.loads, text.splitlines()))  # Any: JSON
         return [

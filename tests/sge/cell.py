@@ -1,8 +1,8 @@
 """A Grid Engine cell of one node on this machine: sge_qmaster, sge_execd, and ordinary users.
 
-As the tests' Slurm clusters it lives in PID, mount, network and host name namespaces that
-`Namespaces` holds: no port, name or file collides with the machine's, and all of it dies with this
-process, however that ends.
+Like the tests' Slurm clusters it lives in PID, mount, network and host name namespaces that
+`Namespaces` holds. No port, name or file collides with the machine's. The cell ends with this
+process, even after a crash.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ JOB_SECS = 60.0
 
 
 def check() -> None:
-    """Raises machine.SlurmMissing where no cell can be started here."""
+    """Raise machine.SlurmMissing if no cell can start here."""
     machine.check()
     for name, package in PROGRAMS.items():
         if shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{machine.SBIN}") is None:
@@ -47,9 +47,12 @@ def check() -> None:
 
 
 class SgeCell:
-    """`with` starts and removes it. queues: `plain.q` starts jobs as Grid Engine does, `all.q` by
-    our starter_method, which is told to find logshipper at `program`; each also as `unix` and
-    `stdin`, in these start modes."""
+    """A cell that `with` starts and removes.
+
+    queues: `plain.q` starts jobs as Grid Engine does. `all.q` uses our starter_method, with
+    logshipper at `program`. Each queue also exists with the prefixes `unix` and `stdin`, for these
+    start modes.
+    """
 
     def __init__(self) -> None:
         check()
@@ -126,7 +129,7 @@ class SgeCell:
             )
 
     def starter_for(self, program: Path) -> str:
-        """A script that has the starter_method find logshipper there."""
+        """Return a script that runs the starter_method with logshipper at `program`."""
         return f'#!/bin/sh\nLOGSHIPPER={program} exec {self.folder}/hooks/sge-starter-method "$@"\n'
 
     def _text_from(self, template: str, **values: object) -> str:
@@ -176,7 +179,7 @@ class SgeCell:
         return AssertionError(self._describe(heading))
 
     def _describe(self, heading: str) -> str:
-        """What went wrong, with the ends of the logs."""
+        """Return the failure, with the ends of the logs."""
         patterns = ("*.log", "qmaster/messages", "execd/*/messages")
         logs = [path for pattern in patterns for path in self.folder.glob(pattern)]
         ends = [f"{log}:\n{log.read_text(errors='replace')[-2000:]}" for log in logs]
@@ -205,7 +208,7 @@ class SgeCell:
             "SGE_QMASTER_PORT": "26444",
             "SGE_EXECD_PORT": "26445",
             "SGE_ND": "1",
-        }  # of our own network
+        }  # ports in our own network namespace
         return {**variables, **ports, "SGE_ROOT": str(self.folder / "root"), "SGE_CELL": "cell"}
 
     def as_root(self, *command: str) -> "subprocess.CompletedProcess[str]":
@@ -222,7 +225,7 @@ class SgeCell:
     def run_as(
         self, user: JobUser, *command: str, stdin: str = "", env: Mapping[str, str] | None = None
     ) -> "subprocess.CompletedProcess[str]":
-        """Runs a command as a user, in the home."""
+        """Run a command as a user, in the user's home."""
         become = [
             machine.program("setpriv"),
             f"--reuid={user.uid}",
@@ -243,13 +246,13 @@ class SgeCell:
         )
 
     def qsub(self, user: JobUser, *words: str, stdin: str = "") -> str:
-        """Submits a job; returns its id, without its tasks."""
+        """Submit a job; return its id, without its tasks."""
         result = self.run_as(user, "qsub", "-terse", *words, stdin=stdin)
         assert not result.returncode, self._describe(result.stderr)
         return result.stdout.strip().partition(".")[0]
 
     def wait(self, *job_ids: str) -> None:
-        """Until jobs are over, and no process of theirs writes any more."""
+        """Wait until jobs have ended, and none of their processes writes any more."""
 
         def over() -> bool:
             lines = self.as_root("qstat", "-u", "*").stdout.splitlines()
@@ -263,8 +266,11 @@ class SgeCell:
         )
 
     def ends(self, job_id: str, runs: int = 1) -> list[tuple[str, str]]:
-        """Of each run of a job (or of its tasks) the task and what `qacct` says of its end, in
-        order; waits for as many as runs."""
+        """Return, for each run of a job (or of its tasks), the task and its end by `qacct`, in
+        order.
+
+        Waits for this many runs.
+        """
         ends: list[tuple[str, str]] = []
 
         def has_ended() -> bool:
@@ -286,7 +292,7 @@ class SgeCell:
         return ends
 
     def show(self, user: JobUser, job: str) -> dict[str, Any]:  # Any: JSON
-        """`logshipper show JOB --json` of the user's own store."""
+        """Return `logshipper show JOB --json` of the user's own store."""
         result = self.run_as(user, str(self.program), "show", job, "--json")
         assert not result.returncode, result.stderr
         document: dict[str, Any] = json.loads(result.stdout)

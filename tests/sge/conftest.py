@@ -1,4 +1,4 @@
-"""One cell for all tests here. Where there can be none, they are skipped and say why; see
+"""One cell for all tests here. Without a cell, tests are skipped with a reason; see
 tests/slurm/tools/gate.py."""
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.slurm.tools import gate, machine
 
 @pytest.fixture(scope="session")
 def cell() -> Iterator[SgeCell]:
-    """A running cell; a test adds users of its own."""
+    """Yield a running cell; a test adds users of its own."""
     gate.skip_if_off()
     try:
         sge_cell = SgeCell()

@@ -1,5 +1,5 @@
-"""deploy/launchers/sge-starter-method on a real Grid Engine: what jobs leave is what they leave
-without it, byte for byte, and of who opted in all of it is in the log."""
+"""deploy/launchers/sge-starter-method on a real Grid Engine: jobs' files stay equal byte for byte,
+and opted-in users' logs are complete."""
 
 import json
 from collections.abc import Sequence
@@ -21,9 +21,15 @@ umask; ulimit -a; trap; jobs; echo to stderr >&2
 
 
 class Case(NamedTuple):
-    """words: of qsub, besides output files; stdin: the script, where there is no command. queue:
-    without `plain` or `all`. code: how it ends. log: what its stdout's log has; None: what its file
-    has. tasks: of an array."""
+    """A job of one kind.
+
+    - words: of qsub, besides output files
+    - stdin: the script, for a job without a command
+    - queue: without `plain` or `all`
+    - code: of its end
+    - log: lines of its stdout's log; None: those of its output file
+    - tasks: of an array
+    """
 
     name: str
     words: Sequence[str] = ()
@@ -67,7 +73,7 @@ class Run(NamedTuple):
     case: Case
 
     def files(self) -> dict[str, bytes]:
-        """Its output files, in which what differs between any two jobs is replaced."""
+        """Return its output files, with placeholders for parts that differ between any two jobs."""
         contents = {}
         for path in sorted(self.user.home.glob(f"{self.case.name}.[oe]*")):
             content = path.read_bytes().replace(self.user.name.encode(), b"USER")
@@ -77,8 +83,8 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs(cell: SgeCell) -> dict[str, tuple[Run, Run, Run]]:
-    """Of each case three runs, begun next to each other: as Grid Engine starts it; by
-    starter-method, of a user who didn't opt in; of one who did."""
+    """Return three parallel runs of each case: without starter-method; with it, for a user without
+    opt-in; and for an opted-in user."""
     plain, out, opted = (cell.add_user(opted_in=opted_in) for opted_in in (False, False, True))
     runs_of = {}
     for case in CASES:
@@ -113,7 +119,7 @@ def test_as_without_it(case: Case, cell: SgeCell, runs: dict[str, tuple[Run, Run
 
 
 class Logged(NamedTuple):
-    """What the store of who opted in has: jobs as `ls` shows them, and standard output's lines, by
+    """Contents of the opted-in user's store: jobs as in `ls`, and lines of standard output, by
     job."""
 
     jobs: dict[str, Json]
@@ -164,8 +170,8 @@ def test_nothing_of_who_did_not_opt_in(
 
 
 def test_deleted(cell: SgeCell) -> None:
-    """What was printed is in the log, and that it was killed; with `-notify` the job hears of it
-    (now and then twice, also without us)."""
+    """The log has the output, and the kill; `-notify` sends the job a signal (sometimes twice, also
+    without logshipper)."""
     opted, plain = cell.add_user(opted_in=True), cell.add_user(opted_in=False)
     script = "trap 'echo told' USR2; echo ready; while :; do sleep 0.1; done"
     jobs = {
@@ -189,7 +195,7 @@ def test_deleted(cell: SgeCell) -> None:
 
 
 def test_rescheduled(cell: SgeCell) -> None:
-    """The same job's next attempt."""
+    """The run is the same job's next attempt."""
     user = cell.add_user(opted_in=True)
     script = 'echo run $RESTARTED; [ "$RESTARTED" != 0 ] || exec sleep 1000'
     job = cell.qsub(user, "-N", "again", "-r", "y", "-q", "all.q", stdin=script)
@@ -207,7 +213,8 @@ def test_rescheduled(cell: SgeCell) -> None:
 
 
 def test_broken_logshipper_harms_no_job(cell: SgeCell) -> None:
-    """It is missing, fails, hangs: the job runs without it, and says nothing of it."""
+    """logshipper is missing, fails, or hangs: the job runs without it, and prints nothing about
+    it."""
     user = cell.add_user(opted_in=True)
     jobs = {}
     for name, program in {"missing": "", "fails": "exit 1", "hangs": "exec sleep 1000"}.items():

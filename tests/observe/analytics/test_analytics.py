@@ -1,4 +1,4 @@
-"""Throughput, utilization and available nodes: cases computed by hand, and what must hold of any
+"""Throughput, utilization and available nodes: cases calculated by hand, and properties for any
 events."""
 
 import logging
@@ -43,7 +43,7 @@ def at(secs: float) -> datetime:
 def run(
     job: str, begin: float, end: float | None = None, state: str = "COMPLETED", **data: object
 ) -> list[Event]:
-    """The events of a job's run."""
+    """Return the events of a job's run."""
     events = [Event(job, at(begin), "QUEUED", "RUNNING", data)]
     return events if end is None else [*events, Event(job, at(end), "RUNNING", state)]
 
@@ -66,8 +66,8 @@ def test_throughput_counts_the_ends_of_a_state() -> None:
 
 
 def test_balsams_failed_comes_after_its_run_error_and_is_not_it() -> None:
-    """A run that failed may be begun again; a job that FAILED isn't. By Balsam's names, and as they
-    are imported."""
+    """A failed run can start again; a job in FAILED can't. The test uses Balsam's names and their
+    imported form."""
     changes = [("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "RESTART_READY"), ("RESTART_READY", "RUNNING"),
             ("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "FAILED")]  # fmt: skip
     balsam_events = [
@@ -105,7 +105,7 @@ def test_names_of_states_that_are_one_here_are_told_apart_where_events_have_them
         assert seconds(throughput_report(events, to_state=state)[0]) == [time]
     assert seconds(throughput_report(run("1", 0, 7), to_state="RUN_DONE")[0]) == [
         7
-    ]  # a run that was captured
+    ]  # a captured run
     for state in ("COMPLETED", "RUN_DONE", "FAILED"):
         assert throughput_report([Event("1", T0, state, state)], to_state=state) == ([], []), (
             "no change"
@@ -234,11 +234,11 @@ def test_available_nodes_are_those_of_allocations_that_run() -> None:
 
 def test_an_allocation_that_ended_without_a_start_is_left_out_and_said() -> None:
     report = available_nodes([Allocation(None, at(5), 2), Allocation(at(5), at(1), 3)])
-    assert (seconds(report[0]), report[1]) == ([5, 5], [-3, 0])  # one that never was has no width
+    assert (seconds(report[0]), report[1]) == ([5, 5], [-3, 0])  # one that never ran has no width
     assert report.notes == ["1 end without a start left out"]
 
 
-# ---- what holds of any events
+# ---- properties for any events
 
 JOBS = st.sampled_from("abcde")
 SECS = st.integers(0, 30)
@@ -247,7 +247,7 @@ RUNS = st.lists(st.tuples(JOBS, SECS, st.one_of(st.none(), st.integers(1, 20)), 
 
 
 def events_of(runs: list[tuple[str, int, int | None, object]]) -> list[Event]:
-    """Each run by a job of its own; some still run."""
+    """Return the events of runs, each by a job of its own; some still run."""
     events: list[Event] = []
     for number, (job, begin, secs, nodes) in enumerate(runs):
         end = None if secs is None else begin + secs
@@ -268,7 +268,7 @@ def test_utilization_is_never_negative_and_ends_with_what_still_runs(
     assert min(nodes, default=0) >= 0
     last_weight = sum(weight or 1 for _, _, secs, weight in runs if secs is None)
     assert math.isclose(nodes[-1] if nodes else 0, last_weight, abs_tol=1e-9)
-    for time in set(times):  # after all of a moment: exactly what runs then
+    for time in set(times):  # after all events of a moment: exactly the running jobs
         after = nodes[len(times) - 1 - times[::-1].index(time)]
         now = (time - T0).total_seconds()
         weight_now = sum(

@@ -1,8 +1,8 @@
-"""Balsam's and QCG-PilotJob's own published code on the same events
-(tests/tools/stores/analytics_oracle.py): where the two differ from ours each case says why, and
-docs/analytics.md how many there are.
+"""Balsam's and QCG-PilotJob's published code on the same events as ours
+(tests/tools/stores/analytics_oracle.py).
 
-Cases are random, and the same each time. Theirs are in environments of their own:
+Each case names the reason for a difference, and docs/analytics.md has their counts. Cases are
+random, but the same each time. The other programs have environments of their own:
 requirements/tool.sh.
 """
 
@@ -50,7 +50,7 @@ Json = Any  # Any: JSON
 
 
 def oracle_answers(program: str, cases: list[Json]) -> list[Json]:
-    """Their answers."""
+    """Return the answers of Balsam's or QCG-PilotJob's code."""
     command = [
         str(python_of(program)),
         "-I",
@@ -71,14 +71,14 @@ def oracle_answers(program: str, cases: list[Json]) -> list[Json]:
 
 
 class Comparison:
-    """How many cases there were, were equal, and differed for each reason."""
+    """Counts cases, equal results, and differences for each reason."""
 
     def __init__(self) -> None:
         self.cases = self.equal = 0
         self.reasons: Counter[str] = Counter()
 
     def take(self, case: Json, *, equal: bool, reason: str) -> None:
-        """reason: why the two may differ, "" where there is none: then they must not."""
+        """Count a case. reason: why the two may differ; "" forbids a difference."""
         self.cases += 1
         self.equal += equal
         if not equal:
@@ -86,7 +86,7 @@ class Comparison:
             self.reasons[reason] += 1
 
     def assert_as_documented(self, name: str) -> None:
-        """The page's table has these very numbers."""
+        """Check that the page's table has exactly these numbers."""
         page = (ROOT / "docs" / "analytics.md").read_text()
         row = re.search(rf"^\| {re.escape(name)} \| (\d+) \| (\d+) \| (.*) \|$", page, re.M)
         reasons = "; ".join(f"{number} {reason}" for reason, number in sorted(self.reasons.items()))
@@ -102,8 +102,8 @@ def moment(secs: float | None) -> datetime | None:
 
 
 def a_workflow(chance: random.Random) -> list[Json]:
-    """Events of some jobs, as Balsam has them: restarts, parts of nodes, many at the same time; one
-    in four lacks something."""
+    """Return events of some jobs in Balsam's form: restarts, parts of nodes, many at the same time.
+    One workflow in four lacks something."""
     is_whole = chance.random() < 0.75
     events: list[Json] = []
     for job in range(chance.randint(1 if is_whole else 0, 8)):
@@ -238,8 +238,8 @@ def test_balsams_report_of_allocations(balsam: tuple[list[Json], list[Json]]) ->
 
 
 def a_pilot(chance: random.Random) -> Json:
-    """Tasks on the cores of some nodes, one after the other on each; one case in five has something
-    odd: `odd`."""
+    """Return tasks on the cores of some nodes, one after the other on each. One case in five has an
+    oddity, named by `odd`."""
     odd = chance.choice(
         ["", "", "", "", chance.choice(["cancelled", "alone", "no time", "overlapping"])]
     )
@@ -249,7 +249,7 @@ def a_pilot(chance: random.Random) -> Json:
     for number in range(1 if odd == "alone" else chance.randint(3, 12)):
         places = sorted(chance.sample(sorted(free), chance.randint(1, min(4, len(free)))))
         scheduled = max(free[place] for place in places) + chance.choice([0, 0, 0.5, 3])
-        # whole in binary, as sums are compared
+        # exact in binary, because the test compares sums
         launched = scheduled + chance.choice([0.0625, 0.25])
         start = launched + chance.choice([0.125, 0.375])
         secs = 0.0 if odd == "no time" and not number else chance.choice([0.75, 2, 7.125])
@@ -264,7 +264,7 @@ def a_pilot(chance: random.Random) -> Json:
 
 
 def qcg_reports(tasks: list[Json]) -> Json:
-    """jobs.report and rtimes_*.log of a run, as QCG-PilotJob writes them."""
+    """Return jobs.report and rtimes_*.log of a run, as QCG-PilotJob writes them."""
 
     def date(secs: float) -> str:
         return (datetime(2026, 5, 1, 12) + timedelta(seconds=secs)).isoformat()

@@ -1,5 +1,5 @@
-"""Run times, gantt, gaps, busy shares and efficiency of tasks: cases computed by hand, and tasks of
-which little is reported, or what can't be; the chart of characters."""
+"""Run times, gantt, gaps, busy shares, efficiency and the text chart of tasks: cases calculated by
+hand, and tasks with incomplete or impossible reports."""
 
 import math
 
@@ -93,7 +93,7 @@ def test_what_is_no_time_is_left_out_and_nothing_else_suffers() -> None:
 
 
 def test_waits_in_the_queue() -> None:
-    """Until cores were given, or where nobody tells that, until it was launched."""
+    """A wait ends when the task gets cores or, without that time, at its launch."""
     tasks = [
         Task("slurm", 11, 20, queued=3, launched=10),
         Task("qcg", 11, 20, queued=3, scheduled=8, launched=10),

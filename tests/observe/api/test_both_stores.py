@@ -1,6 +1,9 @@
 """`logshipper.Store` over a local store, and over a real Loki and Prometheus that the node agent
-fills: every question has the same answer. The same tests for both, and generated jobs whose answers
-are compared."""
+fills.
+
+Both give the same answer to every question. The same tests run for both; for generated jobs, a test
+compares the answers.
+"""
 
 import dataclasses
 import json
@@ -37,12 +40,12 @@ __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 600 * NS
 WRITTEN = [
     f"a{number}" for number in range(1, 6)
-]  # others get random ids, of six letters and digits
+]  # other jobs get random ids of six letters and digits
 
 
 def write_jobs(store: Path) -> None:
-    """Jobs a1 to a5, a minute younger each: epochs, a constant, a failure, two attempts, and one
-    without records."""
+    """Make jobs a1 to a5, each a minute younger: epochs, a constant, a failure, two attempts, and
+    one without records."""
     for number in range(1, 4):
         options: dict[str, Any] = {
             "name": f"run{number}.py",
@@ -318,7 +321,7 @@ def test_no_job_is_opened_before_its_events_are_due(
     assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
     assert opened_ids == [], "a5 ran once: its summary tells it"
     assert changes(log[2:3]) == [("a4", "RUNNING", "CANCELLED")]
-    # a local store's catalogue has how it ran
+    # a local store's catalogue has the runs
     assert opened_ids == ([] if isinstance(store._store, LocalStore) else ["a4"])
 
 
@@ -336,7 +339,7 @@ def test_waiting(store: logshipper.Store) -> None:
 def test_a_running_job_is_waited_for_in_loki(
     stores: TwoStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends when whoever waits has seen that it runs, and pauses."""
+    """The job ends after the waiting call has seen that it runs, and pauses."""
     go, words = tmp_path / "go", ["-m", "logshipper", "run", "--name", "waits", "--", "sh", "-c"]
     script = f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; exit 3"
     environment = {**stores.agent.environment, "HOME": str(tmp_path)}
@@ -432,7 +435,7 @@ def test_commands_say_the_same(
 ) -> None:
     local, loki = (answer(stores, source, capsys, *words) for source in ("local", "loki"))
     loki_lines = [line for line in loki[1].splitlines() if "job.cluster" not in line]
-    if words[0] == "diff":  # the cluster's name is one more option, and may be the widest
+    if words[0] == "diff":  # the cluster's name is one more option, possibly the widest
         assert [line.split() for line in loki_lines] == [
             line.split() for line in local[1].splitlines()
         ]
@@ -447,7 +450,7 @@ def test_commands_say_the_same(
 def test_a_limit_ends_the_questions_to_loki(
     stores: TwoStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a condition on metadata costs there: the records of each job that is looked at."""
+    """A condition on metadata reads from Loki the records of each checked job."""
     read, job_ids = LokiStore.key_values, []
 
     def key_values(store: LokiStore, job: JobSummary) -> Mapping[str, KeyValues]:
@@ -484,7 +487,7 @@ def test_tags_in_loki_are_said_to_be_ones_own(
 # ---- generated jobs
 
 _numbers = iter(count())
-# a renderer lets no control character into a capture; JSON's own escapes of them are text
+# the renderer keeps control characters out of captures; JSON's own escapes of them are text
 CONTROLS = [chr(code) for code in range(0x7F, 0xA0)]
 PRINTED = st.characters(exclude_categories=["Cs"], exclude_characters=CONTROLS)
 NAMES = ["epoch", "loss", "a.b", "a", "größe", 'q"t', "state", "x y", "\\u0041"]
@@ -523,7 +526,7 @@ def write_generated(
 
 
 def job_answers(store: logshipper.Store, job_id: str) -> dict[str, Any]:
-    """All that is reported of a job, but for its cluster."""
+    """Return all answers about a job, without its cluster."""
     (job,) = store.jobs(job_id)
     summaries = [
         dataclasses.replace(view.summary, cluster="")
@@ -559,7 +562,7 @@ def job_answers(store: logshipper.Store, job_id: str) -> dict[str, Any]:
         Phase.explicit,
         Phase.reuse,
         Phase.generate,
-    ),  # to shrink would take minutes: each example is shipped
+    ),  # without shrinking, which would take minutes: each example is shipped
     suppress_health_check=list(HealthCheck),
 )
 def test_generated_jobs_are_told_alike(

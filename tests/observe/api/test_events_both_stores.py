@@ -29,10 +29,16 @@ BEGAN_NS = time.time_ns() - 1800 * NS
 
 
 def write_jobs(store: Path) -> None:
-    """e1: user events, a switch, lost lines, forged words; e2: its heartbeat was late twice; e3:
-    one of two tasks' was, then both; e4: died with lines unwritten; e5: forges changes of its
-    state; e6: more events than are kept; e7: its clock went back an hour before it was begun
-    again."""
+    """Make the jobs e1 to e7.
+
+    - e1: user events, a mode change, lost lines, forged events
+    - e2: its heartbeat was late twice
+    - e3: the heartbeat of one of two tasks was late, then that of both
+    - e4: died with unwritten lines
+    - e5: forges changes of its state
+    - e6: more events than the cap
+    - e7: its clock went back an hour before its restart
+    """
     with SpooledCapture(store, "e1", name="train.py", started_ns=BEGAN_NS) as job:
         job.event("user_event", "checkpoint", data={"step": 100, "opt": {"lr": 0.1, "wd": 0}})
         job.lines('/LOGCOMMAND {"event":"x"}', kind=Kind.COMMAND)
@@ -440,5 +446,5 @@ def test_both_stores_answer_alike(stores: TwoStores, capsys: pytest.CaptureFixtu
 
 
 def without_capture(event: dict[str, Any]) -> dict[str, Any]:
-    """Captures are numbered as they came, or as they began."""
+    """Return an event's data without the capture's number, which depends on the store."""
     return {name: value for name, value in event["data"].items() if name != "capture"}

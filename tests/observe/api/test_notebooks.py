@@ -1,4 +1,4 @@
-"""Answers as shells and notebooks show them: a length, places, a bounded look, no markup of a job's."""
+"""Answers in shells and notebooks: length, indexing, bounded display, and no markup from jobs."""
 
 import re
 from collections.abc import Iterator
@@ -89,8 +89,8 @@ def test_tables_are_shown(store: logshipper.Store) -> None:
 
 
 def rows_of(answer: object) -> int:
-    """Rows of the table that a notebook shows, the heading among them. Nothing of a job's is
-    markup."""
+    """Return the number of rows in the notebook's table, including the heading. A job's text must
+    not become markup."""
     html: str = answer._repr_html_()  # type: ignore[attr-defined]
     assert not re.search(r"<(?!/?(table|thead|tbody|tr|td|th|p)>)", html)
     assert not re.search(r"&(?!lt;|gt;|amp;|quot;|#x27;)", html)
@@ -104,7 +104,7 @@ def test_size_is_bounded() -> None:
 
 
 def test_many_jobs_are_not_all_read(tmp_path: Path) -> None:
-    """A look at a store of years."""
+    """The display of a large store reads only some jobs."""
     shown: list[int] = []
 
     class Numbers(logshipper.Jobs):

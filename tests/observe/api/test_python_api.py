@@ -1,5 +1,5 @@
-"""docs/python-api.md: every example runs, with the result that it shows; the package's names; its
-light import."""
+"""docs/python-api.md: every example runs with its documented result; the package has all names, and
+a light import."""
 
 import doctest
 import re
@@ -60,11 +60,11 @@ def test_every_name_is_there() -> None:
         getattr(logshipper, name).__doc__ for name in logshipper.__all__ if name != "Columns"
     )
     with pytest.raises(AttributeError, match="no_such"):
-        logshipper.no_such  # noqa: B018  that is the question
+        logshipper.no_such  # noqa: B018  the access itself is under test
 
 
 def test_what_the_library_gives_has_a_name_to_import(store: Path) -> None:
-    """For annotations and isinstance: no folder of ours has to be known for these."""
+    """Annotations and isinstance need only names of `logshipper`, none of its inner modules."""
     with logshipper.Store.local() as opened:
         job = opened.job("a1")
         answers = [

@@ -1,9 +1,8 @@
-"""What users of earlier systems were shown runs here, word by word: the cluster's page on logging
-(Pegasus), and XT's own code on metrics, monitoring and runs' ends (tests/snippets; xtlib 1.0.0, MIT
-licence, Copyright Microsoft).
+"""Documented code of earlier systems runs here unchanged: the cluster's page on logging (Pegasus),
+and XT's code on metrics, monitoring and ends of runs.
 
-Balsam's events and analytics, and pytelegraf's metrics of MLO, are in the tests named in
-docs/coverage.md.
+XT's code is in tests/snippets (xtlib 1.0.0, MIT licence, Copyright Microsoft). docs/coverage.md
+names the tests of Balsam's events and analytics, and of pytelegraf's metrics of MLO.
 """
 
 import json
@@ -119,10 +118,10 @@ def xt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[logshipper.Store]:
 def snippet(
     name: str, store: logshipper.Store, console: Console, **more: Any
 ) -> Callable[..., Any]:
-    """A function as XT has it; only the names of its modules are ours."""
+    """Return a function of XT; only the names of its modules are ours."""
     namespace = {**names(store, console), **more}
     path = ROOT / "tests" / "snippets" / f"xt_{name}.txt"
-    exec(compile(path.read_text(), str(path), "exec"), namespace)  # noqa: S102  the documents' own words
+    exec(compile(path.read_text(), str(path), "exec"), namespace)  # noqa: S102  the documents' own code
     function: Callable[..., Any] = namespace[name]
     return function
 
@@ -159,7 +158,7 @@ def test_xt_at_most_so_many_runs(xt: logshipper.Store) -> None:
 
 
 def monitor(store: logshipper.Store, job: str, keys: list[str | None], **more: Any) -> str:
-    """What XT's monitor prints of a job while these keys are pressed."""
+    """Return the output of XT's monitor for a job while a user presses these keys."""
     console = Console()
     Keys.typed = list(keys)
     owner = SimpleNamespace(store=None, core=None, cancel_job=more.pop("cancel_job", None))
@@ -199,7 +198,7 @@ def test_xt_monitor_switches_nodes_and_keeps_each_ones_place(tmp_path: Path) -> 
         second.lines("b")
         first.beat()
         second.beat()
-        # a look each second turn: node 0 is read, then 1, then 0 again, from where it was
+        # each second turn reads a node: node 0, then 1, then 0 again from its last place
         output = monitor(store, "two", [None, None, "+", None, None, "-", None, None, ESCAPE])
     assert [line for line in output.splitlines() if not line.startswith("==> node")][1:] == [
         "node0: a", "node0: ==> switching to: node1", "node1: b", "node1: ==> switching to: node0",
@@ -242,7 +241,7 @@ def test_xt_the_end_record_of_a_cancelled_run(xt: logshipper.Store) -> None:
 
 @pytest.mark.parametrize("is_aml", [False, True], ids=["direct", "aml"])
 def test_xt_the_end_record_of_a_run_that_closes_itself(xt: logshipper.Store, is_aml: bool) -> None:
-    """`close` of its Run: what it says of the run's end is what is known here."""
+    """`close` of its Run reports an end that matches ours."""
     runs = RunStore(xt)
     closed_writers: list[str] = []
     writers = {

@@ -1,4 +1,4 @@
-"""What Balsam's documentation told its users of the EventLog API runs here: verbatim but for the
+"""Examples of the EventLog API in Balsam's documentation run here, verbatim except for the
 import."""
 
 import json
@@ -52,8 +52,8 @@ EventLog.objects.filter(timestamp_after=yesterday)  # Only events more recent th
 """
 
 
-def run(snippet: str) -> Any:  # Any: what its last line gives
-    """Runs it; what its last line, an expression, gives."""
+def run(snippet: str) -> Any:  # Any: value of its last line
+    """Run a snippet; return the value of its last line, an expression."""
     text = (
         textwrap.dedent(snippet).strip().replace("from balsam.api import", "from logshipper import")
     )
@@ -71,14 +71,17 @@ def snippet_changes(snippet: str) -> list[tuple[str, str, str]]:
 
 
 def run_changes(job_id: str, end: str = "COMPLETED") -> list[tuple[str, str, str]]:
-    """Newest first."""
+    """Return a run's changes, newest first."""
     return [(job_id, "RUNNING", end), (job_id, "QUEUED", "RUNNING")]
 
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> logshipper.Store:
-    """Jobs 123 to 126 and 456 of last year, a minute apart, 124 restarted after it failed; and
-    `new`, of today."""
+    """Return a store with jobs 123 to 126 and 456 of last year, a minute apart, and `new`, of
+    today.
+
+    Job 124 restarted after a failure.
+    """
     folder = tmp_path / "store"
     for number, job_id in enumerate(("123", "124", "125", "126", "456")):
         with SpooledCapture(folder, job_id, started_ns=START_NS + number * 60 * NS) as job:
@@ -143,7 +146,7 @@ def test_only_events_of_the_last_day() -> None:
     assert snippet_changes(SINCE_YESTERDAY) == run_changes("new", "FAILED")
 
 
-# ---- of Balsam's own jobs, imported: all that its own API has reported of them (tests/imports/make_balsam.py)
+# ---- imports of Balsam's own jobs: all reports of Balsam's own API (tests/imports/make_balsam.py)
 
 
 @pytest.fixture
@@ -159,7 +162,7 @@ def balsam_events(
 def state_changes(
     events: Iterable[Any],
 ) -> list[tuple[int, str, str, datetime]]:  # Any: of Balsam or of here
-    """Newest first; of equal times in any order."""
+    """Return changes, newest first; changes at equal times have any order."""
     changes = [
         (
             int(str(event.job_id).removeprefix("balsam-")),
@@ -173,7 +176,7 @@ def state_changes(
 
 
 def of_balsam(**conditions: object) -> list[tuple[int, str, str, datetime]]:
-    """What Balsam's own query gives: its recorded events, filtered."""
+    """Return the result of Balsam's own query: its recorded events, filtered."""
     events = json.loads((RECORDED / "balsam" / "events.json").read_text())["results"]
     matches = [
         event for event in events if all(event[name] == value for name, value in conditions.items())
@@ -194,7 +197,7 @@ def test_imported_events_are_balsams_own(balsam_events: EventQuery) -> None:
         if state not in {
             "FAILED",
             "RUNNING",
-        }:  # those are states of here, too, which others stand for
+        }:  # these are also states of logshipper, which stand for other states of Balsam
             assert state_changes(balsam_events.filter(to_state=state)) == of_balsam(
                 to_state=state
             ), state

@@ -1,4 +1,4 @@
-"""What real programs' bars look like on a terminal that is narrower than the job's."""
+"""Real programs' bars on a terminal that is narrower than the job's."""
 
 import re
 
@@ -49,7 +49,7 @@ def test_a_bar_gets_shorter_and_nothing_else(name: str) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """All but bars and blanks."""
+    """Return all but bars and blanks."""
     return re.sub(r"[#=\-_.<>\u2500-\u259f |]|(?<=#)3", " ", text).split()
 
 
@@ -92,7 +92,7 @@ def test_never_longer_and_never_shorter_than_asked(text: str, excess: int) -> No
     "text", ["|" + " " * 4095, "[=" * 2048, "| " * 2048, "#" * 4096, " " * 4096]
 )
 def test_a_hostile_line_takes_no_time(text: str) -> None:
-    """Each place is looked at once; else this would take minutes."""
+    """The search looks at each place once; otherwise this would take minutes."""
     for _ in range(20):
         assert len(shortened(text, 4000)) < len(text) + 1
 

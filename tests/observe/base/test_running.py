@@ -1,4 +1,4 @@
-"""How every reading command runs."""
+"""The common frame of all reading commands."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from logshipper_observe.base.running import EXIT_INTERRUPTED, guarded
 
 @pytest.mark.parametrize("secs", [0, 60])
 def test_ctrl_c_in_a_finalizer_is_not_lost(secs: int) -> None:
-    """Also where the command ends at once."""
+    """Ctrl-C also counts if the command ends immediately."""
 
     class Thing:
         pass

@@ -1,5 +1,5 @@
-"""docs/coming-from-*.md: each right-hand side runs, on jobs that are called so, and says what it
-should."""
+"""docs/coming-from-*.md: each right-hand command runs, on jobs with its names, and prints the
+documented output."""
 
 import ast
 import os
@@ -26,10 +26,10 @@ from tests.tools.tools_of_others import needs_program_of_others, python_of
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)
 SERVES = ("logshipper open",)
-# what is in the store
+# commands that change the store
 CHANGES = ("logshipper tag", "logshipper rm", "logshipper run", "logshipper import")
 
-# what each says: a regular expression of its output, or of the file that it writes ("FILE: RE");
+# each command's output: a regular expression of it, or of the file that it writes ("FILE: RE");
 # "\Z" for nothing
 SAYS = {
     "logshipper run -- python miniMnist.py": r"^trained$",
@@ -160,9 +160,9 @@ SAYS = {
     "logshipper info mlo1 --primary loss": r"Best +loss 0.025\n",
     "logshipper open mlo1 --no-browser": r"http://127\.0\.0\.1:\d+/.*mlo1",
 }  # fmt: skip
-TROUBLE = {"logshipper status t1 nope": 1}  # exit codes but 0
+TROUBLE = {"logshipper status t1 nope": 1}  # exit codes other than 0
 
-# of xtlib 1.0.0's commands those about logs, metrics, plots, runs and jobs, and all others
+# xtlib 1.0.0's commands: first those about logs, metrics, plots, runs and jobs, then all others
 XT_COMMANDS = """
 cancel all, cancel job, cancel run, clear tags, collect logs, explore, export workspace, extract, import workspace,
 list experiments, list jobs, list runs, list tags, monitor, plot, rerun, restart controller, run, set tags,
@@ -178,8 +178,7 @@ view blob, view team, view workspace, wget, zip
 
 
 def rows(page: Path) -> list[tuple[str, str]]:
-    """Left and right of each row whose right side is code; a `|` in it is written as a table wants
-    it."""
+    """Return left and right of each row whose right side is code, with `|` unescaped."""
     pairs = [
         (row["theirs"], row["ours"].replace("\\|", "|")) for row in _ROW.finditer(page.read_text())
     ]
@@ -206,7 +205,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(installation: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to be in; the store is a copy where it is changed."""
+    """Return the working folder; a command that changes the store gets a copy of it."""
     store = installation / "store"
     if line.startswith(CHANGES):
         store = Path(shutil.copytree(store, tmp_path / "store", symlinks=True))
@@ -223,8 +222,8 @@ def place(installation: Path, tmp_path: Path, line: str, monkeypatch: pytest.Mon
 
 
 def output_of(line: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """What a right-hand side says: of Python the value, of a command its output, and then what it
-    says next to it."""
+    """Return a right-hand side's result: Python's value, or a command's output and then its
+    stderr."""
     if line.startswith("logshipper."):
         eval(line, {"logshipper": logshipper})  # noqa: S307  the documentation's own words
         return capfd.readouterr().out
@@ -239,7 +238,7 @@ def output_of(line: str, capfd: pytest.CaptureFixture[str]) -> str:
         output = "".join(capfd.readouterr())
         assert code == TROUBLE.get(line, 0), output
         return output
-    line = line.replace("8092", str(free_port()))  # others on this machine have theirs
+    line = line.replace("8092", str(free_port()))  # other processes of this machine may use 8092
     words = ["sh", "-c", f"exec {line}" if line.startswith(SERVES) else line]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -272,7 +271,7 @@ def test_each_expectation_belongs_to_a_row() -> None:
 
 
 def test_every_row_is_read() -> None:
-    """None is lost by how it is written."""
+    """The pattern matches each row of the tables."""
     for page in DOCS.values():
         table = page.read_text().split("\n\n## ")[0]
         lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
@@ -290,12 +289,12 @@ def test_each_of_xts_commands_is_on_the_page() -> None:
 
 @needs_program_of_others
 def test_these_are_all_of_xts_commands() -> None:
-    """By xtlib's own source: functions that it decorates with `@command`, which may give another
+    """xtlib's own source lists them: functions with the decorator `@command`, which can set another
     name."""
     (package,) = python_of("xtlib").parents[1].glob("lib/python*/site-packages/xtlib")
     commands = set()
     for path in package.rglob("*.py"):
-        with warnings.catch_warnings(action="ignore"):  # of a Python that is older
+        with warnings.catch_warnings(action="ignore"):  # written for an older Python
             functions = [
                 node
                 for node in ast.walk(ast.parse(path.read_text()))

@@ -1,4 +1,4 @@
-"""The command line imports the module of the command that is named, and of no other one."""
+"""The command line imports only the module of the given command."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ finally:
 
 
 def command_modules(folder: Path, *words: str) -> set[str]:
-    """Modules of commands, after this command line."""
+    """Return the command modules imported after this command line."""
     process = subprocess.run(
         [sys.executable, "-c", CODE, *words],
         cwd=folder,
@@ -52,7 +52,7 @@ def test_no_command_of_reading(tmp_path: Path, words: list[str]) -> None:
         ("show --help", {"show"}),
         ("--no-such-option wait ls", {"wait"}),
         ("import --help", {"importing"}),
-        ("monitor --help", {"monitor", "logs"}),  # which is `logs --follow`
+        ("monitor --help", {"monitor", "logs"}),  # monitor is `logs --follow`
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,5 +1,4 @@
-"""Every example that a reading command's --help has, run as it stands there, on jobs that are
-called so."""
+"""Every example in a reading command's --help runs unchanged, on jobs with its names."""
 
 import io
 import os
@@ -36,7 +35,7 @@ print("training")
 for epoch in (1, 2, 3): print(json.dumps({"epoch": epoch, "loss": 1 / epoch, "val_loss": 2 / epoch}))
 print("warning: done", file=sys.stderr)
 """
-# what examples call besides logshipper, as short as it can be; jq must get JSON
+# minimal versions of other programs in examples; jq must get JSON
 OTHERS = {
     "jq": f'exec {sys.executable} -c "import json, sys; print(json.load(sys.stdin))"',
     "less": "exec cat",
@@ -49,7 +48,7 @@ SERVES = re.compile(r"logshipper (open|serve)\b")
 
 
 def output(*words: str) -> str:
-    """What the command line prints, and ends then."""
+    """Return the command line's output."""
     with (
         pytest.MonkeyPatch.context() as patch,
         redirect_stdout(io.StringIO()) as out,
@@ -61,7 +60,7 @@ def output(*words: str) -> str:
 
 
 def examples_of(command: str) -> list[str]:
-    """Without the words next to them."""
+    """Return the examples without their descriptions."""
     lines = output(command, "--help").partition("examples:\n")[2].partition("\n\n")[0].splitlines()
     return [re.split(r"\s{5,}", line.strip())[0] for line in lines]
 
@@ -70,7 +69,7 @@ EXAMPLES = [(command, example) for command in COMMANDS for example in examples_o
 
 
 class Place:
-    """Where examples run: a store and a site's Loki, with jobs in both, and files."""
+    """Place for examples to run: a store and a site's Loki, with jobs in both, and files."""
 
     def __init__(self, folder: Path, loki: LokiServer, prometheus: PrometheusServer) -> None:
         self.folder = folder
@@ -115,7 +114,7 @@ class Place:
             job.end()
 
     def fresh(self, folder: Path) -> Mapping[str, str]:
-        """A copy of the store, and files, for one example: the environment in which it runs."""
+        """Make a copy of the store, and files, for one example; return its environment."""
         shutil.copytree(self._store, folder / "store", symlinks=True)
         for name in ("slurm-4711.out", "typescript"):
             (folder / name).write_bytes(b"start\r\n 10%\r 20%\r100%\r\n\x1b[31mred\x1b[0m\r\n")
@@ -141,7 +140,7 @@ class Place:
         }
 
     def with_local_addresses(self, example: str) -> str:
-        """Names of other machines are replaced, nothing else."""
+        """Replace names of other machines only."""
         return example.replace("http://loki.example.org:3100", self._loki.url)
 
 
@@ -188,8 +187,8 @@ def shell(
 
 
 def serve(line: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Until the link is printed; then Ctrl-C."""
-    line = re.sub(r"--port \d+", "--port 0", line)  # another may be there
+    """Run the example until it prints the link, then press Ctrl-C."""
+    line = re.sub(r"--port \d+", "--port 0", line)  # another process may use the port
     with (folder / "said").open("wb") as output_file:
         process = subprocess.Popen(
             ["bash", "-c", f"exec {line}"],

@@ -1,4 +1,4 @@
-"""Names that users and jobs choose never reach a terminal raw, whatever command prints them."""
+"""No command prints names chosen by users and jobs raw on a terminal."""
 
 import argparse
 import json
@@ -22,15 +22,14 @@ from tests.tools.sources import SOURCES
 from tests.tools.stores.reading_store import SpooledCapture
 from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
-# a title, a cleared screen, C1's CSI, a new line of its own, text from right to left, a line
-# separator
+# a title, a cleared screen, C1's CSI, a newline, right-to-left text, a line separator
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b2Jd\x08e\x00f\ng\u202eh\u2066i\u2028j\x85k"
-# a file's: any bytes but NUL, also such as are no UTF-8
+# file names can have any bytes but NUL, including invalid UTF-8
 NAME = HOSTILE.replace("\x00", "") + "\udcff\udc9b"
 OBEYED = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# what our own bars and pages send
+# sequences of our own bars and pages
 OWN = re.compile(r"\r?\x1b\[\d*[KJA]|\r\x1b\[K|\x1b\[\?25[lh]|\r\n|\x1b\[6n")
 
 SERVED = "its page is looked at by tests/observe/page/test_hostile.py"
@@ -108,8 +107,8 @@ def check_safe(text: str, words: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of hostile names: of a job, its metadata's keys, tags, note, host and step, of what
-    lies in the spool, and of files that it is told to read."""
+    """Make a store of hostile names: of a job, its metadata keys, tags, note, host and step, of
+    files in the spool, and of input files."""
     root = tmp_path_factory.mktemp("hostile") / "store"
     for job_id in ("other", "k3f9x2"):
         with SpooledCapture(
@@ -163,7 +162,8 @@ def test_commands_of_users(store: Path, words: list[str]) -> None:
 
 @pytest.fixture
 def node(tmp_path: Path) -> ShippingNode:
-    """A node whose jobs chose hostile names, and made files of such names wherever they may."""
+    """Return a node whose jobs chose hostile names, and made files with such names in all writable
+    places."""
     (tmp_path / "node").mkdir()
     node = ShippingNode(tmp_path / "node")
     capture = node.capture("job1", soon_ns(), name=HOSTILE, user="u\u202ex\u2066", step="s")
@@ -229,7 +229,7 @@ def test_commands_of_admins(
 
 
 def test_the_quarantine_s_names_are_hostile_ones_of_its_own(node: ShippingNode) -> None:
-    """What the tests above rely on: such files are looked at."""
+    """The tests above depend on it: the quarantine's listing covers such files."""
     folder = str(Path(node.config.agent.state_dir) / "quarantine")
     assert quarantine_files.leftovers(folder) != []
     node.close()

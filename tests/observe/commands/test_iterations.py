@@ -1,5 +1,8 @@
-"""An iteration's name, `sim:1`, wherever a command takes JOB; and `sim` and `sim:*`, which stand for
-all of them. A task of a job is named likewise, where a command has something of it alone."""
+"""Names of iterations, `sim:1`, for each command with JOB; and `sim` and `sim:*`, which stand for
+all of them.
+
+A task of a job has such a name, too, if a command supports single tasks.
+"""
 
 import argparse
 import re
@@ -20,8 +23,8 @@ from tests.tools.fakes.loki_fake import FakeLoki
 from tests.tools.stores.loki_pushing import Pushing
 from tests.tools.stores.reading_store import SpooledCapture
 
-ONE = "'{}' stands for 3 jobs; name one of them"  # of a command on one job
-# by command: the line, and what it prints of `sim:1`, `sim` and `sim:*` (regular expressions); jobs
+ONE = "'{}' stands for 3 jobs; name one of them"  # the error of a command on one job
+# by command: the line, and its output for `sim:1`, `sim` and `sim:*` (regular expressions); jobs
 # are k0, k1 and k2
 TABLE = {
     "ls": ("JOB", r"^k1 ", r"^k2 .*^k1 .*^k0 ", r"^k2 .*^k1 .*^k0 "),
@@ -68,8 +71,10 @@ Ask = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Calls a command on three iterations, a job of two tasks and one more; its exit code, and what
-    it prints."""
+    """Return a function that calls a command; it returns exit code and output.
+
+    The store has three iterations, a job of two tasks, and one more.
+    """
     began_ns = time.time_ns() - 600 * NS
     store = tmp_path / "store"
     for at, (job_id, name) in enumerate(

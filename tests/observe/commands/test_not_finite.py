@@ -1,4 +1,4 @@
-"""NaN and infinities, as Python's json.dumps writes them, in all that reads records (R18, R19,
+"""NaN and infinities, as Python's json.dumps writes them, in all readers of records (R18, R19,
 R22)."""
 
 import csv
@@ -31,7 +31,7 @@ STRICT = [
 
 
 def strict(text: str) -> Any:  # Any: JSON
-    """As a parser reads it that knows JSON only."""
+    """Parse JSON as a strict parser does."""
 
     def refuse(name: str) -> None:
         pytest.fail(f"{name} is no JSON")
@@ -41,7 +41,7 @@ def strict(text: str) -> Any:  # Any: JSON
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """With one captured job."""
+    """Return a store with one captured job."""
     place = tmp_path / "store"
     with SpooledCapture(place, "job") as job:
         job.metadata(*PRINTED)
@@ -51,7 +51,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Runs a reading command; what it prints."""
+    """Return a function that runs a reading command and returns its output."""
 
     def run(*words: str) -> str:
         assert main([*words, "--store", str(store)]) == 0

@@ -1,5 +1,5 @@
-"""A store that nobody can look into is an error, exit code 1, in each reading command: not an empty
-one."""
+"""Each reading command fails with exit code 1 for an inaccessible store; it does not call the store
+empty."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ ordinary_user_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may read
 
 
 def refused(command: list[str], store: Path, capfd: pytest.CaptureFixture[str]) -> str:
-    """What it says on stderr."""
+    """Return the command's stderr."""
     assert main([*command, "--store", str(store)]) == 1
     out, err = capfd.readouterr()
     assert out == ""

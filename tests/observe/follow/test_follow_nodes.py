@@ -1,5 +1,5 @@
-"""Following a job of several nodes: whose line it is, keys that switch, places to go on from; on
-both stores."""
+"""Following a job of several nodes: labels of lines, keys that switch nodes, and places to resume
+from; on both stores."""
 
 import dataclasses
 import json
@@ -85,7 +85,7 @@ def test_changes_are_said_once() -> None:
 
 
 def test_nodes_are_numbered_by_their_tasks_and_have_hosts() -> None:
-    """Whoever begins first has no say in it; a node that another one comes before is named anew."""
+    """The order of starts does not matter; a node gets a new name if another one precedes it."""
     nodes = Nodes()
     late = [capture(1, host="gpu2", task=4), capture(2, host="gpu3", task=8)]
     assert nodes.learn(late) == (["node0: on gpu2", "node1: on gpu3"], [])
@@ -207,7 +207,7 @@ def test_a_place_goes_through_a_command_line(lines: list[tuple[int, Stream, int]
 
 
 def test_what_the_other_stream_had_drawn_before_a_place_comes_behind_it() -> None:
-    """A bar's last state has the time at which it was drawn, and comes out later."""
+    """A bar's last state has the time of its drawing, and appears later."""
     place = LogPlace()
     place.note(line(1, time_ns=10**15, stream=Stream.STDOUT))
     late = line(1, time_ns=10**15 - 10**9, stream=Stream.STDERR)
@@ -242,7 +242,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def two(store: Path) -> Iterator[tuple[SpooledCapture, SpooledCapture]]:
-    """A job that runs on two nodes."""
+    """Yield a job that runs on two nodes."""
     with (
         SpooledCapture(store, "4711", name="train", host="gpu1") as first,
         SpooledCapture(store, "4711", name="train", host="gpu2", task=1, suffix="bbbb") as second,
@@ -289,7 +289,7 @@ def test_keys_switch_nodes_and_esc_leaves(
 def test_the_terminal_is_left_as_it_was(
     action: str, code: int, store: Path, two: tuple[SpooledCapture, SpooledCapture]
 ) -> None:
-    """By ESC, by Ctrl-C and by a signal."""
+    """The command ends by ESC, by Ctrl-C and by a signal."""
     script = f"trap : INT; stty -g; {sys.executable} -m logshipper logs 4711 -f; echo =$?; stty -g"
     environment = {
         **os.environ,
@@ -319,7 +319,8 @@ def test_the_terminal_is_left_as_it_was(
 
 
 def test_going_on_from_a_place_misses_nothing_and_repeats_nothing(store: Path) -> None:
-    """Left again and again, by --for, with lines of both streams and of two nodes in between."""
+    """Following ends again and again, by --for, with lines of both streams and of two nodes in
+    between."""
     with (
         SpooledCapture(store, "4711", name="train", host="gpu1") as first,
         SpooledCapture(store, "4711", name="train", host="gpu2", task=1, suffix="bbbb") as second,
@@ -406,7 +407,7 @@ def test_tasks_alone(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_nodes_and_places_in_a_real_loki(
     loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Left when all is printed, and gone on with: two nodes, each line once."""
+    """Following ends after all lines, and resumes: two nodes, each line once."""
     client = LokiClient(loki.url)
     began_ns, job = time.time_ns() - 30 * NS, "follow-nodes"
 

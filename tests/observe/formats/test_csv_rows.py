@@ -1,5 +1,4 @@
-"""Tables of text that a spreadsheet opens: it shows what a job printed, and calculates none of
-it."""
+"""Text tables for spreadsheets: a spreadsheet shows a job's output, and calculates none of it."""
 
 import csv
 import io

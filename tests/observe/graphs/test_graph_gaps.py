@@ -1,5 +1,5 @@
-"""Graphs of records with NaN, and over an X that falls: gaps that are marked, curves that begin
-again (R22, R24)."""
+"""Graphs of records with NaN, and over an X that falls: marked gaps, and curves that begin again
+(R22, R24)."""
 
 import json
 import math

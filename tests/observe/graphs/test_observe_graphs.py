@@ -1,5 +1,4 @@
-"""Graphs as they are drawn: on a terminal within its width, as ASCII, as a PNG; whatever the keys
-are called."""
+"""Drawn graphs: on a terminal within its width, as ASCII, and as a PNG, with keys of any name."""
 
 import json
 import math

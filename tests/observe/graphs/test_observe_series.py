@@ -1,5 +1,5 @@
-"""What graphs are made of: R22 (numbers only), R24-R26 (X), restarts as series of their own,
-bounded memory."""
+"""Series of graphs: R22 (numbers only), R24-R26 (X), restarts as separate series, bounded
+memory."""
 
 import json
 import math
@@ -58,7 +58,7 @@ def test_r25_a_key_without_the_chosen_x_has_its_own_and_says_so() -> None:
 
 
 def test_r24_measurements_with_a_time_of_their_own() -> None:
-    """A curve for each set of tags, over when it was measured; the time itself isn't drawn."""
+    """Each set of tags has a curve over the time of measurement; the time itself has no graph."""
     second = 10**9
     records = [
         {"done": n, "tags": {"host": host}, "time": 10**18 + n * second}
@@ -244,7 +244,7 @@ def test_thinning_is_even_over_the_whole_series() -> None:
             for begin in range(0, 1_000_000, 100_000)
         ]
         assert max(tenths) < 1.3 * min(tenths), "the beginning is shown as finely as the end"
-    for count in range(1, 300):  # whatever the number: none twice, first and last there
+    for count in range(1, 300):  # for any count: no point twice, and the first and last are present
         short_trace = Points(limit=16)
         for x in range(count):
             short_trace.add(x, 5.0)

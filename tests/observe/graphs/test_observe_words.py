@@ -1,4 +1,4 @@
-"""Words, ticks and plain tables: what people read."""
+"""Words, ticks and plain tables for people."""
 
 import json
 import math
@@ -107,7 +107,7 @@ def test_outcomes() -> None:
 
 
 def test_a_running_jobs_output_in_loki_is_not_nothing() -> None:
-    """The account of its bytes comes with its end; its lines are there before."""
+    """The count of bytes comes with the job's end; its lines come earlier."""
     reader = FakeReader(['{"epoch": 1}', '{"epoch": 2}'])
     running = replace(
         reader.summary, state="RUNNING", ended_ns=None, bytes_printed=0, bytes_logged=0
@@ -186,7 +186,7 @@ JSON_VALUES = st.recursive(
 def test_json_is_json(value: object, indent: str | None) -> None:
     text = output.to_json(value, indent)
     assert json.loads(text) == value
-    text.encode()  # lone surrogates are escaped
+    text.encode()  # the output escapes lone surrogates
     assert indent is not None or "\n" not in text
 
 

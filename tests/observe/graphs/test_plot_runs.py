@@ -1,4 +1,4 @@
-"""Curves of several runs: numbers as numpy has them, groups, breaks, limits, pictures; on both
+"""Curves of several runs: figures equal to numpy's, groups, breaks, limits, pictures; on both
 stores."""
 
 import itertools
@@ -56,7 +56,7 @@ def make_runs(store: Path, jobs: dict[str, tuple[str, int]]) -> None:
 
 @pytest.fixture(scope="module")
 def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three runs of two experiments."""
+    """Return a store with three runs of two experiments."""
     store = tmp_path_factory.mktemp("runs") / "store"
     make_runs(store, RUNS)
     return store
@@ -145,7 +145,7 @@ def test_error_bars_and_shades_are_numpys(measure: str, plot: Plot) -> None:
 def test_any_runs_as_numpy_has_them(
     runs: list[list[tuple[int, float]]], aggregate: str, weight: float
 ) -> None:
-    """X values that only some have, and several times."""
+    """Only some runs have an X value, or have it several times."""
     run_points, by_x = [], dict[float, list[float]]()
     for run in runs:
         points = Points()
@@ -186,8 +186,10 @@ def test_smoothing_is_by_run(plot: Plot) -> None:
 
 
 def test_debiased_smoothing_weighs_the_first_value_as_others(plot: Plot) -> None:
-    """Against figures worked out by hand: (4), (0.5*4 - 2) / 1.5, (0.25*4 - 0.5*2 + 7) / 1.75; a
-    gap is passed over, and doesn't age what was before it."""
+    """Figures calculated by hand: (4), (0.5*4 - 2) / 1.5, (0.25*4 - 0.5*2 + 7) / 1.75.
+
+    Smoothing skips a gap, without reducing the weight of earlier values.
+    """
     means = smoothed([math.nan, 4, -2, math.nan, 7], MovingMean(0.5, debias=True))
     np.testing.assert_allclose(means, [math.nan, 4, 0, math.nan, 4], rtol=1e-12)
     values = losses(1)
@@ -232,7 +234,7 @@ def test_x_is_what_all_jobs_have(plot: Plot, tmp_path: Path) -> None:
 
 
 def test_the_rule_that_chose_x_is_said(plot: Plot, tmp_path: Path) -> None:
-    """And a key that is called `time` isn't taken for the clock."""
+    """A key with the name `time` differs from the clock."""
     store = tmp_path / "store"
     for job_id in ("one", "two"):
         with SpooledCapture(store, job_id, name=job_id) as job:
@@ -273,7 +275,8 @@ def test_groups(by: str, groups: list[str], plot: Plot) -> None:
 
 @pytest.fixture(scope="module")
 def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Iterations of one job, a job with a tag, one with a key of that name, and one with neither."""
+    """Return a store with iterations of one job, a job with a tag, one with a key of that name, and
+    one with neither."""
     store = tmp_path_factory.mktemp("grouped") / "store"
     for job_id, name in (
         ("i0", "sim:0"),
@@ -321,7 +324,7 @@ def test_a_group_that_no_job_has_is_said(plot: Plot, grouped: Path) -> None:
 
 
 def test_measurements_with_different_tags_are_different_series(plot: Plot, tmp_path: Path) -> None:
-    """As InfluxDB has them: each set of tags is a series, and a tag a group."""
+    """Like InfluxDB: each set of tags is a series, and a tag a group."""
     store = tmp_path / "store"
     with SpooledCapture(store, "m", name="mlo.py") as job:
         for step, (host, rank) in itertools.product((1, 2, 3), (("n1", 0), ("n1", 1), ("n2", 2))):
@@ -366,8 +369,8 @@ def test_breaks_and_titles(breaks: str, titles: list[str], plot: Plot, tmp_path:
 
 @pytest.fixture(scope="module")
 def sweep_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """v11 to v22: every combination of two learning rates and two models; the seed is of each its
-    own."""
+    """Return a store with jobs v11 to v22: every combination of two learning rates and two
+    models."""
     store = tmp_path_factory.mktemp("varied") / "store"
     for lr, model in itertools.product((1, 2), (1, 2)):
         with SpooledCapture(store, f"v{lr}{model}", name="varied") as job:
@@ -399,7 +402,7 @@ def test_facets_are_graphs_of_jobs_with_one_value(
 
 
 def test_facets_part_groups_too(plot: Plot, sweep_store: Path) -> None:
-    """Runs of one group but of different values aren't put together."""
+    """Facets separate runs of one group with different values."""
     words = ("--group-by", "experiment", "--aggregate", "mean", "--title", "of $facet", "--json")
     answer = document(plot("v*", "--y", "loss", "--facet", "lr", *words, store=sweep_store))
     graphs = {
@@ -456,7 +459,8 @@ def test_the_heading_names_the_jobs_that_are_drawn(plot: Plot) -> None:
 
 @pytest.fixture
 def mixed_store(tmp_path: Path) -> Path:
-    """A job that prints its learning rate only, one with text only, two trainings."""
+    """Return a store with a job that prints its learning rate only, one with text only, and two
+    trainings."""
     store = tmp_path / "store"
     with SpooledCapture(store, "rate", name="rate") as job:
         job.metadata({"lr": 0.2}, {"lr": 0.1})
@@ -596,7 +600,7 @@ def test_jobs_without_numbers_are_named(plot: Plot, tmp_path: Path) -> None:
     assert (code, err) == (1, "logshipper: nothing to plot: text printed no numbers as metadata\n")
 
 
-# ---- what is drawn
+# ---- drawings
 
 
 def test_the_terminal_shows_a_legend_and_what_it_leaves_out(plot: Plot) -> None:
@@ -627,7 +631,7 @@ def test_pictures(words: list[str], plot: Plot, tmp_path: Path) -> None:
 def test_no_text_of_a_picture_is_cut(
     across: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Titles, notes and graphs' titles of any length, at any width."""
+    """Titles, notes and graphs' titles have any length; pictures have any width."""
     figures: list[Any] = []
     save = graph_png._save
 

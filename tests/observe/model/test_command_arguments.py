@@ -1,4 +1,4 @@
-"""What a command line sets, by name."""
+"""The named options and arguments of a command line."""
 
 import pytest
 

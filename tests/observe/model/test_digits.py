@@ -1,4 +1,4 @@
-"""Tables have 6 significant digits of a fraction (docs/reading.md); programs get all of them."""
+"""Tables have 6 significant digits of a fraction (docs/reading.md); programs get all digits."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which lines say a level, and which merely have the word."""
+"""Levels of lines: a line with a level, and a line that merely contains the word."""
 
 import pytest
 

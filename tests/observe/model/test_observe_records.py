@@ -1,4 +1,4 @@
-"""Taking metadata records apart keeps every value as it was printed (R19, R22)."""
+"""Parsing metadata records keeps every value as printed (R19, R22)."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_hostile_objects_neither_raise_nor_stall() -> None:
     assert records.split('{"a":1,"a":2}') == {"a": "2"}, "of a key given twice, the last"
     assert records.display_text('"\\ud800"') == '"\\ud800"', "a lone surrogate stays escaped"
     assert records.cell('"\\ud800"') == '"\\ud800"'
-    assert records.at_path(deep, ("a",) * 511).endswith('{"a":1}')  # type: ignore[union-attr]  # it is there
+    assert records.at_path(deep, ("a",) * 511).endswith('{"a":1}')  # type: ignore[union-attr]  # the path exists
 
 
 def test_r22_a_string_that_looks_like_a_number_is_told_apart() -> None:

@@ -1,5 +1,5 @@
-"""Tags, notes and stars: the reader's own, next to a store; the last word counts; several writers
-at a time."""
+"""The reader's own tags, notes and stars, next to a store: the last change counts, also with
+several writers."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_the_last_word_counts(tmp_path: Path) -> None:
 
 
 def test_sources_are_apart(tmp_path: Path) -> None:
-    """One file holds the marks of several clusters and of stores that can't be written."""
+    """One file holds the marks of several clusters and of read-only stores."""
     path = str(tmp_path / "overlay.db")
     loki, other_store = Overlay(path), Overlay(path, source="store:/other")
     alpha, beta = JobKey("4711", "alpha"), JobKey("4711", "beta")

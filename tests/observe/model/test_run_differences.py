@@ -1,4 +1,4 @@
-"""What tells runs of one name apart in `ls`: the options that differ, first of all."""
+"""Differences between runs of one name in `ls`: differing options come first."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Jobs that are compared are named by what differs between them."""
+"""Labels of compared jobs name their differences."""
 
 from itertools import product
 
@@ -24,7 +24,8 @@ def test_what_differs() -> None:
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        # what goes together is said once, what every run has alone comes last
+        # options that vary together appear once; options with a different value in every run come
+        # last
         ([{"lr": "0.1", "batch": "32"}, {"lr": "0.2", "batch": "64"}], ["lr=0.1", "lr=0.2"]),
         (
             [{"seed": "1", "lr": "a"}, {"seed": "2", "lr": "a"}, {"seed": "3", "lr": "b"}],

@@ -1,5 +1,4 @@
-"""Windows of the browser for tests: by their width and colours, watched for complaints and requests
-elsewhere."""
+"""Browser windows for tests of the page, with checks for console errors and foreign requests."""
 
 import os
 import re
@@ -13,10 +12,10 @@ from logshipper_observe.page.server import PageServer
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
-PICTURES = ROOT / "build" / "page-pictures"  # test output: what each page looks like
+PICTURES = ROOT / "build" / "page-pictures"  # test output: a screenshot of each page
 WIDE, PHONE = 1500, 360
 HEIGHT = 900
-WAIT_MS = scaled(15_000)  # for anything that a page is to show
+WAIT_MS = scaled(15_000)  # for any element that a page shows
 FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
@@ -27,17 +26,20 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
     "--hide-scrollbars",
-    *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium's own refuses root
+    *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium refuses root with its sandbox
 ]
-# a window's width and its colours don't depend on each other
+# width and colour scheme are independent, so two combinations cover both
 each_look = pytest.mark.parametrize(
     ("width", "dark"), [(PHONE, True), (WIDE, False)], ids=["phone-dark", "wide-light"]
 )
 
 
 class Browsing:
-    """Opens pages of a server. faults: what a page complained of, or asked for elsewhere;
-    harmless_texts: complaints that hold such a text are none."""
+    """Opens pages of a server.
+
+    faults: complaints of pages, and their requests to other servers. harmless_texts: ignores
+    complaints that contain one of these texts.
+    """
 
     def __init__(self, browser: Browser, server: PageServer, name: str) -> None:
         self.faults: list[str] = []
@@ -52,7 +54,7 @@ class Browsing:
         self, view: str = "", *, width: int = WIDE, dark: bool = False, server: PageServer | None = None,
         bypass_csp: bool = False,
     ) -> Page:  # fmt: skip
-        """A page in a window of its own, let in by the link. view: such as `job/k3f9x2`;
+        """Open a page with the link's token in a window of its own. view: such as `job/k3f9x2`;
         bypass_csp: for axe."""
         server = server or self._server
         context = self._browser.new_context(
@@ -76,7 +78,7 @@ class Browsing:
         return page
 
     def picture(self, page: Page, name: str = "") -> Path:
-        """Keeps what the page looks like, named for the test."""
+        """Save a screenshot, named after the test."""
         path = PICTURES / f"{self._name}{'-' + name if name else ''}.png"
         page.screenshot(path=path)
         return path

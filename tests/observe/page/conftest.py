@@ -1,8 +1,8 @@
-"""One browser for all tests of the page: Debian's Chromium, driven by Playwright; stores with
-fixture jobs, served.
+"""One browser for all tests of the page (Debian's Chromium, driven by Playwright) and servers of
+stores with fixture jobs.
 
-Where there is no Chromium, tests are skipped and say so; in `make test-all` as root on Debian,
-which installs it, they fail.
+Without Chromium the tests are skipped with a message. In `make test-all` as root on Debian, which
+installs Chromium, they fail.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from tests.observe.page.graphs.graph_jobs import graph_jobs
 from tests.observe.page.jobs import fixture_jobs
 from tests.tools.waiting import scaled
 
-SETTING = "LOGSHIPPER_TEST_BROWSER"  # required, off, or "": skipped where there is none
-_WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the caller's
+SETTING = "LOGSHIPPER_TEST_BROWSER"  # required, off, or "": skipped without Chromium
+_WANTED = os.environ.get(SETTING, "")  # read before tests clear settings
 LAUNCH_MS = scaled(60_000)
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, without a window."""
+    """Debian's Chromium, headless."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if _WANTED == "off":
         pytest.skip(f"{SETTING}=off")
@@ -50,7 +50,7 @@ def browser() -> Iterator[Browser]:
 
 
 def options(store: Path | None, **settings: object) -> argparse.Namespace:
-    """A reading command's: for a local store, unless others say more."""
+    """Return a reading command's options: a local store, unless `settings` differ."""
     none = dict.fromkeys(("source", "site", "loki_url", "prometheus_url", "since", "cluster"))
     return argparse.Namespace(
         **{**none, "store": None if store is None else str(store), **settings}
@@ -59,7 +59,7 @@ def options(store: Path | None, **settings: object) -> argparse.Namespace:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fixture jobs' store (tests/observe/page/jobs.py): tests only read it."""
+    """The fixture jobs' store (tests/observe/page/jobs.py), read-only for tests."""
     root = tmp_path_factory.mktemp("page") / "store"
     fixture_jobs(root)
     return root
@@ -67,14 +67,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def page_server(store: Path) -> Iterator[PageServer]:
-    """The fixture jobs' page."""
+    """The server of the fixture jobs' page."""
     with PageServer(options(store)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def graph_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of jobs with graphs (tests/observe/page/graphs/graph_jobs.py): tests only read it."""
+    """The store of jobs with graphs (tests/observe/page/graphs/graph_jobs.py), read-only for
+    tests."""
     root = tmp_path_factory.mktemp("graphs") / "store"
     graph_jobs(root)
     return root
@@ -82,14 +83,14 @@ def graph_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def graph_server(graph_store: Path) -> Iterator[PageServer]:
-    """Its page."""
+    """The server of their page."""
     with PageServer(options(graph_store)) as server:
         yield server
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Path], PageServer]]:
-    """Serves another store until the test is over."""
+    """Return a function that serves another store until the test ends."""
     servers: list[PageServer] = []
     messages: list[str] = []
 
@@ -112,10 +113,11 @@ def browse(
     serve: Callable[[Path], PageServer],
     request: pytest.FixtureRequest,
 ) -> Iterator[Browsing]:
-    """Opens pages in a window; in the end none may have complained, or asked anybody but its own
+    """Yield an opener of pages; afterwards check that no page complained or contacted another
     server.
 
-    serve: so that its servers end after the windows, which would complain of lost connections.
+    serve: requested so that its servers stop after the windows close. The windows would complain of
+    lost connections.
     """
     PICTURES.mkdir(parents=True, exist_ok=True)
     with Browsing(browser, page_server, request.node.name) as browsing:

@@ -12,8 +12,7 @@ LONG_LINES = 30_000
 
 
 def fixture_jobs(root: Path) -> None:
-    """A job that has run, one that failed, and a long one with both streams, colours and
-    records."""
+    """Make a completed job, a failed one, and a long one with both streams, colours and records."""
     training(root, job_id=TRAINED, started_ns=STARTED_NS)
     with SpooledCapture(
         root, FAILED, name="prepare data.sh", started_ns=STARTED_NS - 3600 * NS

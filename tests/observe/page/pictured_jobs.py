@@ -1,4 +1,4 @@
-"""Jobs that look like real ones, for pictures of the list and the console."""
+"""Realistic jobs for pictures of the list and the console."""
 
 import random
 import time
@@ -21,7 +21,7 @@ _PAST_JOBS = (
 
 @contextmanager
 def pictured_jobs(root: Path) -> Iterator[None]:
-    """Five jobs, of which one runs as long as the context."""
+    """Make five jobs, one of which runs as long as the context."""
     now_ns = time.time_ns()
     for job_id, name, exit_code, signal, secs_ago in _PAST_JOBS:
         with SpooledCapture(root, job_id, name=name, started_ns=now_ns - secs_ago * NS) as job:

@@ -26,7 +26,7 @@ _EPOCHS = 120
 
 
 def training(root: Path, job_id: str, lr: float, batch: int) -> None:
-    """A run whose numbers look like those of a real one."""
+    """Make a run with realistic numbers."""
     noise = random.Random(job_id)
     with SpooledCapture(root, job_id, name="train.py", started_ns=STARTED_NS) as job:
         job.metadata({"lr": lr, "batch": batch, "seed": 7, "model": "resnet50"})
@@ -55,7 +55,7 @@ def take(page: Page, name: str, dark: bool) -> None:
 
 
 def list_and_console(browser: Browser, root: Path) -> None:
-    """The list of jobs, one that runs, and both on a phone."""
+    """Picture the list of jobs and a running job's console, also on a phone."""
     with (
         pictured_jobs(root),
         PageServer(options(root)) as server,

@@ -1,5 +1,5 @@
-"""Who is let in: nobody without the link, from elsewhere, or by another name of the host; and what
-bad requests get."""
+"""Access to the page: it rejects clients without the link, other origins, other host names, and bad
+requests."""
 
 import http.client
 import json
@@ -21,7 +21,7 @@ SECS = scaled(20.0)
 
 
 class Client:
-    """Asks a page's server by hand. cookie: as a browser that was let in has it."""
+    """Sends requests to a page's server by hand. cookie: the cookie of an admitted browser."""
 
     def __init__(self, server: PageServer) -> None:
         self.server = server
@@ -32,8 +32,8 @@ class Client:
     def ask(
         self, path: str, method: str = "GET", *, cookie: bool = True, **headers: str
     ) -> "Answer":
-        """path: below the page's own, or with a slash from the host's root. headers: `_` stands for
-        `-`."""
+        """Send a request. path: below the page's own path, or with a slash from the host's root.
+        headers: `_` stands for `-`."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=SECS)
         try:
             fields = {"Host": self.host, **({"Cookie": self.cookie} if cookie else {})}
@@ -49,7 +49,7 @@ class Client:
             connection.close()
 
     def raw(self, data: bytes) -> bytes:
-        """All that comes back until the server closes."""
+        """Return all bytes of the response until the server closes."""
         with socket.create_connection(("127.0.0.1", self.server.port), SECS) as connection:
             connection.sendall(data)
             response = b""
@@ -72,7 +72,7 @@ def client(page_server: PageServer) -> Client:
 
 def test_the_link_is_changed_for_a_cookie(client: Client) -> None:
     link = client.server.link("job/k3f9x2").removeprefix(f"http://127.0.0.1:{client.server.port}")
-    # a file of the user's own leads here
+    # the link comes from a file of the user's own
     answer = client.ask(link, cookie=False, Sec_Fetch_Site="cross-site")
     assert answer.status == 200
     cookie = answer.headers["Set-Cookie"]
@@ -93,7 +93,7 @@ def test_what_the_link_shows_is_no_html(client: Client) -> None:
     "path", ["", "app.js", "api/jobs", f"api/jobs/{TRAINED}/lines", "?token=", "nothing-is-here"]
 )
 def test_nothing_without_cookie_or_token(client: Client, path: str) -> None:
-    """Nobody learns from the answer what is there."""
+    """The answer does not reveal which paths exist."""
     for cookie in (
         {},
         {"Cookie": client.cookie[:-1]},
@@ -136,7 +136,7 @@ def test_the_cookie_counts_below_the_random_path_only(client: Client) -> None:
     ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::2]:80", "127.0.0.1:x"],
 )
 def test_other_names_of_the_host(client: Client, host: str) -> None:
-    """DNS rebinding: another site's name that leads to 127.0.0.1."""
+    """DNS rebinding: another site's name that resolves to 127.0.0.1."""
     assert client.ask("api/jobs", Host=host).status == 403
     assert client.ask(f"?token={client.server.access.token}", Host=host).status == 403
 
@@ -317,7 +317,7 @@ def test_whoever_waits_longest_makes_room(
     try:
         assert impatient.ask("api/jobs").status == 200
         idle[0].settimeout(SECS)
-        assert idle[0].recv(1) == b""  # the first one had to go
+        assert idle[0].recv(1) == b""  # the server closed the oldest connection
     finally:
         for connection in idle:
             connection.close()

@@ -1,4 +1,4 @@
-"""axe-core finds nothing serious on any page, light or dark; the page works with a keyboard
+"""axe-core finds nothing serious on any page, light or dark; each page works with a keyboard
 alone."""
 
 from axe_playwright_python.sync_playwright import Axe
@@ -16,7 +16,7 @@ SERIOUS = ("serious", "critical")
 
 
 def axe_violations(page: Page) -> list[str]:
-    """What it finds, by rule and place."""
+    """Return the serious violations, with rule and place."""
     violations = Axe().run(page, options=RUN_ONLY).response["violations"]
     return [
         f"{violation['impact']} {violation['id']}: {node['html'][:200]} {node['failureSummary']}"
@@ -57,7 +57,7 @@ def test_tab_reaches_everything(browse: Browsing) -> None:
 
 @each_look
 def test_axe_on_numbers(browse: Browsing, graph_server: PageServer, width: int, dark: bool) -> None:
-    """Graphs, with a legend, a tip and numbers open; the table, with a line and the columns open;
+    """Graphs with a legend, a tip and numbers open; the table with a line and the columns open;
     jobs side by side."""
     page = open_graphs(
         browse, graph_server, f"job/{AGAIN}/graphs", width=width, dark=dark, bypass_csp=True

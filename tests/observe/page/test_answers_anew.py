@@ -1,4 +1,4 @@
-"""An ETag stands for one document: whatever is shown of a job changes it."""
+"""An ETag stands for one document: each visible change of a job changes it."""
 
 import json
 from collections.abc import Callable
@@ -42,7 +42,8 @@ def test_more_lines_are_another_answer(
 def test_a_running_bar_is_looked_at_more_often(
     serve: Callable[[Path], PageServer], tmp_path: Path
 ) -> None:
-    """With what the sidecar waits, it is below a second old."""
+    """The page polls so often that a bar is less than a second old, including the sidecar's
+    delay."""
     store = tmp_path / "store"
     with SpooledCapture(store, JOB) as job:
         job.lines("one")

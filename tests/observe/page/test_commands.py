@@ -1,4 +1,4 @@
-"""`logshipper open` and `logshipper serve` as commands: the link, the browser, ssh, how they
+"""`logshipper open` and `logshipper serve` as commands: the link, the browser, ssh, and their
 end."""
 
 import os
@@ -26,7 +26,7 @@ LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/[\w-]{16}/\?token=[\w-]{43}(&view=
 
 @contextmanager
 def command(*words: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process of its own, which is ended."""
+    """Yield a process of its own; terminate it afterwards."""
     process = subprocess.Popen(
         [sys.executable, "-m", "logshipper", *words],
         env={**os.environ, "PYTHONPATH": SOURCES, **environment},
@@ -74,7 +74,7 @@ def test_through_ssh(tmp_path: Path) -> None:
     port = match[1] if match else ""
     host = os.uname().nodename
     assert f"from your own machine, first: ssh -N -L {port}:127.0.0.1:{port} ada@{host}\n" in err
-    assert "browser" not in err  # none is opened there
+    assert "browser" not in err  # no browser opens there
 
 
 def test_the_browser_gets_a_file_of_the_users_own(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_browser_gets_a_file_of_the_users_own(tmp_path: Path) -> None:
     with command("open", "train.py", "--store", str(tmp_path / "store"), **desktop) as process:
         link = link_of(process)
         assert link.endswith(f"&view=job/{TRAINED}")
-        arguments = arguments_file.read_text().strip()  # others can read them
+        arguments = arguments_file.read_text().strip()  # other users can read the arguments
         assert "token" not in arguments
         path = Path(arguments.removeprefix("file://"))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

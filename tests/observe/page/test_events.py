@@ -1,4 +1,4 @@
-"""Events of a job on its page: listed, and marked in graphs."""
+"""Events of a job on its page: the list, and marks in graphs."""
 
 import json
 import re
@@ -22,8 +22,8 @@ XSS = "<img src=x onerror=alert(1)>\x1b[31m"
 
 
 def event_jobs(root: Path) -> None:
-    """Its heartbeat is late between 12 and 42 s; events of its own, one of them hostile; lost
-    lines."""
+    """Make a job whose heartbeat is late between 12 and 42 s, with user events, one of them
+    hostile, and lost lines."""
     with SpooledCapture(root, JOB, name="train.py", started_ns=STARTED_NS) as job:
         for step in range(3):
             job.sleep(4)
@@ -97,7 +97,7 @@ def test_axe_finds_nothing_serious(browse: Browsing, events: PageServer, dark: b
 
 
 def test_events_are_marks_where_the_x_was_then(browse: Browsing, events: PageServer) -> None:
-    """Steps 0 to 4 are printed at 4, 8, 12, 42 and 52 seconds."""
+    """The job prints steps 0 to 4 at 4, 8, 12, 42 and 52 seconds."""
     page = open_graphs(browse, events, f"job/{JOB}/graphs")
     graph = wait_for_model(page, "loss", "model.marks.length === 7")
     assert [(round(mark["x"], 1), round(mark["secs"])) for mark in graph["marks"]] == [

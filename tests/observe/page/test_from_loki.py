@@ -1,5 +1,4 @@
-"""The page of jobs that are in Loki: what it is answered is what the local store's page is, of the
-same captures."""
+"""The page of jobs in Loki: its answers equal those of a local store with the same captures."""
 
 import json
 import threading
@@ -38,7 +37,7 @@ Documents = tuple[dict[str, Any], dict[str, Any]]  # Any: JSON
 def clients(
     loki: LokiServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Client, Client]]:
-    """The pages of Loki and of a local store that have the same jobs."""
+    """Yield clients of two pages with the same jobs: of Loki and of a local store."""
     store = tmp_path_factory.mktemp("both") / "store"
     training(store, job_id=JOB, name="same.py")
     with SpooledCapture(
@@ -68,7 +67,7 @@ def document(client: Client, path: str) -> dict[str, Any]:  # Any: JSON
 def until(
     client: Client, path: str, holds: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:  # Any: JSON
-    """The first answer of which this holds."""
+    """Return the first answer for which `holds` is true."""
     deadline = time.monotonic() + DEADLINE_SECS
     while not holds(answer := document(client, path)):
         assert time.monotonic() < deadline, f"{path}: {answer}"
@@ -132,7 +131,7 @@ def test_searches_and_times(clients: tuple[Client, Client]) -> None:
 
 
 def test_the_list_and_the_head(clients: tuple[Client, Client]) -> None:
-    """All but where they are: a store's place, and the cluster's name."""
+    """Answers differ only in their place: the cluster's name."""
     lists = [document(client, "jobs?q=page-")["jobs"] for client in clients]
     assert [job | {"cluster": ""} for job in lists[0]] == lists[1]
     heads = [document(client, f"jobs/{JOB}") for client in clients]
@@ -174,7 +173,7 @@ def test_lines_of_points_while_a_job_runs(
         client = GraphClient(server, job_id)
 
         def numbers(points: int) -> list[int]:
-            """Of the lines of all points, once there are so many, and the text of each is right."""
+            """Wait for this many points; return their lines' numbers after checking each text."""
             push_spool(loki_client, store / "spool")
             until(
                 client.client,
@@ -218,7 +217,7 @@ def test_lines_of_points_while_a_job_runs(
 def test_a_point_behind_the_end_of_a_copy(
     clients: tuple[Client, Client], loki: LokiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What keeps the copy from having the line is what is said."""
+    """The answer names the reason why the copy lacks the line."""
     monkeypatch.setattr(log_copy, "MAX_BYTES", 0)
     with PageServer(options(None, source="loki", loki_url=loki.url)) as server:
         client = GraphClient(server, JOB)

@@ -1,4 +1,4 @@
-"""What jobs print, and are called, is anybody's word: the page shows it and obeys none of it."""
+"""Hostile output and names of jobs: the page shows them as text and executes none of them."""
 
 import re
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def test_lines(browse: Browsing, hostile: PageServer) -> None:
     )
     assert "nul ␀ bell ␇ del ␡ csi <U+009B>31m esc ␛]0;owned␇" in texts
     assert "␛[31" in texts
-    assert "?" in texts  # an unknown colour colours nothing
+    assert "?" in texts  # an unknown colour has no effect
     expect(page.get_by_role("heading", name="<b>train</b><U+202E>.py")).to_be_visible()
     check_untouched(page)
     browse.picture(page)
@@ -129,7 +129,7 @@ def test_inline_code_is_blocked_even_where_it_gets_in(
     error = page.evaluate(
         "try { document.body.innerHTML = '<img src=x>'; 'set' } catch (error) { error.name }"
     )
-    assert error == "TypeError"  # trusted types
+    assert error == "TypeError"  # trusted types forbid it
     with page.expect_event("requestfailed") as failure:
         page.evaluate("""() => {
             const image = document.createElement('img');
@@ -148,7 +148,7 @@ def test_a_line_of_many_megabytes(browse: Browsing, hostile: PageServer) -> None
     expect(page.locator(".goes-on")).to_have_count(MANY_MB // (4 << 20) - 1)
     page.get_by_label("Search in the log").fill("behind")
     expect(page.locator("output.hits")).to_have_text("1 of 1 line")
-    more.first.evaluate("node => node.click()")  # far to the right
+    more.first.evaluate("node => node.click()")  # the button is far to the right
     dialog = page.get_by_role("dialog", name="Line 2")
     expect(dialog).to_be_visible()
     expect(dialog.locator("pre")).not_to_have_text("…")

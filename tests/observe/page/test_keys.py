@@ -1,4 +1,4 @@
-"""The help of the keys: by ? and by its button, on each page its own, as the documentation has them."""
+"""The help of keys: it opens by ? and by its button, and lists each page's keys as documented."""
 
 import pytest
 from playwright.sync_api import expect
@@ -45,7 +45,7 @@ def test_a_key_opens_it_and_escape_gives_the_focus_back(browse: Browsing) -> Non
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys of this page")
     expect(dialog).to_be_visible()
-    page.keyboard.press("t")  # keys behind it do nothing
+    page.keyboard.press("t")  # the dialog blocks the page's keys
     page.keyboard.press("?")
     expect(dialog).to_have_count(1)
     page.keyboard.press("Escape")

@@ -1,4 +1,4 @@
-"""The link of a chosen port stays the same, and nobody else learns it."""
+"""The link of a chosen port stays the same, and stays secret."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ PORT = 8090
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the port's secrets are kept."""
+    """Return the path of the port's secrets."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return Path(secrets_file(PORT))
 

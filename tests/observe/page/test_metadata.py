@@ -1,4 +1,4 @@
-"""The table of a job's metadata, in a real browser: every value as it was printed, newest first."""
+"""The table of a job's metadata, in a real browser: every value as printed, newest first."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ def open_metadata(browse: Browsing, server: PageServer, job: str, **options: obj
 
 
 def rows(page: Page) -> list[list[str]]:
-    """The values that are shown, without the time."""
+    """Return the visible values, without the time."""
     return [row[2:] for row in cells(page)]
 
 
@@ -203,7 +203,7 @@ def test_a_running_jobs_records_come(
         job.beat()
         expect(page.get_by_text("1 to 2 of 2 records")).to_be_visible()
         assert rows(page) == [["2", "x"], ["1", ""]]
-        expect(page.get_by_text('{"step": 1}')).to_be_visible()  # what was opened stays open
+        expect(page.get_by_text('{"step": 1}')).to_be_visible()  # an open line stays open
         job.end()
 
 

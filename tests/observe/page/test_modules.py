@@ -1,5 +1,4 @@
-"""The page's modules by themselves: numbers on axes, smoothing, colours; and that every one is
-valid JavaScript."""
+"""The page's modules by themselves: valid JavaScript, axis numbers, smoothing, and colours."""
 
 import math
 import re
@@ -17,9 +16,9 @@ from tests.tools.sources import OBSERVE
 from tests.tools.waiting import scaled
 
 ASSETS = OBSERVE / "page" / "assets"
-_MAX_LINES = 500  # of one module
+_MAX_LINES = 500  # per module
 Colour = tuple[float, float, float]
-# how a colour looks to people without red, green, blue cones: Machado, Oliveira and Fernandes 2009,
+# how colours look to people without red, green or blue cones: Machado, Oliveira and Fernandes 2009,
 # severity 1
 SIGHTS = {
     "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
@@ -43,7 +42,7 @@ SIGHTS = {
 
 @pytest.fixture
 def module(page: Page) -> Any:
-    """Calls what a module exports: `module("scale.js", "ticksOf", ...)`."""
+    """Return a function that calls a module's export: `module("scale.js", "ticksOf", ...)`."""
 
     def call(name: str, function: str, *values: object) -> Any:  # Any: JSON
         return page.evaluate(
@@ -156,7 +155,7 @@ def test_keys_are_shared_out_to_short_addresses(module: Any) -> None:
 
 
 def test_marks_stand_where_the_key_was_then(module: Any) -> None:
-    """Two tasks of a first attempt, one of a second, whose steps begin again."""
+    """Two tasks of a first attempt, and one of a second attempt, whose steps begin again."""
     task0, task1 = (
         {"xs": [10, 20, 20, 30], "ys": [0, 10, 11, 21]},
         {"xs": [12, 28], "ys": [100, 260]},
@@ -184,7 +183,7 @@ def test_file_names_are_plain(module: Any) -> None:
 
 
 def colours(theme: str) -> dict[str, Colour]:
-    """The variables of a theme, as linear red, green and blue."""
+    """Return the variables of a theme, as linear red, green and blue."""
     blocks = re.findall(r"(:root[^{]*)\{([^}]*)\}", (ASSETS / "chart.css").read_text())
     selector = {"light": ":root ", "dark": ':root[data-theme="dark"] '}[theme]
     (text,) = [body for head, body in blocks if head == selector]
@@ -201,7 +200,7 @@ def _luminance(colour: Colour) -> float:
 
 
 def contrast(colour: Colour, ground: Colour) -> float:
-    """WCAG's."""
+    """Return the contrast ratio by WCAG."""
     low, high = sorted((_luminance(colour), _luminance(ground)))
     return (high + 0.05) / (low + 0.05)
 
@@ -212,7 +211,7 @@ def sight_colour(colour: Colour, sight: str) -> Colour:
 
 
 def distance(colour: Colour, other_colour: Colour) -> float:
-    """CIE 1976: 2.3 is what can just be told apart side by side."""
+    """Return the CIE 1976 distance: from 2.3 on, people see a difference side by side."""
     return math.dist(_lab(colour), _lab(other_colour))
 
 

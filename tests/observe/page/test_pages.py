@@ -1,4 +1,4 @@
-"""Each page as a whole: it opens, at each width and in each colours, without a complaint."""
+"""Each page as a whole: it opens without a complaint at each width and in each colour scheme."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_job(browse: Browsing, width: int, dark: bool) -> None:
 
 
 def test_what_is_imported_at_first_is_fetched_at_once() -> None:
-    """A chain of imports would be fetched link by link."""
+    """Without preloads, the browser would fetch a chain of imports one after another."""
     assets = Path(logshipper_observe.page.__file__).parent / "assets"
     queue, modules = ["app.js"], set[str]()
     while queue:

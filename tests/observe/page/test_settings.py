@@ -1,4 +1,4 @@
-"""What one chooses on a page is in its address: a reload shows the same."""
+"""The address holds the settings of a page: a reload shows the same."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.tools.stores.reading_store import SpooledCapture
 
 
 def query(page: Page) -> set[str]:
-    """What the address has once it has something."""
+    """Return the address's settings as soon as it has any."""
     page.wait_for_function("location.hash.includes('?')")
     return set(page.url.partition("?")[2].split("&"))
 
@@ -90,7 +90,7 @@ def test_console(browse: Browsing) -> None:
 
 
 def test_a_line_and_a_search(browse: Browsing) -> None:
-    """The line is where one is; the search counts."""
+    """The console shows the line of the address, and the search counts hits."""
     page = browse.open(f"job/{LONG}/console", width=PHONE)
     page.goto(page.url.partition("#")[0] + f"#/job/{LONG}/console?line=12000&q=checkpoint")
     expect(page.locator(".row.picked")).to_have_attribute("data-number", "11999")

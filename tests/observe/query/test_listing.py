@@ -1,5 +1,5 @@
-"""`ls` on a local store: conditions, selectors, columns, order; unknown jobs are reported one
-by one."""
+"""`ls` on a local store: conditions, selectors, columns, order, and a report for each unknown
+job."""
 
 import json
 import os
@@ -164,7 +164,8 @@ def test_columns_as_they_are_typed() -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Jobs a1 to a12, each a second younger, with ever smaller losses; every third failed."""
+    """Return a store with jobs a1 to a12, each a second younger, with ever smaller losses; every
+    third failed."""
     began_ns = time.time_ns() - 1000 * NS
     root = tmp_path / "store"
     for number in range(1, 13):
@@ -221,7 +222,8 @@ def test_columns_in_a_pipe_and_for_programs(ask: Ask) -> None:
 
 
 def test_roll_ups_are_columns(tmp_path: Path, ask: Ask) -> None:
-    """Exact, sorted and filtered by, and those of a key that is called so are that key's."""
+    """Roll-ups are exact, and `ls` sorts and filters by them. A key with a roll-up's name takes
+    precedence."""
     root = tmp_path / "rolled"
     runs: tuple[list[float], ...] = ([0.5, 0.1, 0.3], [0.4, 0.2, 2**70], [7])
     for at, losses in enumerate(runs):
@@ -360,7 +362,7 @@ def test_tags_choose(ask: Ask, store: Path, capsys: pytest.CaptureFixture[str]) 
     "words", [["ls", "--all"], ["ls", "--all", "--json"], ["events", "--all"]], ids=" ".join
 )
 def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
-    """More than a pipe holds is printed, and one line of it is read."""
+    """The command prints more than a pipe holds; the reader takes one line."""
     root = str(tmp_path / "many")
     with (
         closing(LocalStore(root, create=True)) as local,
@@ -413,7 +415,7 @@ def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, a
     if spoil == "remove":
         path.unlink()
     elif spoil == "age":
-        with closing(sqlite3.connect(path)) as connection:  # as version 1 left it
+        with closing(sqlite3.connect(path)) as connection:  # the layout of version 1
             connection.execute("ALTER TABLE key_values RENAME TO last_value")
             connection.execute("PRAGMA user_version=1")
     elif spoil == "damage":

@@ -1,5 +1,5 @@
-"""`logshipper analyze` and `allocations` on a store of jobs whose times and nodes are known; the
-snippets of Balsam's document on analytics; the examples of docs/analytics.md."""
+"""`logshipper analyze` and `allocations` on jobs with known times and nodes; snippets from Balsam's
+document on analytics; examples from docs/analytics.md."""
 
 import csv
 import io
@@ -228,7 +228,7 @@ def test_nodes_are_at_least_those_that_a_job_was_seen_on(tmp_path: Path) -> None
 def test_the_scheduler_says_how_many_nodes_a_run_has(
     tmp_path: Path, counts: dict[str, str], nodes: int
 ) -> None:
-    """The launcher's word counts before that of the allocation around it."""
+    """The launcher's count takes precedence over the count of the enclosing allocation."""
     plain = {name: value for name, value in os.environ.items() if name not in NODE_COUNTS}
     environment = {**plain, "LOGSHIPPER_STORE": str(tmp_path), "LOGSHIPPER_AGENT": "off", **counts}
     command = [sys.executable, "-m", "logshipper", "run", "--", "true"]
@@ -329,7 +329,7 @@ def test_overheads_of_captured_jobs_are_their_run_times(ask: Ask) -> None:
 
 
 def test_gantt(ask: Ask, tmp_path: Path) -> None:
-    """n0 had 124 and 126 one after the other, n1 123 and, at the same time, 125."""
+    """n0 ran 124 and 126 one after the other; n1 ran 123 and, at the same time, 125."""
     answer = document(ask("analyze", "gantt", "--json"))
     t0 = T0_NS // NS
     spans = [
@@ -375,8 +375,8 @@ def moment_of(text: str) -> float:
 def test_what_runs_is_in_the_gantt_until_now(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a job that was begun again only its last run: the first one is over, though it didn't say
-    so."""
+    """A restarted job has only its last run: the first one has ended, though without an end
+    record."""
     began_ns = time.time_ns() - 100 * NS
     with SpooledCapture(tmp_path, "7", started_ns=began_ns) as first:
         first.beat()
@@ -392,7 +392,8 @@ def test_what_runs_is_in_the_gantt_until_now(
 
 
 def test_the_ends_of_a_span_of_time_are_there_where_more_is_known_beyond(ask: Ask) -> None:
-    """Idle time within it counts for the average: 123 and 124 end, nothing runs, 126 would."""
+    """Idle time within the span counts for the average: 123 and 124 end, nothing runs, 126
+    would."""
     span = ("--after", "2026-05-01T11:59:00Z", "--before", "2026-05-01T12:20:00Z")
     answer = document(ask("analyze", "utilization", "124", *span, "--json"))
     assert curve(answer["series"][0]) == ([60, 300], [2, 0]), "nothing is known before or after"
@@ -409,8 +410,7 @@ def test_the_ends_of_a_span_of_time_are_there_where_more_is_known_beyond(ask: As
 
 
 def test_a_run_of_no_time_is_not_shown_as_less_than_nothing() -> None:
-    """As one is that Slurm ended, to the second, before its node saw it begin: its end comes
-    first."""
+    """Slurm ends a run, to the second, before its node reports the start: the end comes first."""
     moment = datetime.fromtimestamp(T0_NS // NS, UTC)
     events = [
         logshipper.StateEvent("a", "7", T0_NS, "QUEUED", "RUNNING", {"num_nodes": 4}),
@@ -535,7 +535,7 @@ def test_the_pages_python_runs(
     for snippet in snippets:
         exec(snippet, {})  # noqa: S102  the page's own
     assert pyplot.gca().containers[0].datavalues == pytest.approx([14 / 15, 2 / 3], abs=0.01)
-    assert capsys.readouterr().out == "None\n"  # nobody told when they were launched
+    assert capsys.readouterr().out == "None\n"  # no job has a launch time
 
 
 # ---- both stores

@@ -1,4 +1,4 @@
-"""Analytics of what was imported: of a real run of QCG-PilotJob, next to its own report, and of
+"""Analytics of imported jobs: a real run of QCG-PilotJob, compared with its own report, and
 Balsam's exports."""
 
 import json
@@ -23,7 +23,7 @@ from tests.observe.analytics.test_analytics_oracles import (
 from tests.tools.stores.import_tools import RECORDED
 from tests.tools.tools_of_others import needs_program_of_others
 
-RAN = {"SUCCEED", "FAILED"}  # QCG's own reader stops at other ends
+RAN = {"SUCCEED", "FAILED"}  # QCG's own reader fails at other end states
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_they_are_as_qcgs_own_report_has_them(qcg: list[Task]) -> None:
 
 
 def moment(secs: float) -> str:
-    """As QCG-PilotJob prints it."""
+    """Return a time as QCG-PilotJob prints it."""
     return str(datetime.fromtimestamp(round(secs, 6), UTC).replace(tzinfo=None))
 
 
@@ -94,8 +94,8 @@ def test_the_command_has_cores_and_launch_times(
 
 
 def qcg_waits() -> tuple[int, float, float]:
-    """How many tasks waited, and the shortest and longest time until they had cores, by
-    its own report."""
+    """Return the number of waiting tasks, and the shortest and longest wait for cores, by QCG's own
+    report."""
     waits = []
     for entry in report():
         at = {row["state"]: datetime.fromisoformat(row["date"]) for row in entry["history"]}
@@ -106,7 +106,7 @@ def qcg_waits() -> tuple[int, float, float]:
 
 @pytest.fixture
 def balsam(store: Path) -> list[dict[str, Any]]:
-    """Its events, which were imported, as its API gives them."""
+    """Import Balsam's events; return them as its API does."""
     assert main(["import", "balsam", str(RECORDED / "balsam")]) == 0
     events: list[dict[str, Any]] = json.loads((RECORDED / "balsam" / "events.json").read_text())[
         "results"
@@ -179,7 +179,7 @@ def test_waits_of_balsams_jobs_are_from_their_first_state_or_their_last_run_to_t
 def test_allocations_of_balsam(
     balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One was, one runs, one waits."""
+    """One allocation has ended, one runs, one waits."""
     allocations = logshipper.BatchJob.objects.filter(filter_tags={"experiment": "foo"}).order_by(
         "start_time"
     )
@@ -195,8 +195,8 @@ def test_allocations_of_balsam(
     until = ["--before", "2026-05-04T09:40:00Z"]
     assert main(["analyze", "nodes", "--json", *until]) == 0
     answer = json.loads(capsys.readouterr().out)
-    # 8 from 9:30 on; of these 101 has 2 for 7.101 s, 104 has 4 for 7.104 s twice, 102 and 103 have
-    # an eighth for 56.102 s and 56.103 s, 105 one for the last 324.475 s: 409.535 / 564.495
+    # 8 from 9:30 on; of these, 101 has 2 for 7.101 s, 104 has 4 for 7.104 s twice, 102 and 103 have
+    # an eighth for 56.102 s and 56.103 s, 105 has one for the last 324.475 s: 409.535 / 564.495
     assert answer["title"] == (
         "Nodes of imported jobs: 8 at most, 8 on average in 10m00s; "
         "that ran one: 4 at most, 0.7255 on average in 9m24s"
@@ -224,7 +224,7 @@ def test_the_allocation_of_a_job_is_the_one_that_it_ran_in(
 def test_where_no_allocation_is_known_that_is_said(
     qcg: list[Task], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A manager's files say which cores each task had, not which its allocation has."""
+    """A manager's files list the cores of each task, but not those of its allocation."""
     capsys.readouterr()
     assert main(["analyze", "nodes", "qcg-long", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

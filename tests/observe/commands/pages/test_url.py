@@ -1,5 +1,4 @@
-"""`logshipper url`: the address of a job's page, whatever Loki knows of the job, or whether there
-is one."""
+"""`logshipper url`: the address of a job's page, with and without answers of Loki."""
 
 import argparse
 import time
@@ -52,8 +51,11 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLoki:
 
 @pytest.fixture
 def url(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Url:
-    """Runs the command with a site file; returns exit code, stdout and stderr. text: of the
-    file."""
+    """Return a function that runs the command with a site file; it returns exit code, stdout and
+    stderr.
+
+    text: the site file's contents.
+    """
 
     def run(
         *words: str,
@@ -65,7 +67,7 @@ def url(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Url:
         out, err = capsys.readouterr()
         return code, out.removesuffix("\n"), err.replace(str(file), "FILE")
 
-    return run  # type: ignore[return-value]  # a Callable can't say so of keywords
+    return run  # type: ignore[return-value]  # a Callable can't declare keywords
 
 
 def values(address: str) -> dict[str, str]:
@@ -99,7 +101,7 @@ def test_all_attempts_are_in_the_range(fake: FakeLoki, url: Url) -> None:
 
 @pytest.mark.parametrize("name", ["last", "train.py", "47"])
 def test_names_mean_what_they_mean_everywhere(name: str, fake: FakeLoki, url: Url) -> None:
-    """But a number is the whole id: there may be no such job yet."""
+    """A number is always the whole id, because such a job may not exist yet."""
     Pushing(fake, job_id="4711").close()
     code, out, err = url(name)
     assert code == 0

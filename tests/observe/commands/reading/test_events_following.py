@@ -1,4 +1,4 @@
-"""`logshipper events --follow`: each event when it comes, and none twice."""
+"""`logshipper events --follow`: it prints each event when it comes, and once only."""
 
 import json
 import signal

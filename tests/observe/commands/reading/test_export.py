@@ -1,4 +1,4 @@
-"""`logshipper export`: exact values in every format, on both stores; whole files or none."""
+"""`logshipper export`: exact values in every format, on both stores; complete files or none."""
 
 import csv
 import importlib
@@ -53,7 +53,8 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def export(store: Path, capsys: pytest.CaptureFixture[str]) -> Export:
-    """Runs `export` on the store; returns exit code, stdout and stderr."""
+    """Return a function that runs `export` on the store; it returns exit code, stdout and
+    stderr."""
 
     def run(*words: str, place: tuple[str, ...] = ()) -> tuple[int, str, str]:
         code = main(["export", *words, *(place or ("--store", str(store)))])
@@ -69,7 +70,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def parquet_rows(path: Path) -> list[dict[str, Any]]:
-    """Times as text: a datetime holds no nanoseconds."""
+    """Return a file's rows with times as text: a datetime holds no nanoseconds."""
     table = pq.read_table(path)
     for at, field in enumerate(table.schema):
         if str(field.type).startswith("timestamp"):
@@ -78,8 +79,8 @@ def parquet_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def odd_job(store: Path, job_id: str = "odd") -> list[str]:
-    """Numbers that doubles can't hold, keys that come late, text that needs quotes, nested and
-    mixed values."""
+    """Make a job with numbers beyond doubles, late keys, text that needs quotes, nested and mixed
+    values; return its lines."""
     lines = [
         '{"model": "a,b\\t\\"c\\"\\n", "opt": {"lr": 0.10, "name": "adam"}, "seed": 7}',
         f'{{"epoch": 1, "loss": 0.1, "tokens": {BIG}, "big": {2**80}, "fine": 0.1234567890123456789}}',
@@ -289,7 +290,8 @@ SHAPES = st.lists(st.tuples(RECORD, st.integers(1, 40)), min_size=1, max_size=4)
 def test_columns_are_what_the_lines_hold(
     shapes: list[tuple[dict[str, str], int]], colon: str, comma: str
 ) -> None:
-    """Whichever way they were read: all lines alike, several shapes mixed, or line by line."""
+    """Columns are correct for each way to parse: equal shapes, several mixed shapes, or line by
+    line."""
     lines = [
         "{"
         + comma.join(
@@ -300,7 +302,7 @@ def test_columns_are_what_the_lines_hold(
         for _ in range(times)
     ]
     maker = ColumnMaker()
-    for _ in range(2):  # the second time shapes are known
+    for _ in range(2):  # the second time, the maker knows the shapes
         columns = maker.columns("\n".join(lines), len(lines))
         records = [flat(line) for line in lines]
         assert set(columns) == {path for row in records for path in row}
@@ -310,7 +312,7 @@ def test_columns_are_what_the_lines_hold(
 
 
 def is_printed_value(text: str | None, value: Any, kind: str) -> bool:
-    """Whether a column's value is what was printed."""
+    """Return whether a column's value equals the printed one."""
     if text is None or text == "null":
         return value is None
     if isinstance(value, bool):
@@ -327,7 +329,7 @@ def is_printed_value(text: str | None, value: Any, kind: str) -> bool:
 def test_blocks_of_many_kinds_become_one_file(
     store: Path, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Columns come, go and change their type from block to block."""
+    """Columns appear, disappear, and change their type from block to block."""
     importlib.import_module("logshipper_observe.formats.export_parquet")
     monkeypatch.setattr("logshipper_observe.formats.export_parquet.BLOCK_ROWS", 5)
     values: list[Any] = [0, 1, 2.5, BIG, "x", True, None, 0.1]
@@ -347,7 +349,7 @@ def test_blocks_of_many_kinds_become_one_file(
 
 
 def test_blocks_of_records_are_the_records(store: Path) -> None:
-    """Of two captures at the same times, in blocks of any size."""
+    """Two captures have the same times; blocks have any size."""
     began_ns = time.time_ns() - 60 * NS
     for attempt in (1, 2):
         with SpooledCapture(store, "both", attempt, started_ns=began_ns) as job:
@@ -559,7 +561,7 @@ def test_json_tells_of_files_and_problems(store: Path, export: Export, tmp_path:
 def test_from_loki_the_same_files(
     loki: LokiServer, store: Path, export: Export, tmp_path: Path
 ) -> None:
-    """More rows than one of Loki's answers holds."""
+    """The job has more rows than one answer of Loki holds."""
     with SpooledCapture(store, "export-loki") as job:
         job.metadata({"model": "mlp"}, *({"step": at, "loss": 1 / (1 + at)} for at in range(6000)))
         job.lines("a line", "another")

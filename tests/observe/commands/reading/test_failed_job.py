@@ -1,5 +1,5 @@
-"""`show` of a job that failed begins with how, and what it said last; and reading commands without
-JOB mean the newest."""
+"""`show` of a failed job begins with its exit and last errors; without JOB, commands read the
+newest job."""
 
 import json
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_without_job_it_is_the_newest(store: Path, ask: Ask, words: tuple[str, .
     code, out, _ = ask(command, *options)
     assert code == 0
     _, expected, _ = ask(command, "newer", *options)
-    if words != ("show", "--json"):  # it has the present time in it
+    if words != ("show", "--json"):  # it contains the current time
         assert out == expected
     else:
         assert json.loads(out)["job_id"] == "newer"

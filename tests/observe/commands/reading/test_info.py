@@ -1,4 +1,4 @@
-"""`info`, `status` and `monitor`: of jobs, their tasks and iterations, over both stores."""
+"""`info`, `status` and `monitor` of jobs, tasks and iterations, over both stores."""
 
 import json
 import subprocess
@@ -26,8 +26,8 @@ BEGAN_NS = time.time_ns() - 600 * NS
 
 
 def write_jobs(store: Path) -> None:
-    """sweep:0 to sweep:2, of which one failed; ranks, a job of three tasks on two nodes; again,
-    begun twice."""
+    """Make sweep:0 to sweep:2, one of them failed; `ranks`, a job of three tasks on two nodes; and
+    `again`, started twice."""
     for number in range(3):
         with SpooledCapture(
             store, f"s{number}", name=f"sweep:{number}", started_ns=BEGAN_NS + number * 10 * NS
@@ -205,7 +205,7 @@ def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def qcg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[logshipper.Store]:
-    """What a real QCG-PilotJob wrote, imported."""
+    """Yield a store with the import of a real QCG-PilotJob run."""
     store = tmp_path_factory.mktemp("qcg") / "store"
     assert (
         main(["import", "qcg", str(RECORDED / "qcg"), "--timezone", "UTC", "--store", str(store)])
@@ -216,7 +216,7 @@ def qcg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[logshipper.Store]:
 
 
 def test_imported_iterations(qcg: logshipper.Store) -> None:
-    """As `Manager.info(["sweep"], withChilds=True)` reported them."""
+    """Figures equal the report of `Manager.info(["sweep"], withChilds=True)`."""
     infos = qcg.info("sweep", "sweep:4", "sweep:9", "hello", "wide", "never")
     assert [error.name for error in infos.unknown] == ["sweep:9"]
     assert infos["sweep"].iterations == logshipper.Iterations(total=6, finished=6, failed=1)
@@ -250,7 +250,7 @@ def test_imported_times_are_the_reports(qcg: logshipper.Store) -> None:
 
 @pytest.fixture(scope="module")
 def imported_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What XT and Balsam wrote, imported."""
+    """Return a store with imports from XT and Balsam."""
     store = tmp_path_factory.mktemp("others") / "store"
     for system in ("xt", "balsam"):
         assert main(["import", system, str(RECORDED / system), "--store", str(store)]) == 0

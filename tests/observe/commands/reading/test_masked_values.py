@@ -1,5 +1,5 @@
-"""Values that a capture masked by their shape (R33), as `show` and `events` sum them up from its
-events: of a local store and of Loki."""
+"""Summaries of values masked by their shape (R33) in `show` and `events`, from a local store and
+from Loki."""
 
 import json
 import time
@@ -34,7 +34,8 @@ def mask(job: SpooledCapture, **shapes: Any) -> None:  # Any: JSON
 def sources(
     store: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> list[Ask]:
-    """Readers of the same jobs: several, one and no kind of values; words of others'."""
+    """Return readers of the same jobs: with several, one and no kind of masked values, and with
+    forged events."""
     for attempt in (1, 2):
         with SpooledCapture(
             store, "several", attempt, started_ns=BEGAN_NS + attempt * 60 * NS

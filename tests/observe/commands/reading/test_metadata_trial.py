@@ -1,4 +1,4 @@
-"""`metadata --try FILE`, and what is shown of jobs whose lines would have given metadata."""
+"""`metadata --try FILE`, and hints for jobs whose lines would have given metadata."""
 
 import json
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_the_table(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_kinds_and_patterns_of_ones_own(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The line that is printed for ~/.logoptin is one that it takes."""
+    """~/.logoptin accepts the line that the command prints for it."""
     pattern = "loss is (?P<loss>[0-9.]+)(?:'s)?"
     *records, summary = _documents(
         capsys, "--try", str(file), "--kinds", "dict", "--pattern", pattern
@@ -155,7 +155,7 @@ def test_a_job_without_records_says_what_would_have_been_some(
 def test_others_say_nothing_of_it(
     lines: list[str], record: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A few may be by chance."""
+    """A few matching lines may be chance."""
     store = _store(tmp_path, *lines, **record)
     assert main(["show", "last", "--store", store, "--json"]) == 0
     assert "metadata_hint" not in json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""Tasks that went on without capture, as `show` sums them up: of a local store and of Loki."""
+"""The summary of uncaptured tasks in `show`, from a local store and from Loki."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,8 @@ def show(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Ask:
-    """Of 8 tasks of a step 2 are missed, and of a job that had nothing to do with it none."""
+    """Return a reader of a step with 2 of 8 tasks missed, and of an unrelated job without missed
+    tasks."""
     for task in range(8):
         with SpooledCapture(store, "busy", step="0", task=task, suffix=f"t{task}") as job:
             if task in (2, 5):

@@ -1,5 +1,5 @@
-"""The formats of `logshipper metadata`: exact lines, CSV that reads back, columns that fit (R19,
-R22, R23)."""
+"""The formats of `logshipper metadata`: exact lines, readable CSV, and columns that fit (R19, R22,
+R23)."""
 
 import argparse
 import csv
@@ -28,8 +28,8 @@ print_csv = partial(metadata._print_csv, raw=True)
 
 
 def output(function: Any, *arguments: Any) -> str:
-    """What a function writes to standard output: hypothesis runs it many times, so without pytest's
-    fixtures."""
+    """Return a function's standard output. Hypothesis calls it many times, so pytest's fixtures do
+    not fit."""
     with pytest.MonkeyPatch.context() as patch:
         out = io.StringIO(newline="")
         patch.setattr("sys.stdout", out)

@@ -35,7 +35,7 @@ def ok(answer: tuple[int, str, str]) -> str:
 
 
 def command(store: Path, *words: str, **options: Any) -> "subprocess.Popen[bytes]":
-    """A process of its own. options: of Popen."""
+    """Start the command line in a process of its own. options: of Popen."""
     environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
     return subprocess.Popen(
         [sys.executable, "-m", "logshipper", *words], env=environment, **options
@@ -272,8 +272,8 @@ def test_logs_are_both_streams_in_order_of_time(store: Path, ask: Ask) -> None:
 
 
 def test_logs_grep_finds_a_line_as_often_as_it_was_printed(store: Path, ask: Ask) -> None:
-    """R30: a note stands for the lines that it quotes; of other lines that look like one, nothing is
-    taken off."""
+    """R30: a note stands for the lines that it quotes; other lines that look like a note stay
+    unchanged."""
     note = "[repeated 499 times: lr is high]"
     with SpooledCapture(store) as job:
         job.lines("lr is high")
@@ -361,7 +361,7 @@ def test_a_pipe_gets_the_text_as_it_was_captured(store: Path, ask: Ask) -> None:
 
 
 def test_metadata_formats(store: Path, ask: Ask) -> None:
-    """R19 byte for byte, R23: newest first."""
+    """R19 byte for byte; R23: newest first."""
     r19 = [
         '{"epoch": 1, "loss": 7.2355865, "acc": 0.00123}',
         '{"step": 151100, "lr": 0.07938926, "flops": 789773523480.1762, "time": 16520}',
@@ -529,7 +529,7 @@ def test_rm_refuses_a_running_job(store: Path, ask: Ask) -> None:
         assert "runs" in err
 
 
-# ---- what isn't ingested
+# ---- damaged captures
 
 
 def test_damage_is_said_and_the_rest_is_read(store: Path, ask: Ask) -> None:
@@ -633,7 +633,7 @@ def test_follow_ends_when_nobody_reads_any_more(store: Path) -> None:
 
 
 def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
-    """200,000 lines, half of them records: nothing is loaded as a whole."""
+    """200,000 lines, half of them records: the commands never load all of them at once."""
     with SpooledCapture(store) as job:
         for begin in range(0, 100_000, 1000):
             job.lines(*[f"line {number} " + "x" * 100 for number in range(begin, begin + 1000)])
@@ -649,8 +649,8 @@ def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
         job.end()
 
     def answer(*words: str) -> list[bytes]:
-        """The lines that a command prints; its own memory is looked at, not what it was forked
-        from."""
+        """Return the lines that a command prints; it measures its own memory, without that of its
+        parent."""
         script = (
             "import sys; from pathlib import Path; from logshipper.start.cli import main; code = main(sys.argv[1:])\n"
             "words = Path('/proc/self/status').read_text().split(); peak = int(words[words.index('VmHWM:') + 1])\n"
@@ -770,7 +770,7 @@ def completions(store: Path, line: str) -> list[str]:
 def test_completion_knows_commands_jobs_and_keys(store: Path) -> None:
     training(store)
     training(store, job_id="k9zzzz", name="evil\x1b[31m")
-    # completion itself waits for little to come into the store
+    # completion itself ingests only for a short time
     assert main(["ls", "--store", str(store)]) == 0
     assert completions(store, "logshipper me") == ["metadata "]
     assert set(completions(store, "logshipper show k")) == {"k3f9x2", "k9zzzz"}

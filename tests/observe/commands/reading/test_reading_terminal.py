@@ -1,4 +1,4 @@
-"""Reading commands on a terminal: tables, colours, widths, live following, questions; and hostile
+"""Reading commands on a terminal: tables, colours, widths, live following, prompts; and hostile
 text."""
 
 import os
@@ -48,7 +48,7 @@ def start(
 
 
 def environment_of(store: Path, **environment: str) -> dict[str, str]:
-    """A user's at a terminal."""
+    """Return the environment of a user at a terminal."""
     base = {
         name: value
         for name, value in os.environ.items()
@@ -66,10 +66,10 @@ def environment_of(store: Path, **environment: str) -> dict[str, str]:
 def screen(
     store: Path, *words: str, code: int = 0, columns: int = 80, rows: int = 40, **environment: str
 ) -> str:
-    """All that a command leaves on the screen, lines ended by LF."""
+    """Return everything that a command leaves on the screen, with LF at line ends."""
     output, exit_code = on_a_terminal(words, environment_of(store, **environment), rows, columns)
     text = output.decode().replace("\r\n", "\n")
-    text = re.sub(r"[^\n]*\r\x1b\[K", "", text)  # a progress bar, where a busy machine takes long
+    text = re.sub(r"[^\n]*\r\x1b\[K", "", text)  # a progress bar appears on a busy machine
     assert exit_code == code, text
     return text
 
@@ -128,7 +128,7 @@ def test_no_colours_where_they_are_not_wanted(
 
 
 def test_metadata_says_what_it_leaves_out(store: Path) -> None:
-    """R22, R23: every value shown, newest first; what doesn't fit is named, and never X."""
+    """R22, R23: values are complete, newest first; a note names the keys left out, never X."""
     with SpooledCapture(store) as job:
         for step in range(60):
             job.metadata({**{f"some_key_{at}": step for at in range(20)}, "step": step})
@@ -161,7 +161,7 @@ def test_columns_that_do_not_fit_are_named(store: Path) -> None:
 
 
 def test_events_of_many_words_get_the_room(store: Path) -> None:
-    """Where a terminal is narrow, states stand in the sentence."""
+    """On a narrow terminal the sentence includes the states."""
     words = "A line looks like metadata but holds NaN or Infinity, which JSON doesn't know."
     with SpooledCapture(store, "ev", name="train.py") as job:
         job.event("json_hint", message=words)
@@ -195,7 +195,7 @@ def test_long_values_are_folded_not_cut(store: Path) -> None:
 
 
 def test_hostile_text_never_reaches_the_terminal(store: Path) -> None:
-    """Whoever writes segments may write anything; a terminal obeys control characters."""
+    """Anyone can write anything into segments, and a terminal obeys control characters."""
     with SpooledCapture(store, name=HOSTILE) as job:
         job.lines(HOSTILE)
         job.stderr(HOSTILE, kind=Kind.NOTE)
@@ -253,7 +253,7 @@ def test_follow_shows_a_running_bar_on_the_last_row(store: Path) -> None:
 
 
 def test_follow_shows_each_of_several_bars_on_a_row(store: Path) -> None:
-    """And clears them all."""
+    """`logs --follow` also clears all of them."""
     with SpooledCapture(store) as job:
         job.status("epoch 1/3\nbatch 10/40")
         job.beat()
@@ -278,7 +278,7 @@ def test_show_has_a_row_for_each_of_several_bars(store: Path) -> None:
 
 
 def test_show_has_a_running_bar_in_one_row(store: Path) -> None:
-    """R29's arrow: its blocks are cut, not its rate."""
+    """R29's arrow: `show` cuts the bar's blocks, but keeps its rate."""
     with SpooledCapture(store) as job:
         job.live(f" 30%|{'█' * 30}{' ' * 70}| 30/100 [00:02<00:08, 9.90it/s]")
         job.beat()
@@ -341,8 +341,8 @@ def test_an_empty_store_is_friendly(store: Path) -> None:
 
 
 def _drawn_bar(columns: int) -> str:
-    """What a half-full bar, and what is printed after it, send to a terminal. The bar's own clock
-    isn't waited for: its patience is over."""
+    """Return the terminal output of a half-full bar and of the text printed after it. The script
+    sets the bar's delay to 0."""
     script = (
         "import sys; from logshipper_ingest.console import progress_bar;"
         "from logshipper_observe.base.words import size; progress_bar._PATIENCE_SECS = 0;"

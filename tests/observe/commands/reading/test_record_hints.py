@@ -1,4 +1,4 @@
-"""Hints at lines that nearly are records, in `metadata` and `show` (R20, R21)."""
+"""Hints about near-records in `metadata` and `show` (R20, R21)."""
 
 import json
 from collections.abc import Callable
@@ -16,8 +16,10 @@ STDERR = "An object stands on stderr. The line: \x1b[31m{}"
 
 @pytest.fixture
 def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Runs a reading command on a job of two attempts with hints, and on one without records;
-    stdout and stderr."""
+    """Return a function that runs a reading command; it returns stdout and stderr.
+
+    The store has a job of two attempts with hints, and one without records.
+    """
     store = tmp_path / "store"
     for attempt in (1, 2):
         with SpooledCapture(store, "job", attempt, started_ns=attempt * 10**18) as job:

@@ -1,5 +1,5 @@
-"""`logshipper render`: what `logshipper run` logs of the same bytes; the last screen; pipes, live;
-bad input."""
+"""`logshipper render`: the same lines as `logshipper run` logs, the last screen, pipes, live input,
+and bad input."""
 
 import array
 import fcntl
@@ -30,10 +30,10 @@ from tests.tools.stress.model_settings import examples
 __all__ = ["tmux"]  # a fixture
 
 XTERM = ROOT.parent / "shared" / "conformance" / "xterm"
-# tests/logshipper/render/test_screen.py says why
+# tests/logshipper/render/test_screen.py gives the reasons
 XTERM_DIFFERS = ("t0055-EL", "t0084-CBT", "t0101-NLM", "t0103-reverse_wrap")
 MANY_BYTES = 32 << 20
-MEMORY_KIB = 40_000  # Python and what it imports have 18 MB
+MEMORY_KIB = 40_000  # Python and its imports use 18 MB
 
 Render = Callable[..., tuple[int, bytes, str]]
 
@@ -75,7 +75,8 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def render(capfdbinary: pytest.CaptureFixture[bytes]) -> Render:
-    """Calls it in this process; returns exit code, stdout and stderr."""
+    """Return a function that calls the command in this process; it returns exit code, stdout and
+    stderr."""
 
     def call(*words: object) -> tuple[int, bytes, str]:
         try:
@@ -180,8 +181,8 @@ def test_line_ends_of_a_redirect_and_of_a_terminal_are_alike(
 def test_size_of_the_terminal(
     render: Render, file: Callable[[bytes], Path], options: list[str], output: bytes
 ) -> None:
-    """CR goes to the begin of a row: in ten columns of the first one, where the second one isn't
-    begun."""
+    """CR returns to the start of a row. With ten columns this is the first row, because the second
+    one has not begun."""
     data = b"0123456789" if len(options) == 4 else b"0123456789\n"
     assert ok(render(*options, file(data + b"\rX"))) == output
 
@@ -337,7 +338,7 @@ def _send(run: "subprocess.Popen[bytes]", data: bytes) -> None:
 
 
 def _has_read_all(run: "subprocess.Popen[bytes]") -> bool:
-    """The pipe is empty, and the process sleeps again."""
+    """Return whether the pipe is empty, and the process sleeps again."""
     assert run.stdin is not None
     pipe_bytes = array.array("i", [0])
     fcntl.ioctl(run.stdin, termios.FIONREAD, pipe_bytes)
@@ -376,7 +377,7 @@ def test_hostile_input(
     ids=["line", "lines", "OSC", "bar"],
 )
 def test_memory_is_constant(home: Home, options: list[str], piece: bytes, tmp_path: Path) -> None:
-    """One endless line, many, endless titles, one endless bar, in a pipe."""
+    """An endless line, many lines, endless titles, an endless bar, each in a pipe."""
     out = tmp_path / "out"
     with out.open("wb") as stdout, _start(home, *options, stdout=stdout) as run:
         chunk = piece * ((1 << 20) // len(piece))
@@ -409,7 +410,7 @@ def test_lines_of_a_pipe_come_at_once(home: Home) -> None:
         assert _line(run) == b"two more\n"
         _send(run, b"\n\x1b[?25lheld while it may be drawn again\n")
         assert _line(run) == b"20%\n"
-        # when it was left alone for a second
+        # a second after its last change
         assert _line(run) == b"held while it may be drawn again\n"
         out, err = run.communicate(b"half", timeout=TIMEOUT_SECS)
     assert (run.returncode, out, err) == (0, b"half\n", b"")
@@ -467,7 +468,7 @@ def test_standard_input_may_be_a_file(home: Home, file: Callable[[bytes], Path])
 
 
 def _terminal_output(home: Home, command: str) -> str:
-    """All that a command in a shell shows on a terminal."""
+    """Return everything that a command in a shell shows on a terminal."""
     environment = {**home.environment, "TERM": "xterm-256color", "PYTHONUTF8": "1"}
     child = pexpect.spawn(
         "sh",
@@ -513,9 +514,9 @@ def test_the_keyboard_is_read_until_ctrl_d(home: Home) -> None:
 def test_bar_where_a_file_is_big(
     options: list[str], home: Home, file: Callable[[bytes], Path]
 ) -> None:
-    """Not where lines come on the same terminal meanwhile."""
+    """The bar does not appear if lines come on the same terminal meanwhile."""
     path = file(b"a line\n" * 700_000)
-    call = home.folder / "call.py"  # without waiting for half a second
+    call = home.folder / "call.py"  # without the bar's delay of half a second
     call.write_text(
         "import sys\nfrom logshipper.start.cli import main\nfrom logshipper_ingest.console import progress_bar\n"
         f"progress_bar._PATIENCE_SECS = -1\nsys.exit(main({['render', *options, str(path)]}))\n"
@@ -528,7 +529,7 @@ def test_bar_where_a_file_is_big(
     assert _terminal_output(home, f"{sys.executable} {call} > out") == ""
 
 
-# ---- what can't be done
+# ---- errors
 
 
 def test_missing_file(render: Render, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Runs of one script told apart: by how they were started, and by first values of their records, in
-`ls`, `show` and `diff`."""
+"""Runs of one script, distinguished by start context and first values of records, in `ls`, `show`
+and `diff`."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ __all__ = ["ask", "store"]  # fixtures
 
 
 def sweep(store: Path, *learning_rates: float) -> None:
-    """A run of train.py for each, with how it was started."""
+    """Make a run of train.py for each learning rate, with its start context."""
     for number, lr in enumerate(learning_rates):
         with SpooledCapture(store, f"lr{number}", name="train.py") as job:
             job.event(

@@ -1,4 +1,4 @@
-"""`logs`, `events` and `metadata` of several jobs: under headings, the same over both stores."""
+"""`logs`, `events` and `metadata` of several jobs: under headings, and equal over both stores."""
 
 import json
 import time

@@ -1,5 +1,5 @@
-"""How long a job may run, from what its scheduler says to what `show` says: in the local store and
-in Loki, for a capture of each kind, and where nobody says it."""
+"""A job's time limit, from its scheduler to `show`, for each kind of capture, in the local store
+and in Loki."""
 
 import json
 import os
@@ -31,7 +31,7 @@ SLURM = {
 
 
 def shown(ask: Ask, job: str = "last") -> tuple[str, Any]:  # Any: JSON
-    """The words of the row Duration, and the limit as JSON has it."""
+    """Return the words of the row Duration, and the limit in JSON."""
     code, out, _ = ask("show", job)
     assert code == 0
     (words,) = [line for line in out.splitlines() if line.startswith("Duration")]
@@ -68,7 +68,7 @@ def test_a_running_job_has_so_much_of_its_time(store: Path, ask: Ask) -> None:
 
 
 def test_the_newest_attempts_limit_counts(store: Path, ask: Ask) -> None:
-    """Slurm's admins change it in between."""
+    """Slurm's administrators can change the limit between attempts."""
     with SpooledCapture(store, "7", 1, limit_secs=60) as job:
         job.end(1)
     with SpooledCapture(store, "7", 2, limit_secs=HOURS_2) as job:
@@ -77,7 +77,7 @@ def test_the_newest_attempts_limit_counts(store: Path, ask: Ask) -> None:
 
 
 def identify(store: Path, limit: Any) -> None:  # Any: JSON
-    """Puts it into the capture's identity, as Slurm's plugin does."""
+    """Put the limit into the capture's identity, like Slurm's plugin."""
     (identity,) = (store / "spool").glob("k3f9x2@*/identity.json")
     identity.write_text(json.dumps({**json.loads(identity.read_text()), "limit_secs": limit}))
 
@@ -110,7 +110,7 @@ def test_loki_has_it_too(
 def test_what_can_be_no_limit_is_none(
     limit: Any, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a record of its start, in its identity, and in an event that somebody pushed."""
+    """The invalid limit is in the start record, in the identity, and in a forged event."""
     with SpooledCapture(store, limit_secs=limit) as job:
         identify(store, limit)
         job.lines("x")

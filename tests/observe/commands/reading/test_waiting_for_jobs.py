@@ -1,4 +1,4 @@
-"""`wait` and `diff`: how jobs end is read again; unknown ones are reported, the others count."""
+"""`wait` and `diff`: ends of jobs, and reports of unknown jobs next to the known ones."""
 
 import json
 import time
@@ -19,7 +19,7 @@ __all__ = ["ask", "store"]  # fixtures
 
 @pytest.fixture
 def running_jobs(store: Path) -> Iterator[dict[str, SpooledCapture]]:
-    """Jobs a1, a2 and a3, which run."""
+    """Yield the running jobs a1, a2 and a3."""
     with ExitStack() as stack:
         began_ns = time.time_ns() - 5 * NS
         jobs = {}
@@ -31,8 +31,8 @@ def running_jobs(store: Path) -> Iterator[dict[str, SpooledCapture]]:
 
 
 def each_pause(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
-    """In each pause of whoever waits, the next step is done; after the last one, it is an error to
-    wait any longer."""
+    """Do the next step in each pause of the waiting command; a pause after the last step is an
+    error."""
     step_iterator = iter(steps)
 
     def pause(secs: float) -> None:
@@ -63,7 +63,7 @@ def test_all_are_waited_for(
 def test_any_is_enough(
     running_jobs: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what has ended before counts: nothing is remembered between two calls."""
+    """Earlier ends count as well: `wait` keeps no state between two calls."""
     each_pause(monkeypatch, running_jobs["a2"].end)
     for _ in range(2):
         code, out, err = ask("wait", "--any", "a1", "a2", "--json")
@@ -110,7 +110,7 @@ def test_check_tells_by_its_code(store: Path, ask: Ask) -> None:
 
 
 def test_a_state_is_read_twice(store: Path) -> None:
-    """A job that seems to have ended, and runs when it is asked again, is waited for."""
+    """`wait` reads an end again; it continues to wait if the job runs after all."""
     with SpooledCapture(store, "a1") as job:
         job.beat()
         with LocalStore(str(store)) as local_store:
@@ -124,7 +124,7 @@ def test_a_state_is_read_twice(store: Path) -> None:
                     return None
                 return read(job_id) or local_store.jobs()[0]
 
-            wait._terminal = terminal  # type: ignore[method-assign,assignment]  # the first word is wrong
+            wait._terminal = terminal  # type: ignore[method-assign,assignment]  # the first answer is wrong
             assert len(list(wait.ended())) == 1
             assert next(answers, None) is None, "all four words were asked for"
 

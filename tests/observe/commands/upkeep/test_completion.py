@@ -1,5 +1,4 @@
-"""What real shells complete: bash, zsh and fish with the script that `logshipper completion`
-prints."""
+"""Completion in real shells: bash, zsh and fish with the script from `logshipper completion`."""
 
 import os
 import shutil
@@ -36,7 +35,7 @@ LINES = {
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """With the commands on PATH, and a job in the store."""
+    """Return the environment, with the commands on PATH, and a job in the store."""
     home = tmp_path_factory.mktemp("home")
     for name, module in (("logshipper", "logshipper"), ("logshipper-agent", "logshipper_ingest")):
         program = home / "bin" / name
@@ -80,7 +79,7 @@ def test_fish(environment: dict[str, str]) -> None:
 
 
 def test_bash(environment: dict[str, str]) -> None:
-    """As bash calls a function for the word before the cursor."""
+    """The script calls the function as bash does for the word before the cursor."""
     calls = "".join(
         f"COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=($COMP_LINE)\n"
         f"COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); COMP_TYPE=9; COMPREPLY=()\n"
@@ -96,8 +95,10 @@ def test_bash(environment: dict[str, str]) -> None:
 
 
 class Terminal:
-    """A shell at a terminal, with the script that `logshipper completion` prints; in a folder with
-    a file `zz-config.yaml`. There is a command `zz-train`."""
+    """A shell at a terminal, with the script from `logshipper completion`.
+
+    Its folder has a file `zz-config.yaml`. PATH has a command `zz-train`.
+    """
 
     STARTS = MappingProxyType(
         {
@@ -117,7 +118,7 @@ class Terminal:
         script = f'eval "$(logshipper completion {shell})"'
         self.child.sendline(f"{start.format(script)}; echo 'REA''DY'")
         self.child.expect_exact("READY\r\n")
-        self.child.expect_exact("> ")  # keys are read one by one from here on
+        self.child.expect_exact("> ")  # the shell reads single keys from here on
 
     def completes(self, line: str, text: str) -> None:
         self.child.send(f"{line}\t")
@@ -138,7 +139,7 @@ BEHIND_RUN = {
     "logshipper run -- zz-train --file zz-c": "zz-config.yaml",
     "logshipper run -- ./zz-c": "./zz-config.yaml",
     "logshipper run --no-conte": "--no-context",
-    # not ours: `--` is CMD's
+    # CMD's own completion, not ours: the words after `--` belong to CMD
     "logshipper run -- logshipper ev": "events",
 }
 
@@ -149,7 +150,7 @@ def test_behind_run_the_shell_completes(
     shell: str, line: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "zz-config.yaml").touch()
-    (tmp_path / "zz-config.yaml").chmod(0o755)  # a command, too
+    (tmp_path / "zz-config.yaml").chmod(0o755)  # so that it is also a command
     terminal = Terminal(shell, environment, tmp_path)
     terminal.completes(line, f"{line.rpartition(' ')[0]} {BEHIND_RUN[line]} ")
 
@@ -171,7 +172,7 @@ def test_behind_run_fish_completes(line: str, environment: dict[str, str], tmp_p
 def test_behind_run_bash_asks_the_commands_own_completion(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """bash-completion's function is given the place of CMD."""
+    """bash-completion's function gets the place of CMD."""
     terminal = Terminal("bash", environment, tmp_path)
     terminal.child.sendline('_command_offset() { COMPREPLY=("place-$1"); }')
     terminal.child.expect_exact("> ")

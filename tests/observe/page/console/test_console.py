@@ -1,5 +1,5 @@
-"""The job's console in the browser: every place of the log, search, times, streams, following,
-copying, saving."""
+"""The job's console in the browser: scrolling, search, times, streams, following, copying, and
+saving."""
 
 import re
 import time
@@ -30,7 +30,7 @@ def row(page: Page, number: int) -> Locator:
 
 
 def wait_for_rest(box: Locator) -> None:
-    """Once keys' smooth scrolling is over, which would go on from wherever it is put meanwhile."""
+    """Wait until the smooth scrolling of keys ends; it would continue from any new position."""
     box.evaluate("""box => new Promise((done) => {
         let top = -1;
         const look = () => {
@@ -86,12 +86,12 @@ def test_scrolling_to_each_place(browse: Browsing) -> None:
     expect(row(page, 12_013)).to_be_in_viewport()
     page.keyboard.press("End")
     expect(row(page, LONG_LINES)).to_be_in_viewport()
-    assert rows(page).count() < 60  # only what is seen is drawn
+    assert rows(page).count() < 60  # only visible rows are drawn
 
 
 def have_lines(page: Page, total: int, text_of: Callable[[int], str]) -> None:
-    """The job's log has so many lines, as if the store said so. text_of: a line's, by its number
-    from 1."""
+    """Answer as if the job's log had `total` lines. text_of: a line's text by its number, from
+    1."""
 
     def answer(route: Route, request: Request) -> None:
         query = dict(re.findall(r"(\w+)=(-?\d+)", request.url))
@@ -115,7 +115,7 @@ def have_lines(page: Page, total: int, text_of: Callable[[int], str]) -> None:
 
 
 def test_ten_million_lines_scroll(browse: Browsing) -> None:
-    """More than a browser's elements are high: the scroller gets to each place."""
+    """The log is taller than a browser's elements can be; the scroller still reaches each place."""
     page = browse.open(VIEW)
     total = 10_000_000
     have_lines(page, total, lambda number: f"line {number}")
@@ -127,7 +127,7 @@ def test_ten_million_lines_scroll(browse: Browsing) -> None:
     page.keyboard.press("ArrowUp")
 
     def end() -> bool:
-        """The way up may still be under way when the key is pressed: then it is pressed again."""
+        """Press End, again if the way up was still under way."""
         page.keyboard.press("End")
         page.wait_for_timeout(100)
         return row(page, total).count() > 0
@@ -137,8 +137,7 @@ def test_ten_million_lines_scroll(browse: Browsing) -> None:
     middle = row(page, total // 2)
 
     def drag() -> bool:
-        """The way to the end may still be under way when the bar is dragged: then it is dragged
-        again."""
+        """Drag the bar, again if the way to the end was still under way."""
         box.evaluate("box => { box.scrollTop = (box.scrollHeight - box.clientHeight) / 2; }")
         page.wait_for_timeout(100)
         return middle.count() > 0
@@ -161,7 +160,7 @@ def test_ten_million_lines_scroll(browse: Browsing) -> None:
 def test_search(browse: Browsing) -> None:
     page = open_console(browse)
     page.keyboard.press("/")
-    page.keyboard.insert_text("CHECKPOINT")  # at once: Enter is for a text that was looked for
+    page.keyboard.insert_text("CHECKPOINT")  # at once: Enter must apply to the new text
     hits = page.locator("output.hits")
     expect(hits).to_have_text(re.compile(r"\d of 6 lines"))
     for _ in range(2):
@@ -221,7 +220,7 @@ def test_kept_colours_are_shown(browse: Browsing) -> None:
     expect(first.get_by_text("residual")).to_have_class("bold fore1")
     expect(first.get_by_text("high")).to_have_css("color", "rgb(255, 135, 0)")
     expect(first.locator(".text")).to_have_text("warning 0: residual is high")
-    # over pieces of several colours
+    # a hit spans pieces of several colours
     page.get_by_label("Search in the log").fill("residual is high")
     expect(page.locator("output.hits")).to_have_text(re.compile("of 30 lines"))
     expect(first.locator("mark")).to_have_text(["residual", " is ", "high"])
@@ -256,7 +255,7 @@ def test_going_to_a_time(browse: Browsing) -> None:
     log(page).focus()
     page.keyboard.press("Home")
     expect(row(page, 1)).to_be_in_viewport()
-    stamp = page.locator(".facts dd").first.inner_text()  # when it started
+    stamp = page.locator(".facts dd").first.inner_text()  # start time
     page.keyboard.press("G")
     expect(row(page, LONG_LINES)).to_be_in_viewport()
     page.get_by_label("Go to a time").fill(stamp[:19].replace(" ", "T"))
@@ -311,7 +310,7 @@ def test_saving(browse: Browsing) -> None:
     assert download.value.suggested_filename == f"train.py-{TRAINED}.log"
     text = Path(download.value.path()).read_text()
     assert text.startswith("Training on 1,000 samples\nUserWarning: lr is high\n")
-    assert text.count("\n") == 10  # with the note and the command
+    assert text.count("\n") == 10  # including the note and the command
     page.get_by_role("button", name="Times").click()
     with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
@@ -347,7 +346,7 @@ def test_following_a_running_job(
         job.lines(*(f"step {step}" for step in range(401, 601)))
         job.beat()
         expect(page.get_by_text("600 lines", exact=True)).to_be_visible()
-        # whoever reads isn't moved
+        # a reader's position does not change
         assert rows(page).first.get_attribute("data-number") == first_number
         follow.click()
         expect(row(page, 600)).to_be_in_viewport()

@@ -1,4 +1,4 @@
-"""The console's search by expressions, and the lines that match alone."""
+"""The console's search by expressions, and the view of matching lines only."""
 
 import re
 import time
@@ -35,7 +35,7 @@ def test_an_expression(browse: Browsing) -> None:
     expect(found.locator("mark")).to_have_text(re.compile(r"^step 1\d\d of 30000$"))
     press(page, "Upper and lower case differ")
     expect(hits).to_have_text("nothing found")
-    page.get_by_label(FIELD).fill(r"residual is \w+")  # colours are no text
+    page.get_by_label(FIELD).fill(r"residual is \w+")  # colour sequences do not match
     expect(found.locator("mark")).to_have_text(["residual", " is ", "high"])
     assert query(page) == {"q=residual+is+%5Cw%2B", "exact=1", "regex=1"}
     page.reload()
@@ -52,7 +52,7 @@ def test_a_refused_expression_says_why_at_the_field(browse: Browsing) -> None:
     problem = page.get_by_role("alert")
     expect(problem).to_contain_text("write the repeated part once")
     expect(field).to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_text("30,000 lines", exact=True)).to_be_visible()  # none is left out
+    expect(page.get_by_text("30,000 lines", exact=True)).to_be_visible()  # all lines stay visible
     field.fill("checkpoint|residual")
     expect(problem).to_be_hidden()
     expect(field).to_have_attribute("aria-invalid", "false")
@@ -62,7 +62,7 @@ def test_a_refused_expression_says_why_at_the_field(browse: Browsing) -> None:
 def test_an_expression_that_takes_long_says_how_far_it_is(
     browse: Browsing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module.Search.scan, "__defaults__", (0.0,))  # of each answer
+    monkeypatch.setattr(search_module.Search.scan, "__defaults__", (0.0,))  # each answer's limit
     page = open_console(browse)
     press(page, "Regular expression")
     page.get_by_label(FIELD).fill(".*o.*f.*3.*0.*x|[a-z ]{1,200}[0-9]{1,4} of")

@@ -1,4 +1,4 @@
-"""The console with its long lines wrapped: nothing is cut off, each line is reached, and small
+"""The console with wrapped long lines: all text is visible, each line is reachable, and small
 movements move by their own pixels."""
 
 import time
@@ -18,8 +18,8 @@ from tests.tools.waiting import scaled, wait_until
 
 JOB, TOTAL, MANY = "r5t8aa", 300, 10_000_000
 FIELD = "Search in the log"
-# rows in sight once nothing moves and each is there, or after many looks: [number, top, bottom, text],
-# in pixels from the box's top
+# rows in sight after all movement stops and each row is drawn, or after many looks: [number, top,
+# bottom, text], in pixels from the box's top
 PLACES = """(box, looks) => new Promise((done) => {
     let before = "";
     const look = () => {
@@ -41,13 +41,15 @@ Place = tuple[int, float, float, str]
 
 
 def mixed(number: int) -> str:
-    """Every third line is of several rows, up to some 20 on a phone; `dozen` is in short ones only."""
+    """Return a line's text: every third line fills several rows, up to some 20 on a phone. `dozen`
+    is in short lines only."""
     words = "word " * (17 * number % 150) if number % 3 == 0 else ""
     return f"line {number} {words}{'dozen ' if number % 12 == 1 else ''}last"
 
 
 def places(page: Page) -> list[Place]:
-    """The rows in sight, once nothing moves: they follow each other, and fill the window."""
+    """Return the rows in sight after all movement stops; they must be consecutive and fill the
+    window."""
     rows: list[Place] = [tuple(place) for place in log(page).evaluate(PLACES, round(scaled(50)))]
     assert all(text for *_, text in rows), rows
     numbers = [number for number, *_ in rows]
@@ -60,7 +62,7 @@ def places(page: Page) -> list[Place]:
 
 
 def stays(page: Page, before: list[Place]) -> bool:
-    """Whether the rows in sight are where they were, but for what a pixel is rounded by."""
+    """Return whether the rows in sight kept their places, up to rounding to pixels."""
     now = places(page)
     return [place[0] for place in now] == [place[0] for place in before] and all(
         abs(place[1] - other[1]) < 1 for place, other in zip(now, before, strict=True)
@@ -72,7 +74,7 @@ def height(page: Page) -> int:
 
 
 def edges(page: Page) -> set[tuple[int, str]]:
-    """Of the lines in sight those whose beginning and end are."""
+    """Return the visible beginnings and ends of the lines in sight."""
     bottom_of_box = height(page) + 1
     return {
         (number, edge)
@@ -83,13 +85,13 @@ def edges(page: Page) -> set[tuple[int, str]]:
 
 
 def is_whole(page: Page, number: int) -> bool:
-    """Whether a line is seen from its beginning to its end."""
+    """Return whether a line is visible from its beginning to its end."""
     return {(number, "first"), (number, "last")} <= edges(page)
 
 
 def wheel(page: Page, pixels: int, end: tuple[int, str] = (0, "")) -> None:
-    """A step of the wheel: the lines in sight move by its pixels, all of them, or else `end` comes
-    into sight."""
+    """Turn the wheel by one step: all lines in sight move by its pixels, or `end` comes into
+    sight."""
     before = places(page)
 
     def moves() -> set[int]:
@@ -115,7 +117,7 @@ def wrap_button(page: Page) -> Locator:
 def open_wrapped(
     browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
 ) -> Callable[..., Page]:
-    """Opens a job that has run, of `texts`."""
+    """Return a function that opens a finished job of `texts` with wrapped lines."""
 
     def start(width: int = WIDE, settings: str = "wrap=1", texts: tuple[str, ...] = ()) -> Page:
         with SpooledCapture(tmp_path / "store", JOB) as job:
@@ -130,7 +132,7 @@ def open_wrapped(
 
 @pytest.fixture
 def open_many(open_wrapped: Callable[..., Page]) -> Callable[[str], Page]:
-    """Ten million lines, wrapped, as if the store said so."""
+    """Return a function that opens ten million wrapped lines, as the store would give them."""
 
     def start(settings: str = "wrap=1") -> Page:
         page = open_wrapped()
@@ -205,7 +207,8 @@ def test_an_address_leads_to_a_line(open_wrapped: Callable[..., Page], line: int
 def test_wheel_steps_without_a_pause_reach_the_beginning(
     open_wrapped: Callable[..., Page],
 ) -> None:
-    """The bar, made for the lower lines at the end, would be at its end before the rows are."""
+    """The bar's length follows the lower lines at the end, so it would reach its end before the
+    rows do."""
     texts = [mixed(number) if number < 100 else f"line {number}" for number in range(1, TOTAL + 1)]
     page = open_wrapped(PHONE, texts=tuple(texts))
     expect(row(page, TOTAL)).to_be_in_viewport()
@@ -228,7 +231,7 @@ def test_hits_far_away_are_shown(open_wrapped: Callable[..., Page], browse: Brow
     browse.picture(page)
 
 
-# ---- where lines wrap elsewhere
+# ---- changes of wrapping
 
 
 def test_a_resize_keeps_what_is_in_sight(open_wrapped: Callable[..., Page]) -> None:
@@ -237,7 +240,7 @@ def test_a_resize_keeps_what_is_in_sight(open_wrapped: Callable[..., Page]) -> N
     for width in (PHONE, WIDE, PHONE):
         page.set_viewport_size({"width": width, "height": HEIGHT})
         wait_until(lambda: is_whole(page, 150), "the line is in sight")
-    wheel(page, 500)  # from now on it is the upper line that stays
+    wheel(page, 500)  # then the upper line stays in place
     upper = places(page)[0][0]
     for width in (WIDE, PHONE):
         page.set_viewport_size({"width": width, "height": HEIGHT})
@@ -258,7 +261,7 @@ def test_lines_that_no_longer_wrap_fill_the_window(open_wrapped: Callable[..., P
 
 
 def test_heights_are_measured_again_with_times(open_wrapped: Callable[..., Page]) -> None:
-    """Without what was measured before, the bar is as long as in a page that was opened so."""
+    """The page discards older heights, so its bar is as long as in a newly opened page."""
     page = open_wrapped(PHONE, "wrap=1&times=1&line=1")
     lengths = {"1": bar_length(page)}
     page.keyboard.press("t")
@@ -279,7 +282,8 @@ def bar_length(page: Page) -> int:
 def test_heights_are_measured_again_where_rows_are_other_lines(
     open_wrapped: Callable[..., Page],
 ) -> None:
-    """Lines that match and fit into the window have nothing to scroll, whatever was measured."""
+    """Matching lines that fit into the window need no scrolling, whichever heights were measured
+    before."""
     page = open_wrapped(PHONE)
     page.get_by_label(FIELD).fill("dozen")
     expect(page.locator("output.hits")).to_contain_text("of 25 lines")
@@ -328,7 +332,7 @@ def test_the_end_is_followed_or_not(
         add_lines(311, 331)
         assert stays(page, seen), "whoever reads isn't moved"
         page.keyboard.press("g")
-        page.set_viewport_size({"width": PHONE - 10, "height": HEIGHT})  # nothing is measured now
+        page.set_viewport_size({"width": PHONE - 10, "height": HEIGHT})  # drops measured heights
         expect(row(page, 1)).to_be_in_viewport()
         page.get_by_label(FIELD).fill("line 312 ")
         expect(row(page, 312)).to_be_in_viewport(ratio=1)
@@ -337,7 +341,7 @@ def test_the_end_is_followed_or_not(
         job.end()
 
 
-# ---- picking, copying, what is kept
+# ---- picking, copying, settings in the address
 
 
 def test_picking_and_copying(open_wrapped: Callable[..., Page]) -> None:
@@ -364,7 +368,7 @@ def test_picking_and_copying(open_wrapped: Callable[..., Page]) -> None:
 
 
 def copy(page: Page, count: int) -> list[str]:
-    """What is copied, of so many lines."""
+    """Copy `count` lines with the button; return the clipboard's lines."""
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_text(f"{count} line{'s' if count > 1 else ''} copied")).to_be_visible()
     text: str = page.evaluate("navigator.clipboard.readText()")
@@ -374,7 +378,7 @@ def copy(page: Page, count: int) -> list[str]:
 def test_a_button_out_of_sight_comes_into_sight_with_the_focus(
     open_wrapped: Callable[..., Page],
 ) -> None:
-    """Lines above and below the window are drawn, too: what they have to press isn't lost there."""
+    """The page also draws lines above and below the window; their buttons stay reachable."""
     page = open_wrapped(WIDE, texts=("x" * 5000,) * 100)
     page.keyboard.press("g")
     wait_until(lambda: (1, "first") in edges(page), "the first line is there")
@@ -397,11 +401,11 @@ def test_it_is_in_the_address(open_wrapped: Callable[..., Page]) -> None:
     assert query(page) == {"times=0", "wrap=1"}
 
 
-# ---- what is measured
+# ---- measured heights
 
 
 def test_a_limited_number_of_heights_is_kept(page: Page) -> None:
-    """Their mean is that of those that were measured last."""
+    """The mean covers the heights measured last."""
     heights: dict[str, Any] = page.evaluate(
         """async () => {
             const { RowHeights } = await import(new URL("row_heights.js", location.href.split("#")[0]));

@@ -1,4 +1,4 @@
-"""Expressions against Python's own `re`, which matches alike as long as it has the time."""
+"""Line expressions match like Python's own `re`, if that has enough time."""
 
 import re
 import time
@@ -36,19 +36,20 @@ def accepted(pattern: str) -> bool:
 @example("[^a]", ["A"], False)
 def test_lines_match_as_with_re(pattern: str, lines: list[str], exact: bool) -> None:
     expression = LineExpression(pattern, exact=exact)
-    # ASCII's letters alone have cases to re.ASCII; ours have them all, as the search of texts
+    # with re.ASCII only ASCII letters have cases; our expressions ignore the case of all letters,
+    # like the search for texts
     flags = re.ASCII if exact else re.IGNORECASE | re.ASCII
     if not exact and not pattern.isascii():
         return
     peer = re.compile(pattern, flags)
     for line in lines:
-        if not line and r"\B" in pattern:  # Python 3.14 has changed its mind of these
+        if not line and r"\B" in pattern:  # Python 3.14 changed the result of these
             continue
         if not exact and not line.isascii():
             continue
         assert expression.search(line) == (peer.search(line) is not None), line
         spans = list(expression.spans(line, time.monotonic() + 60))
-        if not re.search(r"[\^$]|\\[bB]", pattern):  # these look at what is around the span
+        if not re.search(r"[\^$]|\\[bB]", pattern):  # these depend on the text around the span
             assert all(peer.fullmatch(line, begin, end) for begin, end in spans)
 
 
@@ -65,7 +66,7 @@ def test_states_are_forgotten_and_made_again(monkeypatch: pytest.MonkeyPatch) ->
     "pattern", [".*" * 20 + "x", "a.{0,20}b.{0,20}c.{0,20}d.{0,20}$", "[ab].{400}z"]
 )
 def test_time_is_linear_whatever_the_expression_is(pattern: str) -> None:
-    """Steps, not seconds: each character of a line is looked at once."""
+    """Count steps instead of seconds: matching looks at each character of a line once."""
     expression = LineExpression(pattern, exact=True)
     steps = 0
     make_step = expression.step

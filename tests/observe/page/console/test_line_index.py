@@ -1,5 +1,5 @@
-"""Where each line is, and which lines hold a text, against the plainest way: all lines sorted, each
-looked at."""
+"""The index of lines and the search in them, compared with the simplest method: sort all lines and
+check each one."""
 
 from collections.abc import Collection
 
@@ -78,7 +78,8 @@ def test_only_some_streams_and_captures(shapes: list[tuple[int, int, int, int]])
 
 @given(st.lists(block_shapes, max_size=8), st.integers(0, 80))
 def test_a_time(shapes: list[tuple[int, int, int, int]], time_ns: int) -> None:
-    """The first line that isn't older, but for lines that are printed at the same nanosecond."""
+    """The result is the first line at or after the time, up to lines printed at the same
+    nanosecond."""
     blocks = heads(shapes)
     index = LineIndex()
     index.add(blocks)
@@ -98,7 +99,7 @@ def test_old_changes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3, 9):
         index.add([BlockHead(number, 1000 - number, 1, 1, 1)])
     assert index.generation == 6
-    assert index.changed_since(0) == (0, 0)  # all may have changed
+    assert index.changed_since(0) == (0, 0)  # the index no longer has these changes
     assert index.changed_since(3) == (1, 5)
     assert index.changed_since(6) is None
 
@@ -136,7 +137,7 @@ TEXTS = st.lists(
 
 
 class Texts:
-    """Blocks that follow each other, and their lines."""
+    """Consecutive blocks and their lines."""
 
     def __init__(self, blocks: list[list[str]]) -> None:
         self.blocks = blocks
@@ -176,7 +177,7 @@ def test_search_finds_what_is_there(blocks: list[list[str]], text: str, exact: b
         assert search.scan(index, texts)
     lines = [line for block in blocks for line in block]
     assert list(search.hits) == line_numbers_with(lines, text, exact=exact)
-    assert texts.read == list(range(1, len(blocks) + 1))  # each once
+    assert texts.read == list(range(1, len(blocks) + 1))  # each block once
 
 
 def test_a_search_goes_on_where_its_time_was_up() -> None:
@@ -194,7 +195,7 @@ def test_a_search_goes_on_where_its_time_was_up() -> None:
 
 
 def test_a_search_after_late_lines() -> None:
-    """What came late shifts what is behind it: only that is looked at again."""
+    """Late lines shift the lines behind them; the search repeats only that part."""
     index = LineIndex()
     texts = {1: b"hit\n", 2: b"no\nhit\n", 3: b"hit\nhit\n"}
 
@@ -211,8 +212,7 @@ def test_a_search_after_late_lines() -> None:
 
 
 def test_an_expression_goes_on_in_the_middle_of_a_block() -> None:
-    """Its time is up after some lines: they aren't matched again, but where they have other
-    numbers by then."""
+    """After its time limit, the search matches again only lines whose numbers changed meanwhile."""
     index = LineIndex()
     lines = [f"line {number}" for number in range(100)]
     texts = {1: "".join(f"{line}\n" for line in lines).encode(), 2: b"late 8\n"}
@@ -254,7 +254,7 @@ def _line(text: str, kind: Kind, **attrs: int) -> LogLine:
 def test_a_note_of_repeats_counts_as_the_lines_that_it_stands_for(
     text: str, filler_lines: int
 ) -> None:
-    """R30: by its attributes alone, and only where the line that it quotes has the text."""
+    """R30: only the note's attributes count, and only if the line that it quotes has the text."""
     lines = [
         _line("w", Kind.LOG),
         _line("[repeated 7 times: w]", Kind.NOTE, repeat=7),

@@ -1,5 +1,5 @@
-"""The copy of a log whose store gives lines one after another only: nothing twice, nothing lost,
-whatever fails."""
+"""The copy of a log from a store that returns lines only in order: no line twice, no line lost,
+despite any error."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ DEADLINE_SECS = 20.0
 
 
 def captures_of(*attempts: int) -> list[Capture]:
-    """One of each attempt, numbered in this order."""
+    """Return one capture of each attempt, numbered in this order."""
     return [
         Capture(number, attempt, "", 0, "gpu1", "RUNNING", None, 0, 1, None, "enabled", "", {}, 160, 50, True)
         for number, attempt in enumerate(attempts, 1)
@@ -29,8 +29,10 @@ def captures_of(*attempts: int) -> list[Capture]:
 
 
 class FakeLoki:
-    """One job's lines; reading goes on only behind the line that was read last, as with Loki.
-    fail_at: how many lines are read before a server's error, each once."""
+    """One job's lines. As with Loki, reading continues only behind the last read line.
+
+    fail_at: numbers of lines read before a server's error, once each.
+    """
 
     def __init__(self, texts: Sequence[str], fail_at: Sequence[int] = ()) -> None:
         self.texts = list(texts)
@@ -82,7 +84,7 @@ def copy_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[FakeLoki], Co
 
     def begin(loki: FakeLoki, job_id: str = "4711") -> Copy:
         monkeypatch.setattr(log_copy, "ThreadStore", lambda intake: loki)
-        copies.append(Copy(job_id, None))  # type: ignore[arg-type]  # nobody ingests here
+        copies.append(Copy(job_id, None))  # type: ignore[arg-type]  # this test ingests nothing
         return copies[-1]
 
     yield begin

@@ -1,4 +1,5 @@
-"""Many ask at once while a job prints: each answer is whole, and lines keep their order."""
+"""Many clients ask at once while a job prints: each answer is complete, and lines keep their
+order."""
 
 import json
 import threading
@@ -19,8 +20,7 @@ JOIN_SECS = scaled(60.0)
 
 
 class Reader(threading.Thread):
-    """Asks for everything there is again and again; what was wrong with an answer is in
-    `faults`."""
+    """Requests everything again and again, and collects wrong answers in `faults`."""
 
     def __init__(self, client: Client, over: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ def test_many_at_once(serve: Callable[[Path], PageServer], tmp_path: Path) -> No
     deadline = time.monotonic() + JOIN_SECS
     while (
         answer["total"] < LINES + 1 and time.monotonic() < deadline
-    ):  # what came last is ingested a little later
+    ):  # the last lines are ingested a little later
         answer = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
     assert answer["total"] == LINES + 1
     assert json.loads(client.ask(f"api/jobs/{JOB}/search?q=line").body)["hits"] == LINES + 1

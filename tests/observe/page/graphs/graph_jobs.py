@@ -1,4 +1,4 @@
-"""Jobs whose numbers are shown as graphs, in a table and side by side."""
+"""Jobs whose numbers the page shows as graphs, in a table and side by side."""
 
 import json
 import math
@@ -48,8 +48,8 @@ def curves_of(lr: float, epochs: int = EPOCHS) -> list[dict[str, object]]:
 
 
 def graph_jobs(root: Path) -> None:
-    """Two runs of one training; one that was started again; 256 keys; hostile ones; a long one; one
-    of words only."""
+    """Make the jobs: two runs of one training, a restarted one, one with 256 keys, one with hostile
+    keys, a long one, and one without numbers."""
     for job_id, lr, batch in ((CURVES, 0.1, 32), (OTHER, 0.2, 64)):
         with SpooledCapture(root, job_id, name="train.py", started_ns=STARTED_NS) as job:
             job.metadata({"lr": lr, "batch": batch, "seed": 7, "model": "resnet"})
@@ -86,11 +86,11 @@ def graph_jobs(root: Path) -> None:
     with LocalStore(str(root)) as store:
         assert store.ingest(
             deadline_secs=scaled(INGEST_SECS)
-        ).complete  # no page's first answer waits for it
+        ).complete  # so no page's first answer waits for it
 
 
 def long_line(step: int) -> str:
-    """One record of the long job, which has a peak."""
+    """Return one record of the long job, which has a peak."""
     return json.dumps(
         {"step": step, "loss": 99.5 if step == PEAK_AT else round(math.cos(step / 2e3), 6)}
     )

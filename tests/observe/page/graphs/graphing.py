@@ -1,5 +1,4 @@
-"""Graphs on the page as tests see them: what a chart shows, in plain values, and where its points
-lie."""
+"""Helpers for graphs on the page: contents of a chart in plain values, and places of its points."""
 
 from typing import Any
 
@@ -17,7 +16,7 @@ _CHART = """async (panel) => {
 def open_graphs(
     browse: Browsing, server: PageServer, view: str, **options: Any
 ) -> Page:  # Any: of Browsing.open
-    """A page, once its first graph is painted."""
+    """Open a page; return it after its first graph is painted."""
     page = browse.open(view, server=server, **options)
     expect(page.locator(".graph-panel .chart canvas[aria-label]").first).to_be_visible()
     return page
@@ -28,7 +27,7 @@ def panel(page: Page, key: str) -> Locator:
 
 
 def chart(page: Page, key: str) -> Any:  # Any: a handle to the page's own object
-    """The chart of a key, once it is painted."""
+    """Return the chart of a key, after it is painted."""
     graph_panel = panel(page, key)
     graph_panel.scroll_into_view_if_needed()
     expect(graph_panel.locator("canvas[aria-label]")).to_be_visible()
@@ -36,7 +35,7 @@ def chart(page: Page, key: str) -> Any:  # Any: a handle to the page's own objec
 
 
 def model(page: Page, key: str) -> dict[str, Any]:
-    """What a chart shows now, the frame after next: what was asked for is painted by then."""
+    """Return the contents of a chart after the next frame, which paints all pending changes."""
     content: dict[str, Any] = chart(page, key).evaluate(
         """async (chart) => {
             for (let n = 0; n < 2; n += 1) await new Promise(requestAnimationFrame);
@@ -49,7 +48,8 @@ def model(page: Page, key: str) -> dict[str, Any]:
 
 
 def wait_for_model(page: Page, key: str, condition: str) -> dict[str, Any]:
-    """What a chart shows once this holds, an expression of JavaScript over `model`."""
+    """Return the contents of a chart as soon as `condition` holds, an expression of JavaScript over
+    `model`."""
     handle = chart(page, key)
     page.wait_for_function(
         f"(chart) => {{ const model = chart.model(); return {condition}; }}", arg=handle
@@ -58,14 +58,14 @@ def wait_for_model(page: Page, key: str, condition: str) -> dict[str, Any]:
 
 
 def pixel_of(page: Page, key: str, x: float, y: float) -> tuple[float, float]:
-    """Where a point lies in the window."""
+    """Return a point's place in the window."""
     offset_x, offset_y = chart(page, key).evaluate("(chart, [x, y]) => chart.pixelOf(x, y)", [x, y])
     box = panel(page, key).locator("canvas").bounding_box()
     assert box is not None
     return box["x"] + offset_x, box["y"] + offset_y
 
 
-# of a copy: Chromium complains where a canvas that is drawn on is read again and again
+# reads from a copy: Chromium complains about repeated reads from a canvas that is drawn on
 PIXEL = """(chart, left, top) => {
     const copy = document.createElement("canvas");
     copy.width = copy.height = 1;
@@ -77,7 +77,7 @@ PIXEL = """(chart, left, top) => {
 
 
 def colour_at(page: Page, key: str, x: float, y: float) -> tuple[int, int, int]:
-    """The colour that the canvas has at a point."""
+    """Return the canvas's colour at a point."""
     colour = chart(page, key).evaluate(
         f"(chart, [x, y]) => ({PIXEL})(chart, ...chart.pixelOf(x, y))", [x, y]
     )
@@ -85,7 +85,7 @@ def colour_at(page: Page, key: str, x: float, y: float) -> tuple[int, int, int]:
 
 
 def wait_for_ground(page: Page, key: str, colour: tuple[int, int, int]) -> None:
-    """Until the chart is drawn on another ground."""
+    """Wait until the chart has another background colour."""
     page.wait_for_function(
         f"([chart, one]) => ({PIXEL})(chart, 2, 2).join() === one",
         arg=[chart(page, key), ",".join(map(str, colour))],
@@ -93,7 +93,7 @@ def wait_for_ground(page: Page, key: str, colour: tuple[int, int, int]) -> None:
 
 
 def theme_colour(page: Page, name: str) -> tuple[int, int, int]:
-    """A colour of the page's theme, such as `--chart-1`."""
+    """Return a colour of the page's theme, such as `--chart-1`."""
     text = page.evaluate(
         "(name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()", name
     )

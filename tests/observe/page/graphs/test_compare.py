@@ -1,4 +1,4 @@
-"""Jobs side by side, in a real browser."""
+"""Comparison of jobs side by side, in a real browser."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +86,8 @@ def test_differences_of_configuration(comparison: Page) -> None:
 def test_how_jobs_were_started(
     browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
 ) -> None:
-    """Where that was recorded: what differs is marked, a diff shown by its length and a hash."""
+    """The page marks differences in the recorded start context, and shows a diff by its length and
+    hash."""
     for job_id, lr in (("b1", 0.1), ("b2", 0.2)):
         with SpooledCapture(tmp_path / "store", job_id) as job:
             git = {"commit": "0a1b2c", "diff": f"-lr = 0\n+lr = {lr}\n"}
@@ -117,7 +118,7 @@ def test_how_jobs_were_started(
 def test_jobs_that_lack_a_key_are_named(browse: Browsing, graph_server: PageServer) -> None:
     page = open_graphs(browse, graph_server, f"compare/{CURVES},{LONG},{AGAIN}")
     expect(page.get_by_text("X axis: time: no job's X is a key that all have")).to_be_visible()
-    wait_for_model(page, "loss", "model.labels.length === 4")  # one was started again
+    wait_for_model(page, "loss", "model.labels.length === 4")  # one job was restarted
     page.get_by_label("X axis").select_option("epoch")
     graph = wait_for_model(page, "loss", "model.labels.length === 3")
     assert [curve["xs"][0] for curve in graph["curves"]] == [1, 1, 1]
@@ -143,7 +144,7 @@ def test_smoothing_and_zoom_here_too(comparison: Page) -> None:
 
 
 def test_one_graph_per_value(comparison: Page) -> None:
-    """Of what the jobs differ in; each job keeps its colour."""
+    """One graph per value of a differing option; each job keeps its colour."""
     choice = comparison.get_by_label("One graph per value of")
     assert choice.locator("option").all_inner_texts() == ["nothing: all jobs in one", "lr", "batch"]
     choice.select_option(label="lr")
@@ -166,7 +167,7 @@ def test_one_graph_per_value(comparison: Page) -> None:
 def test_values_of_hostile_jobs_and_none(
     browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
 ) -> None:
-    """Three jobs, one without the option; a value is text, whatever stands in it."""
+    """Three jobs, one without the option; the page shows any value as text."""
     for job_id, record in (("v1", {"set": XSS}), ("v2", {"set": XSS}), ("v3", {"other": 1})):
         with SpooledCapture(tmp_path / "store", job_id, name=job_id) as job:
             job.metadata(record, *({"epoch": at, "loss": 1 / at} for at in (1, 2, 3)))

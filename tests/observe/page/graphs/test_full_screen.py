@@ -9,7 +9,7 @@ from tests.observe.page.graphs.graphing import model, open_graphs, panel, wait_f
 
 
 def fills_the_window(page: Page, width: int) -> None:
-    """Until the graph is drawn as wide as the window, and takes most of its height."""
+    """Wait until the graph is as wide as the window, and takes most of its height."""
     least = [width - 60, HEIGHT * 0.55]
     frame = "model.frame.width"
     page.wait_for_function(
@@ -43,7 +43,7 @@ def test_it_fills_the_window_and_leads_back(
 
 
 def test_with_keys_alone(browse: Browsing, graph_server: PageServer) -> None:
-    """The focus stays where it is; Escape leaves, and what is zoomed to stays."""
+    """The focus stays in its place; Escape leaves full screen and keeps the zoom."""
     page = open_graphs(browse, graph_server, f"job/{CURVES}/graphs")
     canvas = panel(page, "loss").locator("canvas")
     canvas.press("+")

@@ -1,5 +1,5 @@
-"""Values that are no numbers, and an X that falls back, on the page: gaps that are marked, curves
-that begin again (R22, R24)."""
+"""Graphs of NaN values and of an X that falls back: marked gaps, and curves that begin again (R22,
+R24)."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ STEPS, FIRST_NAN = 1000, 812
 
 @pytest.fixture
 def gap_server(serve: Callable[[Path], PageServer], tmp_path: Path) -> PageServer:
-    """Of a job whose loss is NaN from a step on, and of one with three folds."""
+    """The server of a job whose loss becomes NaN, and of one with three folds."""
     store = tmp_path / "store"
     with SpooledCapture(store, DIVERGED, name="diverges.py") as job:
         for step in range(1, STEPS + 1):

@@ -1,5 +1,5 @@
-"""Graphs that are read on while a job runs are those that one pass over all of its records
-gives."""
+"""Feeds of graphs: incremental reading of a running job gives the same graphs as one pass over all
+records."""
 
 import json
 import time
@@ -33,7 +33,7 @@ def points(feed_graphs: list[Graph]) -> list[object]:
 
 
 class StoreFeed:
-    """A feed of a store, and what reading all at once gives."""
+    """A feed of a store, and the graphs of one pass over all records."""
 
     def __init__(self, root: Path, *keys: str, x: str | None = None) -> None:
         self._root = root
@@ -90,7 +90,7 @@ def test_a_key_gets_and_loses_an_x_of_its_own(tmp_path: Path) -> None:
 
 
 def test_records_that_come_late_from_another_task(tmp_path: Path) -> None:
-    """A second attempt whose records are older than those that were read."""
+    """The records of an earlier attempt arrive after the second attempt's."""
     root = tmp_path / "store"
     with SpooledCapture(root, attempt=2) as job:
         job.metadata({"step": 1, "loss": 1.0}, {"step": 2, "loss": 0.5})
@@ -139,7 +139,7 @@ def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_debiased_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
-    """By hand: 8, (0.5*8 - 1) / 1.5, (0.25*8 - 0.5*1 + 2) / 1.75."""
+    """Expected values, calculated by hand: 8, (0.5*8 - 1) / 1.5, (0.25*8 - 0.5*1 + 2) / 1.75."""
     root = tmp_path / "store"
     feed = Feed(FeedQuery(JOB, None, ("loss",), 0.5, debias=True))
     with SpooledCapture(root) as job:
@@ -166,7 +166,7 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
             all_points = points(graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0])
             record_counts = []
             for _ in range(50):
-                # time for two looks
+                # the clock allows two looks
                 monkeypatch.setattr(
                     "time.monotonic", iter([0.0, *([0.5] * 2), *([9.0] * 99)]).__next__
                 )
@@ -182,7 +182,7 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_tags_are_series_while_a_job_runs(tmp_path: Path) -> None:
-    """Named by what they differ in, as soon as they do."""
+    """Labels name the tags as soon as their values differ."""
     root = tmp_path / "store"
 
     def measurement(step: int, host: str, phase: str) -> dict[str, object]:

@@ -1,5 +1,5 @@
-"""Which graphs the page has, over what, and why there is none (R24, R25); hints at lines that nearly
-are records (R20)."""
+"""Which graphs the page has, their X, and reasons for missing ones (R24, R25); hints about
+near-records (R20)."""
 
 from collections.abc import Callable
 from pathlib import Path

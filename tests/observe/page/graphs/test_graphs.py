@@ -1,4 +1,4 @@
-"""The graphs of a job's page, in a real browser: what is drawn is what was printed."""
+"""The graphs of a job's page, in a real browser: they draw the printed values."""
 
 import csv
 import io
@@ -53,7 +53,7 @@ def curves(browse: Browsing, graph_server: PageServer) -> Page:
 
 
 def smooth_values(values: list[float], weight: float) -> list[float]:
-    """OBSERVE's formula, seeded with the first value."""
+    """Return averages by the formula in docs/page.md, seeded with the first value."""
     averages = values[:1]
     for value in values[1:]:
         averages.append(weight * averages[-1] + (1 - weight) * value)
@@ -168,7 +168,7 @@ def test_log_scale_says_what_it_cannot_show(curves: Page) -> None:
     assert not model(curves, "acc")["y"]["log"]
     curves.get_by_role("checkbox", name="Log scale").check()
     assert model(curves, "acc")["y"]["log"]
-    # all are above 0
+    # all values are above 0
     expect(panel(curves, "loss").get_by_text("not on a log scale")).to_have_count(0)
 
 
@@ -288,7 +288,7 @@ def test_a_long_job_is_drawn_by_and_by(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(graphs_api, "READ_SECS", 0.0)
-    # a server that hasn't read any of it yet
+    # a server that has read none of it yet
     page = open_graphs(browse, serve(graph_store), f"job/{LONG}/graphs")
     page.get_by_label("X axis").select_option("time")
     secs = LONG_RECORDS / 100  # one every 10 ms
@@ -297,7 +297,7 @@ def test_a_long_job_is_drawn_by_and_by(
     expect(page.get_by_text(f"of {LONG_RECORDS:,} records …")).to_have_count(0)
     requests = [
         url for url in browse.requests if "/graphs?" in url and "x=time" in url
-    ]  # marks of events ask, too
+    ]  # without requests for marks of events
     assert len(requests) > LONG_RECORDS / 1000, "many answers, each with more of the graph"
 
 
@@ -455,7 +455,7 @@ def test_numbers_for_those_who_cannot_see(curves: Page) -> None:
 def test_tags_of_measurements_are_series(
     browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
 ) -> None:
-    """Legend and tooltip name the tags in which they differ, of a job that runs, too."""
+    """Legend and tooltip name the tags that differ, also of a running job."""
     with SpooledCapture(tmp_path / "store", "m1", name="m1") as job:
         for host in ("n1", "n2"):
             tags = {"host": host, "user": "x"}

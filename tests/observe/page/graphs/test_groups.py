@@ -1,5 +1,4 @@
-"""Runs of several jobs in groups on the page, with mean and deviation: the figures are those of
-`plot`."""
+"""Groups of several jobs' runs on the page: mean and deviation equal those of `plot`."""
 
 import json
 import math
@@ -27,7 +26,7 @@ VIEW = f"compare/{','.join(JOBS)}"
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    """Two runs of one learning rate, of which one is shorter, and one of another."""
+    """Make two runs of one learning rate, one of them shorter, and one run of another rate."""
     root = tmp_path / "store"
     for number, (job_id, (lr, losses)) in enumerate(JOBS.items()):
         with SpooledCapture(root, job_id, name=job_id) as job:
@@ -82,7 +81,7 @@ def test_figures_are_those_of_plot(
 
 
 def test_different_x(server: PageServer) -> None:
-    """The mean is of the runs that have this very X, and what n is stands below."""
+    """Each mean covers the runs that have exactly this X; notes below state the count."""
     (graph,) = grouped(server)["graphs"]
     first, second = graph["series"]
     assert (first["label"], second["label"]) == ("lr=0.1, 2 runs", "lr=0.2, 1 run")

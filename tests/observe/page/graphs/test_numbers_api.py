@@ -1,5 +1,5 @@
-"""What graphs, metadata and comparing are asked by HTTP: wrong questions are refused with a word
-about why."""
+"""The HTTP interface for graphs, metadata and comparison: it rejects wrong requests with a
+reason."""
 
 import json
 from urllib.parse import urlencode
@@ -85,7 +85,7 @@ def test_pages_of_records_meet_without_gap_or_overlap(client: Client) -> None:
 
 
 def test_records_of_one_moment_are_turned_over_too(client: Client) -> None:
-    """With pages of one record each."""
+    """Pages hold one record each."""
     place: dict[str, str] = {}
     lines: list[str] = []
     while True:

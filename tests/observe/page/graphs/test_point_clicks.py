@@ -1,5 +1,5 @@
-"""A click on a graph's point, or Enter at its cursor, opens the console at the line that it was printed
-on, in a real browser."""
+"""A click on a graph's point, or Enter at its cursor, opens the console at the point's line, in a
+real browser."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from tests.tools.stores.reading_store import SpooledCapture
 JOB, OTHER = "k3f9x2", "second"
 STEPS = 20
 TEXTS = 50  # lines before each record
-# two clicks as a browser reports them, and whether the first one still waits
+# two clicks as a browser reports them, and whether the first one is still pending
 DOUBLE_CLICK = """(chart, [left, top]) => {
     const box = chart.canvas.getBoundingClientRect();
     const at = { clientX: box.left + left, clientY: box.top + top, button: 0, bubbles: true, pointerId: 1 };
@@ -43,7 +43,7 @@ DOUBLE_CLICK = """(chart, [left, top]) => {
 
 
 def line_of(step: int, job: int = 0) -> str:
-    """Two curves that meet at step 10."""
+    """Return a record whose two curves meet at step 10."""
     return json.dumps(
         {"step": step, "loss": 2 / step + job, "lr": abs(step - 10), "gap": 2 * abs(step - 10)}
     )
@@ -64,7 +64,7 @@ def point_server(serve: Callable[[Path], PageServer], tmp_path: Path) -> PageSer
 
 
 def expect_picked(page: Page, text: str, job_id: str = JOB) -> None:
-    """The console shows the line with this text, and it is picked."""
+    """Check that the console shows and picks the line with this text."""
     page.wait_for_url(lambda url: f"#/job/{job_id}/console?line=" in url)
     picked = page.locator(".row.picked")
     expect(picked.locator(".text")).to_have_text(text)
@@ -95,7 +95,7 @@ def test_a_click_leads_to_the_line(
 
 
 def test_clicks_that_mean_something_else(browse: Browsing, point_server: PageServer) -> None:
-    """Two of them, the end of a drag, one beside all points, one with a key held."""
+    """A double click, the end of a drag, a click beside all points, and one with a key held."""
     page = open_graphs(browse, point_server, f"job/{JOB}/graphs")
     handle = chart(page, "loss")
     handle.evaluate("(chart) => chart.zoomTo([3, 15])")
@@ -119,7 +119,7 @@ def test_clicks_that_mean_something_else(browse: Browsing, point_server: PageSer
     wait_for_model(page, "loss", "model.zoomed")
     panel(page, "loss").get_by_role("button", name="Show all").click()
     x, y = pixel_of(page, "loss", 7, 2 / 7)
-    page.mouse.move(x, y - 50)  # up and down: too narrow to zoom
+    page.mouse.move(x, y - 50)  # a vertical drag is too narrow to zoom
     page.mouse.down()
     page.mouse.move(x, y, steps=4)
     page.mouse.up()
@@ -149,7 +149,7 @@ def test_enter_at_the_cursor(browse: Browsing, point_server: PageServer) -> None
 
 
 def test_the_nearest_of_several_curves(browse: Browsing, point_server: PageServer) -> None:
-    """All in one graph, over a log scale, over time."""
+    """All keys in one graph, on a log scale, over time."""
     page = open_graphs(browse, point_server, f"job/{JOB}/graphs")
     page.get_by_label("X axis").select_option("time")
     page.get_by_label("Layout").select_option("together")
@@ -197,7 +197,7 @@ def test_a_thinned_graph_and_one_that_is_zoomed(
 
 
 def test_jobs_side_by_side(browse: Browsing, point_server: PageServer) -> None:
-    """To the line of the curve's own job; means have none."""
+    """A click leads to the line of the curve's own job; means have no line."""
     view = f"compare/{JOB},{OTHER}"
     page = open_graphs(browse, point_server, view)
     wait_for_model(page, "loss", "model.curves.length === 2")
@@ -219,7 +219,7 @@ def test_jobs_side_by_side(browse: Browsing, point_server: PageServer) -> None:
 def test_no_line_is_said(
     browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
 ) -> None:
-    """Of records whose line isn't in the log."""
+    """The records' line is missing in the log."""
     with SpooledCapture(tmp_path / "store") as job:
         for step in (1, 2, 3):
             line = json.dumps({"step": step, "loss": 2 / step})

@@ -1,5 +1,4 @@
-"""From a point of a graph to the line that it was printed on: what the server answers, against the
-lines that it shows by their numbers."""
+"""The server's answers for points of graphs, compared with the lines that it returns by number."""
 
 import json
 import math
@@ -27,7 +26,7 @@ Json = dict[str, Any]  # Any: JSON
 
 
 class GraphClient:
-    """Asks for a job's graphs, and for the lines of their points as the page does."""
+    """Requests a job's graphs, and the lines of their points like the page."""
 
     def __init__(self, server: PageServer, job_id: str = JOB) -> None:
         self.client = Client(server)
@@ -45,7 +44,7 @@ class GraphClient:
         return dict(graph)
 
     def point(self, graph: Json, series: Json, x: float, y: float, /, **words: object) -> Json:
-        """The answer that is the last one."""
+        """Return the final answer for a point."""
         place = {"at_x": repr(x), "at_y": repr(y)}
         curve = {} if series["curve"] is None else {"curve": series["curve"]}
         of = {"origin": series["origin"], "tags": json.dumps(series["tags"]), **curve}
@@ -55,12 +54,12 @@ class GraphClient:
         return answer
 
     def text(self, number: int) -> str:
-        """Of the line with this number, as the console shows it."""
+        """Return the text of the line with this number, as in the console."""
         (line,) = self.ask("lines", **{"from": number, "count": 1})["lines"]
         return str(line[3])
 
     def lines_of(self, key: str, **words: object) -> list[list[tuple[int, str]]]:
-        """Of each series: numbers and texts of the lines of all its points."""
+        """Return, per series, numbers and texts of the lines of all its points."""
         graph = self.graph(key, **words)
         asked = {"x": words["x"]} if "x" in words else {}
 
@@ -85,7 +84,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("x", ["", "step", "time", "other"])
 def test_both_streams_and_equal_values(store: Path, serve: Serve, x: str) -> None:
-    """The same loss at each step, between other lines of both streams."""
+    """Each step has the same loss, between other lines of both streams."""
     lines = [record(step=step, loss=0.5, other=9 - step) for step in range(1, 9)]
     with SpooledCapture(store, started_ns=BEGAN_NS) as job:
         for line in lines:
@@ -98,7 +97,8 @@ def test_both_streams_and_equal_values(store: Path, serve: Serve, x: str) -> Non
 
 
 def test_attempts_and_tasks_at_equal_times(store: Path, serve: Serve) -> None:
-    """Two tasks of each of two attempts: the same records, at the same nanoseconds within one."""
+    """Two tasks of each of two attempts print the same records, at the same nanoseconds within an
+    attempt."""
     places = [(1, 0), (1, 1), (2, 0), (2, 1)]
     for attempt, task in places:
         began_ns = BEGAN_NS + attempt * NS
@@ -214,14 +214,13 @@ def test_in_mode_metadata_the_records_are_the_lines(store: Path, serve: Serve) -
 
 
 class TextCapture(SpooledCapture):
-    """A capture whose lines that aren't JSON are records, too."""
+    """A capture whose records may also come from lines that aren't JSON."""
 
     def __enter__(self) -> "TextCapture":
         return self
 
     def chunk(self, *texts: str, records: list[str], origin: str = "pairs") -> None:
-        """Lines, and behind them what was made of them, as a sidecar writes a chunk: 1 ns
-        apart."""
+        """Write lines, and their records behind them, like a chunk of the sidecar: 1 ns apart."""
         attrs = {
             f"at{len(texts) + at}": {"n": 1, "origin": origin, "copy": 1}
             for at in range(len(records))
@@ -235,7 +234,7 @@ class TextCapture(SpooledCapture):
 
 
 def chunk_lines(store: Path, serve: Serve) -> list[Json]:
-    """What the page says of each point of `loss`."""
+    """Return the page's answer for each point of `loss`."""
     client = GraphClient(serve(store))
     graph = client.graph("loss")
     return [
@@ -246,7 +245,7 @@ def chunk_lines(store: Path, serve: Serve) -> list[Json]:
 
 
 def test_lines_that_are_not_json(store: Path, serve: Serve) -> None:
-    """Their records stand beside them: as many lines that make a record as there are of it."""
+    """Records stand beside their lines: each origin has as many lines as records."""
     with TextCapture(store) as job:
         job.lines("loss=1 at the beginning")
         job.chunk(
@@ -273,11 +272,11 @@ def test_a_line_whose_epoch_stands_in_another(store: Path, serve: Serve) -> None
 
 def test_no_line_rather_than_a_wrong_one(store: Path, serve: Serve) -> None:
     with TextCapture(store) as job:
-        # the second one was a repeat: the first line may be either's
+        # the second record is a repeat: the first line may be either's
         job.chunk("step=1 loss=2", records=[record(step=1, loss=2), record(step=1, loss=2)])
         # the line is a repeat of the one before
         job.chunk("other words", records=[record(step=2, loss=2)])
-        # by the user's own pattern
+        # origin: the user's own pattern
         job.chunk("loss 3 in 3", records=[record(step=3, loss=3)], origin="mine")
         job.end()
     answers = chunk_lines(store, serve)
@@ -288,7 +287,7 @@ def test_no_line_rather_than_a_wrong_one(store: Path, serve: Serve) -> None:
 
 
 def test_while_the_job_runs(store: Path, serve: Serve) -> None:
-    """Lines that come late, from another attempt, give the others new numbers."""
+    """Late lines of another attempt change the other lines' numbers."""
     with SpooledCapture(store, attempt=2) as job:
         job.metadata(record(step=1, loss=1), record(step=2, loss=0.5))
         job.beat()

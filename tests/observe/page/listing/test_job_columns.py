@@ -1,5 +1,5 @@
-"""Columns of options and metrics in the list of jobs: which there are, their order, and that they
-are kept."""
+"""Columns of options and metrics in the list of jobs: their choice, their order, and their
+persistence."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,8 @@ RUNS = (("r1", 0.3, "vit", 0.5), ("r2", 0.1, "mlp", 0.25), ("r3", 0.1, "vit", 1 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three runs that differ in two options and in their command line, and one without records."""
+    """Make three runs that differ in two options and in their command line, and one without
+    records."""
     store = tmp_path / "store"
     for number, (job_id, lr, model, loss) in enumerate(RUNS):
         with SpooledCapture(store, job_id, started_ns=10**18 + number) as job:
@@ -45,7 +46,7 @@ def answer(client: Client, **words: str) -> dict[str, Any]:
 
 
 def complete_answer(client: Client, **words: str) -> dict[str, Any]:
-    """What is answered once all jobs are read: each answer has a limit of time."""
+    """Return the answer that covers all jobs; each answer has a limit of time."""
     while not (document := answer(client, **words))["complete"]:
         pass
     return document
@@ -70,7 +71,7 @@ def test_unasked_those_in_which_jobs_differ(
 def test_unasked_no_results_and_no_python(
     serve: Callable[[Path], PageServer], tmp_path: Path
 ) -> None:
-    """A metric that is printed once, as by a run of one epoch, is no option."""
+    """A metric that is printed once, as in a run of one epoch, is not an option."""
     store = tmp_path / "store"
     for number in range(3):
         with SpooledCapture(store, f"r{number}", started_ns=10**18 + number) as job:
@@ -121,7 +122,7 @@ def client_of_store(page_server: PageServer) -> Client:
 def test_what_takes_long_comes_with_the_next_answer(
     serve: Callable[[Path], PageServer], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One job is read in each answer, however short the time."""
+    """Each answer reads at least one job, however short its time limit."""
     monkeypatch.setattr(job_values.ValueCache.read, "__defaults__", (0.0,))
     client = Client(serve(root))
     seen = []
@@ -140,7 +141,7 @@ def test_new_values_are_another_answer(serve: Callable[[Path], PageServer], tmp_
         job.metadata({"step": 2})
         job.beat()
         while (found := cells(answer(client, columns='["step"]'))) == {"live": ["1"]}:
-            pass  # ingested at most every so often
+            pass  # the server limits how often it ingests
         assert found == {"live": ["2"]}
 
 
@@ -179,11 +180,11 @@ def test_chosen_sorted_and_kept(
     expect(third.locator("bdi")).to_have_text("0.333333")
     expect(third).to_have_attribute("title", "0.3333333333333333")
     assert "column=lr&column=model&column=loss.min" in page.url
-    page.reload()  # by the address
+    page.reload()  # from the address
     expect(page.locator("th.cell")).to_have_text(["lr", "model", "loss.min ↑"])
     assert names(page) == ["r2", "r3", "r1", "none"]
     page.goto(page.url.partition("#")[0] + "#/job/r1")
-    page.get_by_role("link", name="logshipper").click()  # by the browser's storage
+    page.get_by_role("link", name="logshipper").click()  # from the browser's storage
     expect(page.locator("th.cell")).to_have_text(["lr", "model", "loss.min"])
     assert "column=loss.min" in page.url
     page.locator(".columns summary").click()

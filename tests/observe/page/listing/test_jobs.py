@@ -1,5 +1,5 @@
-"""The list of jobs in the browser: search, filters, order, tags, last values, keys, and what comes
-meanwhile."""
+"""The list of jobs in the browser: search, filters, order, tags, last values, keys, and live
+changes."""
 
 import re
 import time

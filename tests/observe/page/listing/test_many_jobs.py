@@ -1,5 +1,5 @@
-"""The list of a store with more jobs than the page lists at once: what it answers without reading all
-of them is what all of them say."""
+"""The list of a store with more jobs than the page lists at once: partial answers equal those over
+all jobs."""
 
 import json
 from collections import Counter
