@@ -14,7 +14,6 @@ from tests.tools.sources import OBSERVE, PACKAGES, ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Labels of other programs, and italics that are no labels.
 OTHERS_LABELS = {
-    "Synced": "an ordinary word",
     "Dashboards, Import": "Grafana's menu",
     "Export": "Grafana's menu",
     "Export as code": "Grafana's menu",

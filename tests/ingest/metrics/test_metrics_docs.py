@@ -120,8 +120,8 @@ def test_numbers_in_the_text() -> None:
         f"{MAX_CONNECTIONS} connections at a time": MAX_CONNECTIONS,
         f"After {MAX_SPLITS} halvings": MAX_SPLITS,
         f"off** by over {MAX_OFF_SECS:g} seconds": MAX_OFF_SECS,
-        f"{DEADLINE_SECS:g} seconds each": DEADLINE_SECS,
-        f"nothing for {HEAD_SECS:g} seconds": HEAD_SECS,
+        f"after {DEADLINE_SECS:g} seconds, or": DEADLINE_SECS,
+        f"after {HEAD_SECS:g} seconds without": HEAD_SECS,
         f"the first {MAX_KEYS_LOGGED} keys": MAX_KEYS_LOGGED,
         f"{MAX_JOB_KEYS:,} keys of a job": MAX_JOB_KEYS,
     }
