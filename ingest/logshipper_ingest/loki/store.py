@@ -241,7 +241,8 @@ class LokiStore:
 
         return open_job
 
-    histories = in_order
+    def histories(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], LokiJobReader]:
+        return self.in_order(jobs)
 
     def open(self, job_id: str) -> LokiJobReader:
         """Open a job. Raises UnknownJob, also for an id in several clusters."""
