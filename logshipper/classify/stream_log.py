@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _BLANK = ord(" ")
 _LAST_BYTE = itemgetter(-1)
 _DIGIT = late_pattern(rb"[0-9]")
+MAX_HEADS_BYTES = 8 << 10
 
 
 class StreamLog:
@@ -29,8 +30,8 @@ class StreamLog:
 
     capture: the state common with the other stream; snapshot_secs: between two snapshots of a running
     bar, 0 for none; collapse: repeats and blank lines; text_records: finds records in lines that are
-    not JSON; series_modes: modes in which plain lines
-    and bars are searched for series; mask: secrets by their shape.
+    not JSON; series_modes: modes in which plain lines and bars are searched for series; mask: secrets
+    by their shape.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class StreamLog:
         self._keep_colours = keep_colours
         self._collapse = collapse
         self._text_records = text_records
-        self._series: StreamSeries | None = None  # made when needed
+        self._series: StreamSeries | None = None  # made with the first number or bar
+        self._heads = b""  # the newest lines before the first number: a table's header may be there
         self._series_modes = series_modes
         self._shapes = ShapeMask(capture.masked) if mask else None
         self.status = StreamStatus(renderer, self.output, capture, self._shapes, snapshot_secs)
@@ -134,6 +136,7 @@ class StreamLog:
             self.output.report_repeats()
         if self._series is not None:
             self._series.reset()
+        self._heads = b""
         self.status.withdraw()
         self.output.forget()
         self._part_end = b""
@@ -208,7 +211,10 @@ class StreamLog:
 
     def _find_series(self, text: bytes, records: "list[TextRecord]", drawn_at: float) -> None:
         """Find series in lines that are no records."""
-        if not self._finds_series() or (self._series is None and not _DIGIT.search(text)):
+        if not self._finds_series():
+            return
+        if self._series is None and not _DIGIT.search(text):
+            self._heads = (self._heads + text)[-MAX_HEADS_BYTES:]
             return
         series = self._stream_series()
         if not series.is_open(text.count(b"\n"), drawn_at):
@@ -228,6 +234,7 @@ class StreamLog:
             from logshipper.classify.stream_series import StreamSeries
 
             self._series = StreamSeries(self.output, self._capture)
+            self._series.take(self._heads.splitlines(), 0.0)
         return self._series
 
     def _sort_lines_between(self, lines: list[bytes], drawn_at: float) -> None:

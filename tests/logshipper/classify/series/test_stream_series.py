@@ -150,3 +150,16 @@ def test_an_error_costs_the_series_only(monkeypatch: pytest.MonkeyPatch) -> None
     job.series.take([b"a = 1"], 0.0)
     (event,) = job.events()
     assert "ZeroDivisionError" in event["message"]
+
+
+def test_a_header_may_come_long_before_its_rows() -> None:
+    classifier = Classifier("enabled", metadata=("json", "auto"))
+    classifier.feed(Stream.STDOUT, b"   step      energy   temperature\n", 0.0)
+    classifier.tick(5.0)
+    for number in range(1, 5):
+        classifier.feed(
+            Stream.STDOUT, b"%7d   -0.%d   30%d.5\n" % (number, number, number), 5.0 + number
+        )
+    assert [list(record) for _, record in records(classifier)] == [
+        ["step", "energy", "temperature"]
+    ] * 4
