@@ -29,7 +29,6 @@ from logshipper.spool.segment import Json, Stream
 
 MAX_USER_EVENTS = 5_000  # of a capture; readers keep twice as many events, so all others have room
 MAX_REFUSALS = 500  # likewise
-_SERIES_MODES = ("enabled", "metadata")
 _FENCED = "a stop token is in force"
 _IN_DOUBT = (
     "the job may have printed {} after it; print it again on that stream, or once that stream is "
@@ -72,7 +71,9 @@ class Classifier:
             from logshipper.classify.text_records import TextRecords
 
             text_records = TextRecords(text_kinds)
-        series_modes = _SERIES_MODES if AUTO in metadata else _SERIES_MODES[:finds_series]
+        series_modes: tuple[str, ...] = ("enabled",) if finds_series else ()
+        if AUTO in metadata:
+            series_modes = ("enabled", "metadata")
         self._streams = {
             stream: StreamLog(
                 stream,

@@ -40,6 +40,8 @@ class StreamSeries:
 
     def is_open(self, count: int, drawn_at: float) -> bool:
         """Return whether to take so many lines; lines beyond CPU_SHARE are left out."""
+        if self._recogniser is None:
+            return False
         self._refill(drawn_at)
         if self._is_paused:
             self._left_out += count

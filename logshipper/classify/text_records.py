@@ -254,18 +254,15 @@ class TextRecords:
 
 
 def json_record(values: Mapping[str, str]) -> tuple[tuple[str, ...], bytes]:
-    """Return the keys and the JSON of a record. values: numbers by key."""
-    numbers = [as_json(text) for text in values.values()]
-    pairs = ", ".join(
-        f"{_json_key(key)}: {number}" for key, number in zip(values, numbers, strict=True)
-    )
-    has_gaps = any(number in GAPS for number in numbers)
+    """Return the keys and the JSON of a record. values: JSON numbers by key."""
+    pairs = ", ".join(f"{_json_key(key)}: {number}" for key, number in values.items())
+    has_gaps = any(number in GAPS for number in values.values())
     keys = KeysWithGaps(values) if has_gaps else tuple(values)
     return keys, f"{{{pairs}}}".encode()
 
 
 def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
-    keys, line = json_record(values)
+    keys, line = json_record({key: as_json(text) for key, text in values.items()})
     return TextRecord(at, line, keys, origin)
 
 

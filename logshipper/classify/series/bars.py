@@ -15,10 +15,8 @@ _PAIR = re.compile(
     r"(?P<key>[A-Za-z_][\w./@ -]{0,40}?)\s?[=:]\s{0,3}"
     r"(?P<value>[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,9})?|nan|inf)(?![\w:/.])"
 )
-_EPOCH = re.compile(r"\b(?P<word>[Ee]poch)\s?[:#]?\s?\[?(?P<number>[0-9]{1,20})")
+_EPOCH = re.compile(r"\b[Ee]poch\s?[:#]?\s?\[?(?P<number>[0-9]{1,20})")
 _SKIPPED = frozenset("eta elapsed remaining it/s s/it".split())
-
-
 _BAR_END = re.compile(rb":?\s{0,9}[0-9]{1,3}%\s?\|.*|\s{0,9}(?:\xe2[\x94-\x97].){2}.*")
 
 
@@ -33,24 +31,28 @@ def read(text: str) -> dict[str, str] | None:
     if bar is None:
         return None
     before, behind = text[: bar.start()], text[bar.end() :]
+    plain = _RATE.sub(" ", _CLOCK.sub(" ", behind))
+    count = _COUNT.search(plain)
+    pairs = _pairs(_COUNT.sub("  ", plain))
+    for name, number in _pairs(before).items():
+        if name.lower() != "epoch":
+            pairs.setdefault(name, number)
+    if not pairs:
+        return {}
     values: dict[str, str] = {}
     epoch = _EPOCH.search(before)
     if epoch is not None:
         values["epoch"] = as_json(epoch["number"])
-    plain = _RATE.sub(" ", _CLOCK.sub(" ", behind))
-    count = _COUNT.search(plain)
-    plain = _COUNT.sub("  ", plain)
-    pairs = {
-        name: as_json(match["value"])
-        for match in _PAIR.finditer(plain)
-        if (name := match["key"].strip(" -,|•[]")).lower() not in _SKIPPED and name
-    }
-    for match in _PAIR.finditer(before):
-        name = match["key"].strip(" -,|•[]")
-        if name.lower() not in _SKIPPED and name.lower() != "epoch":
-            pairs.setdefault(name, as_json(match["value"]))
-    if not pairs:
-        return {}
     if count is not None:
-        values["count"] = count[1]
+        values["count"] = as_json(count[1])
     return values | pairs
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Return the pairs of a text as JSON numbers by name."""
+    pairs = {match["key"].strip(" -,|•[]"): match["value"] for match in _PAIR.finditer(text)}
+    return {
+        name: as_json(number)
+        for name, number in pairs.items()
+        if name and name.lower() not in _SKIPPED
+    }

@@ -27,6 +27,9 @@ _COUNTER_LINE = re.compile(
 ).fullmatch
 
 
+_NO_SIGN = re.compile(rb"[^=:|]*").fullmatch
+
+
 class Held(NamedTuple):
     """A line of a shape that awaits confirmation."""
 
@@ -35,28 +38,21 @@ class Held(NamedTuple):
     line: bytes
 
 
-_NO_SIGN = re.compile(rb"[^=:|]*").fullmatch
-
-
 class Shape(Source):
     """A confirmed shape."""
 
-    __slots__ = ("columns", "example", "rank")
+    __slots__ = ("columns", "rank")
 
     def __init__(
         self,
         columns: tuple[Column, ...],
         counters: frozenset[str],
-        example: bytes,
-        rank: int | None,
+        *,
+        is_boxed: bool,
+        rank: int | None = None,
     ) -> None:
-        super().__init__(
-            counters,
-            only_counts=len(counters) == len(columns),
-            is_boxed=example.lstrip()[:1] == b"|",
-        )
+        super().__init__(counters, only_counts=len(counters) == len(columns), is_boxed=is_boxed)
         self.columns = columns
-        self.example = example
         self.rank = rank  # place of the rank's number
 
     def item(self, seq: int, time: float, line: bytes) -> Item:
@@ -84,7 +80,8 @@ class Shapes:
         return self.rejected[key] in _RETRIES or key in self.pending
 
     def feed(self, key: bytes, seq: int, time: float, line: bytes) -> list[Item]:
-        """Take a line of a shape that is not confirmed. key: the line with MARK for each number, blanks folded."""
+        """Take a line of a shape that is not confirmed. key: the line with MARK for each number and
+        blanks folded."""
         held = self.pending.pop(key, None)
         if held is None:
             held = []
@@ -121,7 +118,7 @@ class Shapes:
         columns = _read(line).columns
         if len(columns) != 1 or not columns[0].is_counter:
             return None
-        return Shape(columns, frozenset((columns[0].name,)), line, None)
+        return Shape(columns, frozenset((columns[0].name,)), is_boxed=_is_boxed(line))
 
     def _judged(self, key: bytes, held: list[Held]) -> Shape | None:
         if key.count(MARK) > MAX_NUMBERS:
@@ -151,7 +148,7 @@ class Shapes:
             column for column in values if any(is_fractional(row[column.at]) for row in rows)
         ]
         strong = sum(column.is_strong for column in fractional)
-        is_boxed = line.lstrip()[:1] == b"|"
+        is_boxed = _is_boxed(line)
         is_series = (
             (is_boxed and len(columns) == 1 and reading.free_words <= 1)
             or (bool(counters) and len(columns) == len(counters) and reading.free_words <= 2)
@@ -162,7 +159,8 @@ class Shapes:
         )
         if not is_series:
             return None
-        return Shape(self._apart(key, columns), counters, line, _rank(texts))
+        columns = self._apart(key, columns)
+        return Shape(columns, counters, is_boxed=is_boxed, rank=_rank(texts))
 
     def _apart(self, key: bytes, columns: tuple[Column, ...]) -> tuple[Column, ...]:
         """Add a word of the shape to the names that other shapes have, too: `Ux Initial residual`."""
@@ -193,6 +191,10 @@ def _told_apart(column: Column, words: list[str], rivals: list[bytes]) -> Column
             ):
                 return column._replace(name=f"{word} {column.name}")
     return column
+
+
+def _is_boxed(line: bytes) -> bool:
+    return line.lstrip()[:1] == b"|"
 
 
 def _texts(line: bytes) -> list[str]:

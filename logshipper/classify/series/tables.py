@@ -11,13 +11,11 @@ from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fra
 MAX_HEADERS = 4  # lines above a row that may be its header
 MAX_TABLES = 16
 MAX_HEADER_CHARACTERS = 2048
-CONFIRMING_ROWS = 3
-MAX_HELD_ROWS = 30
+_JUDGED_ROWS = (3, 4, 6, 12, 30)  # numbers of held rows at which they are judged; then anew
 MAX_COLUMNS = 100
 _WIDE = re.compile(r"\s{2,}|\t")
 _SENTENCE = frozenset("of the in for is are to and at on with by from".split())
 _LABEL = re.compile(r"\s*([^\W\d_][\w+-]{0,15}:?)(?=\s)")
-_BAR_END = re.compile(r":?\s{0,9}[0-9]{1,3}%\s?\|.*")
 _NO_VALUE = re.compile(r"[-*.]+|[0-9.]+[A-Za-z]{1,2}")  # a gap, or a number with a unit
 _LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
 _CELL = re.compile(rb"\x01(?:/\x01)?[A-Za-z%]{0,2}[,;|]?|[-*.|]{1,9}").fullmatch
@@ -45,13 +43,8 @@ class Tables:
 
     def __init__(self) -> None:
         self.headers: deque[bytes] = deque(maxlen=MAX_HEADERS)
-        self._current: Table | None = None
-        self._tables: dict[tuple[str, ...], Table] = {}
+        self._tables: dict[tuple[str, ...], Table] = {}  # that with the newest header last
         self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
-
-    @property
-    def tables(self) -> list[Table]:
-        return [table for table in self._tables.values() if table.is_confirmed]
 
     def take_row(self, key: bytes, seq: int, time: float, line: bytes) -> Item | None:
         """Take a row of a confirmed table without a label, if no header stands above it."""
@@ -68,28 +61,25 @@ class Tables:
         label, cells, ends = _cells(text)
         if len(cells) < 2 or len(cells) > MAX_COLUMNS:
             return None
-        table = self._table(label, cells, ends, text)
+        table = self._table(label, cells, ends)
         if table is None:
             return None
         row = (seq, time, cells)
         if not table.is_confirmed:
             table.held.append(row)
-            if len(table.held) < CONFIRMING_ROWS:
-                return []
-            table.is_confirmed = _is_series(table)
-            if not table.is_confirmed:
-                if len(table.held) > MAX_HELD_ROWS:
-                    del table.held[0]
-                return []
-            rows, table.held = table.held, []
-            return [_item(table, *entry) for entry in rows]
+            table.is_confirmed = len(table.held) in _JUDGED_ROWS and _is_series(table)
+            rows: list[tuple[int, float, list[str]]] = []
+            if table.is_confirmed or len(table.held) == max(_JUDGED_ROWS):
+                rows, table.held = table.held, []
+            return [_item(table, *entry) for entry in rows] if table.is_confirmed else []
         if not label and key.count(b"\x01") == len(cells) and not key.strip(b"\x01 "):
             if len(self._rows) >= MAX_TABLES:
                 self._rows.clear()
             self._rows[key] = table
         return [_item(table, *row)]
 
-    def _table(self, label: str, cells: list[str], ends: list[int], text: str) -> Table | None:
+    def _table(self, label: str, cells: list[str], ends: list[int]) -> Table | None:
+        """Return the table of a row: by a header above it, else the newest one that fits."""
         while self.headers:
             header = self.headers.pop().decode("utf-8", "replace")
             if len(header) > MAX_HEADER_CHARACTERS or not header.strip("-=+|_ *#"):
@@ -97,20 +87,13 @@ class Tables:
             names = _names(header, label, cells, ends)
             if names is not None:
                 self.headers.clear()
-                table = self._tables.get(names)
-                if table is None:
-                    if len(self._tables) >= MAX_TABLES:
-                        del self._tables[next(iter(self._tables))]
-                    table = self._tables[names] = Table(names, label)
-                self._current = table
+                table = self._tables.pop(names, None) or Table(names, label)
+                if len(self._tables) >= MAX_TABLES:
+                    del self._tables[next(iter(self._tables))]
+                self._tables[names] = table
                 return table
-        current = self._current
-        if current is not None and current.fits(label, cells):
-            return current
-        for table in reversed(self._tables.values()):
-            if table.fits(label, cells):
-                return table
-        return None
+        tables = reversed(self._tables.values())
+        return next((table for table in tables if table.fits(label, cells)), None)
 
 
 def may_be_row(key: bytes) -> bool:
@@ -128,7 +111,6 @@ def _cells(text: str) -> tuple[str, list[str], list[int]]:
     offset = 0
     if "|" in text:
         body = text.replace("|", " ")
-    body = _BAR_END.sub("", body)
     match = _LABEL.match(body)
     if match is not None:
         label, offset = match[1], match.end()
@@ -145,7 +127,7 @@ def _cells(text: str) -> tuple[str, list[str], list[int]]:
 
 def _names(header: str, label: str, cells: list[str], ends: list[int]) -> tuple[str, ...] | None:
     count = len(cells)
-    text = _BAR_END.sub("", header).strip()
+    text = header.strip()
     if "|" in text:
         return _checked([cell.strip() for cell in text.strip("| ").split("|")], count)
     text = text.lstrip("#").strip()
