@@ -116,13 +116,10 @@ class Server:
         """The body of a 200. Raises QueryError."""
         question = urllib.parse.urlencode(params or {}, doseq=True)
         if len(question) <= _LONGEST_QUESTION:
-            answer = self.ask("GET", f"{path}?{question}" if question else path, headers=headers)
-        else:
-            form = {"Content-Type": "application/x-www-form-urlencoded"}
-            answer = self.ask("POST", path, question.encode(), {**form, **(headers or {})})
-        if not answer.complete:
-            raise QueryError(self.name, 0, "the answer was cut off")
-        return answer.body
+            path = f"{path}?{question}" if question else path
+            return self.ask("GET", path, headers=headers).body
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        return self.ask("POST", path, question.encode(), {**form, **(headers or {})}).body
 
     def ask(
         self,
@@ -133,13 +130,16 @@ class Server:
         *,
         statuses: Collection[int] = (200,),
     ) -> ServerAnswer:
-        """Send one request and return its answer of one of these statuses. Raises QueryError."""
+        """Send one request and return its whole answer of one of these statuses. Raises
+        QueryError."""
         try:
             answer = self.call(method, path, body, headers)
         except NoAnswer as error:
             raise QueryError(self.name, 0, str(error)) from None
         if answer.status not in statuses:
             raise QueryError(self.name, answer.status, self.refusal(answer))
+        if not answer.complete:
+            raise QueryError(self.name, 0, "the answer was cut off")
         return answer
 
     def call(
