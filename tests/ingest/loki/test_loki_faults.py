@@ -278,6 +278,14 @@ def test_answer_over_the_cap(server: FaultyServer) -> None:
         )
 
 
+def test_a_cut_answer_tells_nothing_about_readiness(
+    server: FaultyServer, client: LokiClient
+) -> None:
+    server.answer(Said(200, b"ready", body_bytes=6))
+    with pytest.raises(QueryError, match="the answer was cut off"):
+        client.ready()
+
+
 def test_answer_is_cut_off(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(200, NO_STREAMS, body_bytes=len(NO_STREAMS) + 1))
     assert (not_answered(client).status, not_answered(client).excerpt) == (
