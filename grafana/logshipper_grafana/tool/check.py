@@ -112,8 +112,8 @@ def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
     first = candidates[0]
     if chosen is None:
         words = (
-            f"{source_uid} isn't there; {first.get('name')} ({first.get('uid')}) is looked at, "
-            "which the pages take"
+            f"there is no {source_uid}; the pages take {first.get('name')} ({first.get('uid')}), so this "
+            "check looks at it"
         )
         return first, [Finding("note", about, words, fix)]
     if first is not chosen:

@@ -104,8 +104,8 @@ def add_commands(add: Add) -> None:
     )
     replay.set_defaults(call=_replay)
     _add_text(replay, "--job", "ID", "only this job's", _completer(_jobs))
-    _add_text(replay, "--reason", "WORD", "only what was refused for this reason", _reasons)
-    _add_time(replay, "--since", "only what was refused in the last, say, 12h")
+    _add_text(replay, "--reason", "WORD", "only entries refused for this reason", _reasons)
+    _add_time(replay, "--since", "only entries refused in this time, such as 12h")
     words = "only what this Loki refused (see status)"
     _add_text(replay, "--sink", "NAME", words, _completer(_sinks))
     add_flag(replay, "--dry-run", "say what would be sent, and send nothing")

@@ -137,8 +137,8 @@ class SpoolCheck:
 
     def _report_unshipped(self, path: str, error: Exception) -> None:
         words = getattr(error, "reason", "") or os_words(error)
-        does = "the agent leaves it, and tries again"
-        self._report("wrong", path, words, "what is in it isn't shipped", does)
+        does = "the agent leaves it and retries"
+        self._report("wrong", path, words, "the agent does not ship its content", does)
 
     # ---- a capture
 
@@ -183,7 +183,7 @@ class SpoolCheck:
             size = os.stat(name, dir_fd=fd, follow_symlinks=False).st_size
             if size < position.offset:
                 what = f"ends here, and was shipped up to byte {position.offset}"
-                means = "somebody cut it; what was cut is in Loki"
+                means = "somebody cut it; Loki has the missing part"
                 does = "the agent goes on with the next segment"
                 self._report("wrong", path, what, means, does, offset=size)
 
@@ -215,8 +215,8 @@ class SpoolCheck:
             position = reader.position
             place = os.path.join(path, segment_name(position.segment))
             what = "the capture died here: no frame says that it is over"
-            means = "what it hadn't written is lost, and counted as lost"
-            does = "the agent ships what is there"
+            means = "its unwritten lines are lost, and counted as lost"
+            does = "the agent ships the rest"
             self._report("note", place, what, means, does, offset=position.offset)
 
     def _report_damage(self, damage: Damage, checkpoint: SpoolPosition, *, is_newer: bool) -> None:

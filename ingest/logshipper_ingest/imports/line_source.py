@@ -58,7 +58,7 @@ class LineSource(ABC):
     def _stage(self, staging: Staging, file: SourceFile, entry: ImportEntry) -> None:
         """Stage an entry. Raises BadValue."""
 
-    def _stage_more(self, staging: Staging, file: SourceFile) -> None:  # noqa: B027  most have no more
+    def _stage_more(self, staging: Staging, file: SourceFile) -> None:  # noqa: B027  an optional hook
         """Stage what belongs to a file, after its entries."""
 
     def _find(self) -> list[tuple[str, bool]]:
