@@ -277,7 +277,7 @@ def test_a_read_only_store_is_read_without_ingesting(store_path: Path, spool: Pa
             ]
             assert len(store.jobs()) == 2
             assert texts(store, "good1") == ["one", "two"]
-            with pytest.raises(StoreError, match="can't be written"):
+            with pytest.raises(StoreError, match="cannot be written"):
                 store.remove("good1")
     finally:
         for folder in (store_path, store_path / "jobs"):
@@ -317,12 +317,12 @@ def test_unreadable_files_are_named(store_path: Path) -> None:
     broken = store_path / "jobs" / "job222.db"
     broken.chmod(0)
     with LocalStore(str(store_path)) as store:
-        with pytest.raises(StoreError, match="can't be read") as error:
+        with pytest.raises(StoreError, match="cannot be read") as error:
             store.open("job222")
         assert error.value.path == str(broken)
     store_path.chmod(0)
     try:
-        with pytest.raises(StoreError, match="can't be read"):
+        with pytest.raises(StoreError, match="cannot be read"):
             LocalStore(str(store_path))
     finally:
         store_path.chmod(0o700)
