@@ -210,12 +210,14 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
         )
     # After a job's end, a sidecar has 2 min to begin. On a busy machine that is too short for 64
     # sidecars.
-    wait_until(
-        lambda: [len(capture.lines()) for capture in node.readable()] == [5] * 64,
-        "all sidecars have begun",
-    )
-    resident = max(resident_bytes(pid) for pid in node.process(RELAY, 64))
-    go.touch()
+    try:
+        wait_until(
+            lambda: [len(capture.lines()) for capture in node.readable()] == [5] * 64,
+            "all sidecars have begun",
+        )
+        resident = max(resident_bytes(pid) for pid in node.process(RELAY, 64))
+    finally:
+        go.touch()  # else the tasks would wait for ever
     played.finish()
     assert played.captured() == [True] * 64
     assert sorted(out.read_bytes().split(b"\n")) == sorted(
