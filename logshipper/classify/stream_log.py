@@ -104,7 +104,7 @@ class StreamLog:
         if self._series is not None:
             self._series.tick(now)
         if self.renderer.pending() and self.mode == "enabled" and self._finds_series():
-            self._stream_series().take_bars(self.status.rows, now)
+            self._stream_series().take_bars(self.status.rows, now, is_still=bool(self.status.live))
 
     def next_tick(self, ticked_at: float) -> float | None:
         """Return the earliest time with work for `tick`, or None. ticked_at: time of the last one."""

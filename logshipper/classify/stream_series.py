@@ -51,11 +51,14 @@ class StreamSeries:
         """Take final lines without colours."""
         self._run(lambda recogniser: recogniser.feed(lines, drawn_at))
 
-    def take_bars(self, read_rows: Callable[[], Iterable[bytes]], now: float) -> None:
-        """Take the running bars, at most once in BAR_SECS. read_rows: returns their rows."""
+    def take_bars(
+        self, read_rows: Callable[[], Iterable[bytes]], now: float, *, is_still: bool
+    ) -> None:
+        """Take the running bars, at most once in BAR_SECS. read_rows: returns their rows; is_still:
+        no line has ended lately."""
         if now >= self._bars_due:
             self._bars_due = now + BAR_SECS
-            self._run(lambda recogniser: recogniser.feed_bars(read_rows(), now))
+            self._run(lambda recogniser: recogniser.feed_bars(read_rows(), now, is_still=is_still))
 
     def tick(self, now: float) -> None:
         self._run(lambda recogniser: recogniser.tick(now))

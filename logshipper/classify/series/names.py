@@ -26,10 +26,10 @@ _NO_SERIES = frozenset(
 _UNITS = frozenset(
     "% s ms us µs ns sec secs second seconds min mins minute minutes m h hour hours hrs days day d "
     "B KB kB MB GB TB KiB MiB GiB TiB K M G T k Hz kHz MHz GHz eV meV Ry Ha Hartree hartree a.u. au "
-    "Kelvin bar kbar Pa kPa MPa GPa atm A Å fs ps N J kJ W kW V mV deg degrees dB px rad cm mm nm um".split()
+    "Kelvin bar kbar Pa kPa MPa GPa atm A Å fs ps N J kJ W kW V mV deg degrees dB px rad cm mm nm um x".split()
 )
-_RATE = re.compile(r"[A-Za-zµ%]{1,16}/[A-Za-zµ]{1,16}(?![\w/])")
-_UNIT = re.compile(r" ?(?P<unit>%|[A-Za-zµÅ°.]{1,12}(?:/[A-Za-zµÅ]{1,12})?)(?![\w/])")
+_RATE = re.compile(r"(?:[A-Za-zµ%]{1,16}/[A-Za-zµ]{1,16}|fps|FPS)(?![\w/])")
+_UNIT = re.compile(r" ?(?P<unit>%|[A-Za-zµÅ°.]{1,12}(?:/[A-Za-zµÅ]{1,12})?)(?![\w/]|\s?=)")
 _LEVEL = (
     r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|[Ii]nfo|[Dd]ebug|[Nn]otice|[Ww]arning"
     r"|[Ee]rror)"
@@ -50,6 +50,7 @@ _OPEN, _CLOSE = "\x02", "\x03"
 _PAREN = re.compile(r"\s?\(([A-Za-z][\w/%. -]{0,20})\)")
 _NORM = re.compile(r"\|[\w ]{1,20}\|$")  # |grad|
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_ABBREVIATION = re.compile(r"[^\W\d_]\.$")  # its dot belongs to the name, unlike a row of dots
 _GLUE = frozenset(("", ":", ".", "-", ",", "T", "x", "_", "+"))  # inside dates, versions, addresses
 
 
@@ -180,6 +181,8 @@ def _name_before(text: str, *, is_first: bool) -> _Name:
         return _NO_NAME
     parts = [part for part in _BREAK.split(body) if part.strip(_EDGE)]
     words = parts[-1].strip(_EDGE).split() if parts else []
+    if words and _ABBREVIATION.search(body):
+        words[-1] += "."
     is_strong = signed.endswith(("=", ":", "<")) or text.endswith("|")
     if len(words) > MAX_NAME_WORDS:
         # the begin of a sentence says less

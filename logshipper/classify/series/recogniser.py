@@ -1,15 +1,19 @@
 """Turns one stream's lines into records. Pure."""
 
+import re
 from collections.abc import Iterable
 
 from logshipper.classify.series import bars
 from logshipper.classify.series.blocks import Blocks
 from logshipper.classify.series.items import Item, Record
 from logshipper.classify.series.numbers import NUMBER
+from logshipper.classify.series.pairs import Pairs
+from logshipper.classify.series.rows import LEAST_ALIGNED, may_be_row
 from logshipper.classify.series.shapes import MARK, Shapes
-from logshipper.classify.series.tables import Tables, may_be_row
+from logshipper.classify.series.tables import Tables
 
 MAX_LINE_BYTES = 2048
+_RANK = re.compile(rb"\[[A-Za-z]{1,16}([0-9]{1,7})\]:")  # `[rank0]:`, `[default0]:` of torchrun
 
 
 class Recogniser:
@@ -18,9 +22,12 @@ class Recogniser:
     def __init__(self) -> None:
         self._seq = 0
         self._shapes = Shapes()
+        self._pairs = Pairs()
         self._tables = Tables()
         self._blocks = Blocks()
         self._bar: dict[str, str] = {}
+        self._live = Shapes()  # of redrawn rows
+        self._redrawn = b""  # the last one
 
     @property
     def shapes(self) -> int:
@@ -48,6 +55,8 @@ class Recogniser:
         headers, take_row = self._tables.headers, self._tables.take_row
         for line in lines:
             self._seq += 1
+            if line[:1] == b"[":
+                line = _RANK.sub(rb"[rank \1]:", line, 1)  # noqa: PLW2901
             key = sub(mark, line) if len(line) <= MAX_LINE_BYTES else line
             if key == line:
                 headers.append(line)
@@ -83,7 +92,12 @@ class Recogniser:
             items = self._tables.feed(key, self._seq, time, line)
             if items is not None:
                 return items
-        self._tables.headers.append(line)
+        if key.count(MARK) < LEAST_ALIGNED:  # a row is no header
+            self._tables.headers.append(line)
+        if key not in self._shapes.pending:
+            items = self._pairs.feed(self._seq, time, line)
+            if items is not None:
+                return items
         return self._shapes.feed(key, self._seq, time, line)
 
     def tick(self, now: float) -> list[Record]:
@@ -96,14 +110,31 @@ class Recogniser:
         """Take all open groups."""
         return self._blocks.flush()
 
-    def feed_bars(self, rows: Iterable[bytes], time: float) -> list[Record]:
-        """Take the rows of running bars."""
+    def feed_bars(self, rows: Iterable[bytes], time: float, *, is_still: bool) -> list[Record]:
+        """Take the rows of running bars. is_still: no line has ended lately, so a row that is no
+        bar is one that the program redraws."""
         records = []
         for row in rows:
             values = bars.read(row.decode("utf-8", "replace"))
             if values:
                 records += self._take_bar(values, time)
+            elif values is None and is_still and len(row) <= MAX_LINE_BYTES:
+                records += self._take_redrawn(row.strip(), time)
         return records
+
+    def _take_redrawn(self, row: bytes, time: float) -> list[Record]:
+        """Take a row that the program redraws: `frame= 47 fps=25 size=256kB`."""
+        key = b" ".join(NUMBER.sub(MARK, row).split())
+        if row == self._redrawn or MARK not in key:
+            return []
+        self._redrawn = row
+        shape = self._live.confirmed.get(key)
+        items = (
+            [shape.item(self._seq, time, row)]
+            if shape is not None
+            else self._live.feed(key, self._seq, time, row)
+        )
+        return [Record(item.seq, item.time, item.values) for item in items]
 
     def _take_bar(self, values: dict[str, str], time: float) -> list[Record]:
         if not values or values == self._bar:

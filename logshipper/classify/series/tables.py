@@ -1,41 +1,47 @@
-"""Finds tables: a line of names above rows with as many numbers. Pure."""
+"""Finds tables: a line of names above rows of numbers. Pure.
 
-import re
+A row belongs to a header with as many cells, or to one whose words stand above its numbers. Such
+rows may lack cells.
+"""
+
 from collections import deque
 from itertools import pairwise
 
 from logshipper.classify.series.items import Item, Source
 from logshipper.classify.series.names import is_counter
 from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional
+from logshipper.classify.series.rows import Cell, Header, Row, read_header, read_row
 
 MAX_HEADERS = 4  # lines above a row that may be its header
 MAX_TABLES = 16
 MAX_HEADER_CHARACTERS = 2048
-_JUDGED_ROWS = (3, 4, 6, 12, 30)  # numbers of held rows at which they are judged; then anew
-MAX_COLUMNS = 100
-_WIDE = re.compile(r"\s{2,}|\t")
-_SENTENCE = frozenset("of the in for is are to and at on with by from".split())
-_LABEL = re.compile(r"\s*([^\W\d_][\w+-]{0,15}:?)(?=\s)")
-_NO_VALUE = re.compile(r"[-*.]+|[0-9.]+[A-Za-z]{1,2}")  # a gap, or a number with a unit
-_LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
-_CELL = re.compile(rb"\x01(?:/\x01)?[A-Za-z%]{0,2}[,;|]?|[-*.|]{1,9}").fullmatch
-_IS_NAME = re.compile(r".*[^\W\d_].*")
+_JUDGED_ROWS = (3, 4, 6, 12, 20, 30)  # numbers of held rows at which they are judged; then anew
+_LEAST_ROWS = 12  # of a table without a counter, whose header recurs
+_RULE = "-=+|_ *#:~"
 
 
 class Table(Source):
     """Rows below one header."""
 
-    __slots__ = ("held", "is_confirmed", "label", "names")
+    __slots__ = ("header", "headers", "held", "is_confirmed", "is_listing", "label", "labels")
 
-    def __init__(self, names: tuple[str, ...], label: str) -> None:
+    def __init__(self, header: Header, label: str) -> None:
         super().__init__(frozenset())
-        self.names = names
+        self.header = header
+        self.headers = 1  # how often it was printed
         self.label = label
-        self.held: list[tuple[int, float, list[str]]] = []
+        self.labels: set[str] = set()  # of the held rows
+        self.held: list[tuple[int, float, tuple[Cell | None, ...]]] = []
         self.is_confirmed = False
+        self.is_listing = False  # its rows have names of their own
 
-    def fits(self, label: str, cells: list[str]) -> bool:
-        return len(self.names) == len(cells) and bool(self.label) == bool(label)
+    def takes(self, row: Row) -> bool:
+        """Return whether the row's label fits: rows with names of their own are a listing."""
+        if not self.header.spans:
+            return bool(self.label) == bool(row.label)
+        label = row.label
+        has_colons = self.label.endswith(":") and label.endswith(":")
+        return label == self.label or has_colons or len(label) <= 1 >= len(self.label)
 
 
 class Tables:
@@ -47,159 +53,112 @@ class Tables:
         self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
 
     def take_row(self, key: bytes, seq: int, time: float, line: bytes) -> Item | None:
-        """Take a row of a confirmed table without a label, if no header stands above it."""
+        """Take a row of a confirmed table of nothing but numbers, if no header stands above it."""
         table = self._rows.get(key)
         if table is None or self.headers:
             return None
         numbers = (as_json(number.decode()) for number in NUMBER.findall(line))
         table.count += 1
-        return Item(seq, time, dict(zip(table.names, numbers, strict=True)), table)
+        return Item(seq, time, dict(zip(table.header.names, numbers, strict=True)), table)
 
     def feed(self, key: bytes, seq: int, time: float, line: bytes) -> list[Item] | None:
         """Take a possible row; None if it is none."""
-        text = line.decode("utf-8", "replace").rstrip()
-        label, cells, ends = _cells(text)
-        if len(cells) < 2 or len(cells) > MAX_COLUMNS:
+        if not self.headers and not self._tables:
             return None
-        table = self._table(label, cells, ends)
+        row = read_row(line.decode("utf-8", "replace").rstrip())
+        if row is None:
+            return None
+        table, cells = self._table(row)
         if table is None:
             return None
-        row = (seq, time, cells)
+        if table.is_listing:
+            return []
+        entry = (seq, time, cells)
         if not table.is_confirmed:
-            table.held.append(row)
+            table.held.append(entry)
+            table.labels.add(row.label)
             table.is_confirmed = len(table.held) in _JUDGED_ROWS and _is_series(table)
-            rows: list[tuple[int, float, list[str]]] = []
+            rows = []
             if table.is_confirmed or len(table.held) == max(_JUDGED_ROWS):
                 rows, table.held = table.held, []
-            return [_item(table, *entry) for entry in rows] if table.is_confirmed else []
-        if not label and key.count(b"\x01") == len(cells) and not key.strip(b"\x01 "):
+                table.labels.clear()
+            return [_item(table, *held) for held in rows] if table.is_confirmed else []
+        if key.count(b"\x01") == len(table.header.names) and not key.strip(b"\x01 "):
             if len(self._rows) >= MAX_TABLES:
                 self._rows.clear()
             self._rows[key] = table
-        return [_item(table, *row)]
+        return [_item(table, *entry)]
 
-    def _table(self, label: str, cells: list[str], ends: list[int]) -> Table | None:
-        """Return the table of a row: by a header above it, else the newest one that fits."""
+    def _table(self, row: Row) -> tuple[Table | None, tuple[Cell | None, ...]]:
+        """Return the table of a row, by a header above it, else the newest one that fits; and the
+        cells of its columns."""
+        may_align = True  # of all lines above, only the nearest one's words name numbers below them
         while self.headers:
-            header = self.headers.pop().decode("utf-8", "replace")
-            if len(header) > MAX_HEADER_CHARACTERS or not header.strip("-=+|_ *#"):
-                continue  # a rule
-            names = _names(header, label, cells, ends)
-            if names is not None:
+            text = self.headers.pop().decode("utf-8", "replace")
+            if len(text) > MAX_HEADER_CHARACTERS or not text.strip(_RULE):
+                continue
+            header = read_header(text, row, may_align=may_align)
+            may_align = False
+            if header is not None:
                 self.headers.clear()
-                table = self._tables.pop(names, None) or Table(names, label)
+                table = self._tables.pop(header.names, None)
+                if table is None or not (table.takes(row) or table.is_listing):
+                    table = Table(header, row.label)
+                else:
+                    table.header = header
+                    table.headers += 1
                 if len(self._tables) >= MAX_TABLES:
                     del self._tables[next(iter(self._tables))]
-                self._tables[names] = table
-                return table
-        tables = reversed(self._tables.values())
-        return next((table for table in tables if table.fits(label, cells)), None)
-
-
-def may_be_row(key: bytes) -> bool:
-    """Return whether a line with MARK for each number may be a row, perhaps behind a label."""
-    label, *cells = key.split(b" ")
-    return (
-        bool(cells) and all(map(_CELL, cells)) and (_CELL(label) or _LABEL_WORD(label)) is not None
-    )
-
-
-def _cells(text: str) -> tuple[str, list[str], list[int]]:
-    """Return a row's label, its numbers and their ends; no numbers if it is no row."""
-    label = ""
-    body = text
-    offset = 0
-    if "|" in text:
-        body = text.replace("|", " ")
-    match = _LABEL.match(body)
-    if match is not None:
-        label, offset = match[1], match.end()
-    cells: list[str] = []
-    ends: list[int] = []
-    for word in re.finditer(r"\S+", body[offset:]):
-        part = re.sub(r"^([0-9]+)/[0-9]+$", r"\1", word[0].strip(",;"))
-        if not _is_number(part) and not _NO_VALUE.fullmatch(part):
-            return "", [], []
-        cells.append(part)
-        ends.append(word.end() + offset)
-    return label, cells, ends
-
-
-def _names(header: str, label: str, cells: list[str], ends: list[int]) -> tuple[str, ...] | None:
-    count = len(cells)
-    text = header.strip()
-    if "|" in text:
-        return _checked([cell.strip() for cell in text.strip("| ").split("|")], count)
-    text = text.lstrip("#").strip()
-    words = text.split()
-    if label and len(words) == count + 1 and (words[0].endswith(":") or not label.endswith(":")):
-        return _checked(words[1:], count)
-    if label and not label.endswith(":"):
-        return None
-    if not _WIDE.search(text) and (words[-1].startswith("(") or not _SENTENCE.isdisjoint(words)):
-        return None  # a sentence or a title
-    for parts in (
-        words,
-        [cell for cell in _WIDE.split(text) if cell],
-        [cell.strip() for cell in text.split(",")],
-    ):
-        names = _checked(parts, count)
-        if names is not None:
-            return names
-    pitch = ends[0]
-    if count > 1 and all(end == pitch * (number + 1) for number, end in enumerate(ends)):
-        parts = [header[at * pitch : (at + 1) * pitch].strip() for at in range(count)]
-        if len(header.rstrip()) <= pitch * count:
-            return _checked(parts, count)
-    return None
-
-
-def _checked(cells: list[str], count: int) -> tuple[str, ...] | None:
-    if len(cells) != count:
-        return None
-    names: list[str] = []
-    for cell in cells:
-        name = " ".join(cell.split()).strip(":,;")
-        if not _IS_NAME.fullmatch(name) or len(name) > 64 or NUMBER.fullmatch(name.encode()):
-            return None
-        while name in names:
-            name += "'"
-        names.append(name)
-    return tuple(names)
+                self._tables[header.names] = table
+                return table, header.cells(row) or ()
+        for table in reversed(self._tables.values()):
+            cells = table.header.cells(row)
+            if cells is not None and (table.is_listing or table.takes(row)):
+                return table, cells
+            if cells is not None and table.header.spans and row.label:
+                table.is_listing = True
+        return None, ()
 
 
 def _is_series(table: Table) -> bool:
     rows = [cells for _, _, cells in table.held]
-    rising = [at for at in range(len(table.names)) if _rises(rows, at)]
-    fractional = [
-        at
-        for at in range(len(table.names))
-        if len({row[at] for row in rows}) > 1
-        and any(_is_number(row[at]) and is_fractional(row[at]) for row in rows)
-    ]
-    if rising and (rising[0] == 0 or is_counter(table.names[rising[0]])):
-        table.counters = frozenset((table.names[rising[0]],))
-        if all(map(is_counter, table.names)):
-            table.counters, table.only_counts = frozenset(table.names), True
-    return bool(fractional) and (bool(rising) or len(fractional) * 2 >= len(table.names))
-
-
-def _is_number(cell: str) -> bool:
-    return NUMBER.fullmatch(cell.rstrip("%").encode()) is not None
-
-
-def _rises(rows: list[list[str]], at: int) -> bool:
-    if not all(_is_number(row[at]) for row in rows):
+    if len(table.labels) == len(rows):  # each row has a name of its own: a listing
         return False
-    values = [as_float(row[at].rstrip("%")) for row in rows]
+    names = table.header.names
+    columns = [
+        [cell.number for row in rows if (cell := row[at]) is not None and cell.number]
+        for at in range(len(names))
+    ]
+    changing = [at for at, column in enumerate(columns) if len(set(column)) > 1]
+    rising = [at for at in changing if len(columns[at]) == len(rows) and _rises(columns[at])]
+    fractional = [at for at in changing if any(map(is_fractional, columns[at]))]
+    if rising and (rising[0] == 0 or is_counter(names[rising[0]])):
+        table.counters = frozenset((names[rising[0]],))
+        if all(map(is_counter, names)):
+            table.counters, table.only_counts = frozenset(names), True
+    times = [tuple(cell.text for cell in row if cell is not None and cell.is_time) for row in rows]
+    if fractional and (rising or len(fractional) * 2 >= len(names)):
+        return True
+    if changing and all(times) and len(set(times)) > 1:
+        return True
+    return (
+        table.headers > 1
+        and len(rows) >= _LEAST_ROWS
+        and len(changing) >= 3
+        and len(changing) * 2 >= len(names)
+    )
+
+
+def _rises(numbers: list[str]) -> bool:
+    values = list(map(as_float, numbers))
     return all(a <= b for a, b in pairwise(values)) and values[0] < values[-1]
 
 
-def _item(table: Table, seq: int, time: float, cells: list[str]) -> Item:
+def _item(table: Table, seq: int, time: float, cells: tuple[Cell | None, ...]) -> Item:
     values = {
-        name: as_json(cell.rstrip("%"))
-        for name, cell in zip(table.names, cells, strict=True)
-        if _is_number(cell)
+        name: as_json(cell.number)
+        for name, cell in zip(table.header.names, cells, strict=True)
+        if cell is not None and cell.number
     }
     table.count += 1
     return Item(seq, time, values, table)

@@ -41,7 +41,7 @@ def repeated(line: str) -> list[str]:
         ("time per step (ms): {x} step: {n}", {"time per step (ms)": "0.250", "step": "4"}),
         ("2026-11-28 10:00:0{n},123 INFO train: loss={x} acc={x}", {"loss": "0.250", "acc": "0.250"}),
         ("INFO:root:loss: {x}", {"loss": "0.250"}),
-        ("[rank0]: step {n} loss {x}", {"step": "4", "loss": "0.250"}),
+        ("[rank0]: step {n} loss {x}", {"step": "4", "loss": "0.250", "rank": "0"}),
         ("3: step {n} loss {x}", {"step": "4", "loss": "0.250", "rank": "3"}),
         ("total energy  =  -{x} Ry", {"total energy": "-0.250"}),
         ("step {n} loss=nan", {}),
@@ -96,6 +96,75 @@ def test_tables_have_names_above_rows() -> None:
     assert values_of(repeated_header) == expected
 
 
+def test_words_above_numbers_name_them() -> None:
+    """Rows may lack cells, and hold gaps, marks and units."""
+    lines = [
+        " Iter    objective    prim res  note    time",
+        "    0   1.5000e+00    2.61e+00     -   0.01s",
+        "    1   1.4000e+00f   1.61e+00     -   0.02s",
+        "    2                 0.61e+00     -   0.03s",
+        "    3   1.2000e+00    0.31e+00     -   0.04s",
+    ]
+    values = values_of(lines)
+    assert values[1] == {
+        "Iter": "1", "objective": "1.4000e+00", "prim res": "1.61e+00", "time": "0.02",
+    }  # fmt: skip
+    assert values[2] == {"Iter": "2", "prim res": "0.61e+00", "time": "0.03"}
+
+
+def test_a_prefix_of_header_and_rows_is_no_column() -> None:
+    rows = [
+        f"info: [17] stat:  {step:3d}  {step / 7:8.4f}  {step * 3:5d}  tail" for step in range(4)
+    ]
+    values = values_of(["info: [17] stat:    r      free     cs", *rows])
+    assert values[-1] == {"r": "3", "free": "0.4286", "cs": "9"}
+
+
+def test_cells_may_stand_between_commas() -> None:
+    rows = [f'"{step}.0%",{step}000, 0.{step} W,{step}:30' for step in range(1, 5)]
+    values = values_of(['#"Progress (%)","Step", power [W],"Time Remaining"', *rows])
+    assert values[-1] == {"Progress (%)": "4.0", "Step": "4000", "power [W]": "0.4"}
+
+
+def test_rows_with_names_of_their_own_are_a_listing() -> None:
+    lines = []
+    for step in range(6):
+        lines += [
+            "  No. Tag        X         Y         Z",
+            "  --- ---    -----     -----     -----",
+        ]
+        lines += [
+            f"   {at} {atom}      0.{step}{at}     0.1{at}    -0.3{at}"
+            for at, atom in ((1, "O"), (2, "H"))
+        ]
+        lines += [""]
+    assert values_of(lines) == []
+
+
+def test_pairs_may_stand_before_words_that_differ() -> None:
+    tails = ("acc: false", "t: 2.5, acc: true", "new: 1", "x: 0.5, y: 2", "z: nothing")
+    lines = [
+        f"INFO iter: {at}, cost: {1 / (at + 1):.3f}, best: 0.1, {tail}"
+        for at, tail in enumerate(tails)
+    ]
+    values = values_of(lines)
+    assert len(values) == 5
+    assert values[1] == {"iter": "1", "cost": "0.500", "best": "0.1", "t": "2.5"}
+    without_counter = [line.replace("iter", "port") for line in lines]
+    assert values_of(without_counter) == []
+
+
+def test_redrawn_rows_count_once_no_line_ends() -> None:
+    recogniser = Recogniser()
+    rows = [
+        f"frame= {at}00 fps= 25 size= {at}kB time=00:00:0{at} speed=1.{at}x" for at in range(1, 6)
+    ]
+    found = [recogniser.feed_bars([row.encode()], at, is_still=True) for at, row in enumerate(rows)]
+    assert [len(records) for records in found] == [0, 0, 3, 1, 1]
+    assert found[-1][0].values == {"frame": "500", "fps": "25", "size": "5", "speed": "1.5"}
+    assert Recogniser().feed_bars([row.encode() for row in rows], 1.0, is_still=False) == []
+
+
 def test_rows_may_begin_with_a_label() -> None:
     rows = [f"DAV:  {step}   -0.{step}E+01   {step}.5" for step in range(1, 5)]
     values = values_of(["       N       E        rms", *rows])
@@ -142,9 +211,9 @@ def test_a_counter_that_stands_once_is_no_key() -> None:
 )  # fmt: skip
 def test_bars_give_their_pairs(bar: str, values: dict[str, str]) -> None:
     recogniser = Recogniser()
-    found = recogniser.feed_bars([bar.encode()], 1.0)
+    found = recogniser.feed_bars([bar.encode()], 1.0, is_still=False)
     assert [record.values for record in found] == ([values] if values else [])
-    assert recogniser.feed_bars([bar.encode()], 2.0) == [], "nothing changed"
+    assert recogniser.feed_bars([bar.encode()], 2.0, is_still=False) == [], "nothing changed"
 
 
 def test_an_open_record_waits_a_second() -> None:

@@ -1,0 +1,53 @@
+"""Finds lines of `name: number` pairs that begin alike and differ in their further words. Pure."""
+
+import re
+
+from logshipper.classify.series.items import Item, Source
+from logshipper.classify.series.names import is_counter
+from logshipper.classify.series.numbers import as_float, as_json
+
+MAX_SIGNATURES = 64
+_CONFIRMING_LINES = 3
+_LEAST_PAIRS = 3
+_MAX_PAIRS = 100
+_PAIR = re.compile(
+    r"(?<![\w.])(?P<name>[A-Za-z_][\w./-]{0,40})\s?[:=]\s?"
+    r"(?P<number>[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,9})?)(?=[,;\s]|$)"
+)
+
+
+class Pairs:
+    """The lines of pairs of one stream, by the names of their first pairs."""
+
+    def __init__(self) -> None:
+        self._sources: dict[tuple[str, ...], Source] = {}  # confirmed
+        self._held: dict[tuple[str, ...], list[tuple[int, float, dict[str, str]]]] = {}
+
+    def feed(self, seq: int, time: float, line: bytes) -> list[Item] | None:
+        """Take a line of a new shape; None if it is no line of pairs. The first pair must count."""
+        if line.count(b":") + line.count(b"=") < _LEAST_PAIRS:
+            return None
+        pairs = [
+            (match["name"], as_json(match["number"]))
+            for match in _PAIR.finditer(line.decode("utf-8", "replace"))
+        ]
+        if not _LEAST_PAIRS <= len(pairs) <= _MAX_PAIRS or not is_counter(pairs[0][0]):
+            return None
+        signature = tuple(name for name, _ in pairs[:_LEAST_PAIRS])
+        values = dict(pairs)
+        source = self._sources.get(signature)
+        if source is not None:
+            return [Item(seq, time, values, source)]
+        held = self._held.pop(signature, [])
+        held.append((seq, time, values))
+        if len(held) < _CONFIRMING_LINES:
+            if len(self._held) >= MAX_SIGNATURES:
+                del self._held[next(iter(self._held))]
+            self._held[signature] = held
+            return None
+        counter = signature[0]
+        counts = [as_float(values[counter]) for _, _, values in held]
+        if not counts[0] < counts[1] < counts[2] or len(self._sources) >= MAX_SIGNATURES:
+            return None
+        source = self._sources[signature] = Source(frozenset((counter,)))
+        return [Item(*entry, source) for entry in held]
