@@ -30,8 +30,8 @@ class StreamLog:
 
     capture: the state common with the other stream; snapshot_secs: between two snapshots of a running
     bar, 0 for none; collapse: repeats and blank lines; text_records: finds records in lines that are
-    not JSON; series_modes: modes in which plain lines and bars are searched for series; mask: secrets
-    by their shape.
+    not JSON; series_modes: modes in which plain lines and bars are searched for series; ignore, rename:
+    as configured, for series; mask: secrets by their shape.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class StreamLog:
         collapse: bool,
         text_records: "TextRecords | None" = None,
         series_modes: tuple[str, ...] = (),
+        ignore: tuple[str, ...] = (),
+        rename: tuple[tuple[str, str], ...] = (),
         mask: bool = True,
     ) -> None:
         self.stream = stream
@@ -62,6 +64,7 @@ class StreamLog:
         self._series: StreamSeries | None = None  # made with the first number or bar
         self._heads = b""  # the newest lines before the first number: a table's header may be there
         self._series_modes = series_modes
+        self._ignore, self._rename = ignore, rename
         self._shapes = ShapeMask(capture.masked) if mask else None
         self.status = StreamStatus(renderer, self.output, capture, self._shapes, snapshot_secs)
         self._part_end = b""  # of a long line's last part: a token may continue in the next part
@@ -231,9 +234,11 @@ class StreamLog:
 
     def _stream_series(self) -> "StreamSeries":
         if self._series is None:
+            from logshipper.classify.series.key_rules import KeyRules
             from logshipper.classify.stream_series import StreamSeries
 
-            self._series = StreamSeries(self.output, self._capture)
+            rules = KeyRules(self._ignore, self._rename)
+            self._series = StreamSeries(self.output, self._capture, rules)
             self._series.take(self._heads.splitlines(), 0.0)
         return self._series
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from logshipper.classify.capture_log import CaptureLog
 from logshipper.classify.series.items import Record
+from logshipper.classify.series.key_rules import KeyRules
 from logshipper.classify.series.recogniser import Recogniser
 from logshipper.classify.stream_output import StreamOutput
 from logshipper.classify.text_records import json_record
@@ -19,18 +20,21 @@ BAR_SECS = 1.0  # between two samples of running bars
 
 
 class StreamSeries:
-    """Takes masked lines of a stream in mode `enabled`, or in mode `metadata`."""
+    """Takes masked lines of a stream in mode `enabled`, or in mode `metadata`. key_rules: the user's
+    corrections."""
 
     def __init__(
         self,
         output: StreamOutput,
         capture: CaptureLog,
+        key_rules: KeyRules,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._output = output
         self._capture = capture
+        self._key_rules = key_rules
         self._clock = clock
-        self._recogniser: Recogniser | None = Recogniser()  # None: it failed
+        self._recogniser: Recogniser | None = Recogniser(key_rules)  # None: it failed
         self._credit = BURST_SECS  # CPU time that may be used now
         self._credited_at: float | None = None
         self._is_paused = False
@@ -59,6 +63,8 @@ class StreamSeries:
 
     def tick(self, now: float) -> None:
         self._run(lambda recogniser: recogniser.tick(now))
+        if now >= self._report_due and self._report():
+            self._report_due = now + REPORT_SECS
 
     def next_tick(self) -> float | None:
         return self._recogniser.next_tick() if self._recogniser is not None else None
@@ -68,7 +74,7 @@ class StreamSeries:
         self._run(lambda recogniser: recogniser.flush())
         self._report()
         if self._recogniser is not None:
-            self._recogniser = Recogniser()
+            self._recogniser = Recogniser(self._key_rules)
 
     def _run(self, work: Callable[[Recogniser], list[Record]]) -> None:
         """Log the records of some work. Its errors must never cost the log a line."""
@@ -91,17 +97,21 @@ class StreamSeries:
         self._credited_at = now
         if self._is_paused and self._credit >= BURST_SECS / 2:
             self._is_paused = False
-            if now >= self._report_due:
-                self._report_due = now + REPORT_SECS
-                self._report()
 
-    def _report(self) -> None:
-        if self._left_out:
-            self._capture.report_series_left_out(self._left_out)
-            self._left_out = 0
+    def _report(self) -> bool:
+        """Report everything left out since the last call; return whether there was any."""
+        over_limit = self._recogniser.take_over_limit() if self._recogniser is not None else {}
+        for reason, count in over_limit.items():
+            self._capture.report_series_over_limit(reason, count)
+        lines, self._left_out = self._left_out, 0
+        if lines:
+            self._capture.report_series_too_fast(lines)
+        return bool(over_limit or lines)
 
     def _write(self, records: list[Record]) -> None:
         for record in records:
             keys, text = json_record(record.values)
             attrs: Json = {"n": self._capture.number(keys), ORIGIN: AUTO, COPY: 1}
             self._output.write(Kind.METADATA, text + b"\n", 1, attrs, drawn_at=record.time)
+        for name, new_name in self._key_rules.take_conflicts():
+            self._capture.report_rename_conflict(name, new_name)

@@ -13,6 +13,7 @@ MAX_TABLES = 16
 MAX_HEADER_CHARACTERS = 2048
 _JUDGED_ROWS = (3, 4, 6, 12, 30)  # numbers of held rows at which they are judged; then anew
 MAX_COLUMNS = 100
+MAX_HELD_CELLS = 600  # of a table
 _WIDE = re.compile(r"\s{2,}|\t")
 _SENTENCE = frozenset("of the in for is are to and at on with by from".split())
 _LABEL = re.compile(r"\s*([^\W\d_][\w+-]{0,15}:?)(?=\s)")
@@ -69,7 +70,8 @@ class Tables:
             table.held.append(row)
             table.is_confirmed = len(table.held) in _JUDGED_ROWS and _is_series(table)
             rows: list[tuple[int, float, list[str]]] = []
-            if table.is_confirmed or len(table.held) == max(_JUDGED_ROWS):
+            is_last = len(table.held) == max(_JUDGED_ROWS)
+            if table.is_confirmed or is_last or len(table.held) * len(cells) > MAX_HELD_CELLS:
                 rows, table.held = table.held, []
             return [_item(table, *entry) for entry in rows] if table.is_confirmed else []
         if not label and key.count(b"\x01") == len(cells) and not key.strip(b"\x01 "):

@@ -180,7 +180,8 @@ def test_shapes_have_a_limit() -> None:
         for number in range(1, 5):
             recogniser.feed([f"{word} = 0.{number}".encode()], 0.0)
     assert recogniser.shapes == MAX_SHAPES
-    assert recogniser.dropped > 0
+    assert recogniser.take_over_limit() == {"shapes": len(words) - MAX_SHAPES}
+    assert recogniser.take_over_limit() == {}
     for word in words:
         recogniser.feed([f"other {word} = 0.5".encode()], 0.0)
     assert recogniser.pending == MAX_PENDING
