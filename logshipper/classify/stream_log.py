@@ -185,6 +185,7 @@ class StreamLog:
     def _sort_with_records(self, text: bytes, drawn_at: float) -> None:
         """Sort lines that may be records without being JSON. Mode `enabled` logs such a line and
         adds the record; mode `metadata` replaces the line by the record."""
+        handled = self._handled()
         plain = _without_colours(text)
         enabled = self.mode == "enabled"
         masked = self.masked(plain, counted=enabled)
@@ -198,7 +199,7 @@ class StreamLog:
             self._sort_text(text, drawn_at, is_masked=True)
             for record in records:
                 self._write_text_record(record, drawn_at)
-            self._find_series(masked, records, drawn_at)
+            self._find_series(masked, records, self._handled() - handled, drawn_at)
             return
         # records keep the order of printing, among the JSON lines
         lines = text.split(b"\n")
@@ -210,17 +211,23 @@ class StreamLog:
             self.tally.stored += not enabled
             begin = record.at + 1
         self._sort_lines_between(lines[begin:], drawn_at)
-        self._find_series(masked, records, drawn_at)
+        self._find_series(masked, records, self._handled() - handled, drawn_at)
 
-    def _find_series(self, text: bytes, records: "list[TextRecord]", drawn_at: float) -> None:
-        """Find series in lines that are no records."""
+    def _handled(self) -> int:
+        return self.tally.stored + self.tally.dropped
+
+    def _find_series(
+        self, text: bytes, records: "list[TextRecord]", count: int, drawn_at: float
+    ) -> None:
+        """Find series in lines that are no records. count: of the lines without repeats, known here,
+        as counting again would cost a flood a tenth of its throughput."""
         if not self._finds_series():
             return
         if self._series is None and not _DIGIT.search(text):
             self._heads = (self._heads + text)[-MAX_HEADS_BYTES:]
             return
         series = self._stream_series()
-        if not series.is_open(text.count(b"\n"), drawn_at):
+        if not series.is_open(count, drawn_at):
             return
         lines = text.split(b"\n")
         lines.pop()

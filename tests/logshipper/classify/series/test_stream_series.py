@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from logshipper.classify import stream_series
 from logshipper.classify.capture_log import CaptureLog
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.logged import LoggedEvent, LoggedLines
@@ -226,6 +227,18 @@ def test_a_costly_job_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not job.series.is_open(1, 3 * wait)
     job.series.reset()
     assert [event["lines"] for event in job.events()] == [20, 1]
+
+
+@pytest.mark.parametrize("mode", ["enabled", "metadata"])
+def test_lines_without_a_search_are_counted(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_series, "BURST_SECS", -1.0)
+    monkeypatch.setattr(StreamSeries, "_refill", lambda self, now: None)
+    classifier = Classifier(mode, metadata=("json", "auto"))
+    classifier.feed(Stream.STDOUT, b"step 0\n", 1.0)
+    classifier.feed(Stream.STDOUT, LINES + b"\n\nthe same 1\nthe same 1\n", 1.0)
+    (event,) = events(classifier)
+    # mode `enabled` collapses a repeat and a blank line
+    assert event["lines"] == (11 if mode == "enabled" else 13)
 
 
 def test_an_error_costs_the_series_only(monkeypatch: pytest.MonkeyPatch) -> None:
