@@ -215,7 +215,7 @@ def test_check_explains_corrections(home: Home) -> None:
 
 
 def test_a_run_corrects_its_series(home: Home) -> None:
-    home.opt_in(b"ignore: ['time*']\nrename: {lm loss: loss}\n")
+    home.opt_in(b"metadata: [json, auto]\nignore: ['time*']\nrename: {lm loss: loss}\n")
     home.run("sh", "-c", "for n in 1 2 3 4; do echo step $n lm loss: 0.$n time: 1.$n; done")
     home.await_known()
     table = home.call("metadata", "last", "--format", "jsonl").stdout

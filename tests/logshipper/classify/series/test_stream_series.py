@@ -90,7 +90,7 @@ def test_mode_metadata_stores_numbers_and_keys_only() -> None:
     classifier.end(Stream.STDERR, 61.0)
     stored = [item for item in classifier.take() if isinstance(item, LoggedLines)]
     assert {item.kind for item in stored} == {Kind.METADATA}
-    assert {key for item in stored for key in json.loads(item.text)} == {"step", "loss"}
+    assert {key for item in stored for key in json.loads(item.text)} == {"step", "loss", "count"}
     assert all(
         isinstance(value, float | int)
         for item in stored
