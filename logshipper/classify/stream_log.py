@@ -227,7 +227,7 @@ class StreamLog:
             self._heads = (self._heads + text)[-MAX_HEADS_BYTES:]
             return
         series = self._stream_series()
-        if not series.is_open(count, drawn_at):
+        if not series.is_open(count, len(text), drawn_at):
             return
         lines = text.split(b"\n")
         lines.pop()

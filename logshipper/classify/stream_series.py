@@ -14,7 +14,11 @@ from logshipper.config import AUTO
 from logshipper.spool.segment import COPY, ORIGIN, Json, Kind
 
 CPU_SHARE = 0.05  # of a core, at most
-BURST_SECS = 0.25  # CPU time that a quiet job may use at once
+BURST_SECS = 0.125  # CPU time that a quiet job may use at once
+# Blocks of this size in quick succession are a flood. It gains no CPU time, as series would delay it:
+# on a busy machine, 5 % of a core may be half of the sidecar's time
+FLOOD_BYTES = 16 << 10
+FLOOD_SECS = 0.1
 REPORT_SECS = 60.0  # between two events about lines left out
 BAR_SECS = 1.0  # between two samples of running bars
 
@@ -37,16 +41,18 @@ class StreamSeries:
         self._recogniser: Recogniser | None = Recogniser(key_rules)  # None: it failed
         self._credit = BURST_SECS  # CPU time that may be used now
         self._credited_at: float | None = None
+        self._own_secs = 0.0  # wall-clock time of series since then
         self._is_paused = False
         self._left_out = 0  # lines since the last event
         self._report_due = float("-inf")
         self._bars_due = 0.0
 
-    def is_open(self, count: int, drawn_at: float) -> bool:
-        """Return whether to take so many lines; lines beyond CPU_SHARE are left out."""
+    def is_open(self, count: int, size: int, drawn_at: float) -> bool:
+        """Return whether to take a block; lines beyond CPU_SHARE are left out. count, size: its lines
+        and bytes."""
         if self._recogniser is None:
             return False
-        self._refill(drawn_at)
+        self._refill(drawn_at, size)
         if self._is_paused:
             self._left_out += count
         return not self._is_paused
@@ -80,19 +86,22 @@ class StreamSeries:
         """Log the records of some work. Its errors must never cost the log a line."""
         if self._recogniser is None:
             return
-        begin = self._clock()
+        begin, began_at = self._clock(), time.monotonic()
         try:
             self._write(work(self._recogniser))
         except Exception as error:  # as the docstring says
             self._recogniser = None
             self._capture.report_series_off(repr(error))
         self._credit -= self._clock() - begin
+        self._own_secs += time.monotonic() - began_at
         self._is_paused = self._is_paused or self._credit < 0
 
-    def _refill(self, now: float) -> None:
+    def _refill(self, now: float, size: int) -> None:
         """Add the CPU time of the time since the last call. A pause ends with half the credit."""
-        if self._credited_at is not None:
-            self._credit += max(now - self._credited_at, 0.0) * CPU_SHARE
+        since = now if self._credited_at is None else self._credited_at + self._own_secs
+        secs, self._own_secs = max(now - since, 0.0), 0.0
+        if size < FLOOD_BYTES or secs >= FLOOD_SECS:
+            self._credit += secs * CPU_SHARE
         self._credit = min(self._credit, BURST_SECS)
         self._credited_at = now
         if self._is_paused and self._credit >= BURST_SECS / 2:

@@ -12,7 +12,7 @@ from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.series.key_rules import KeyRules
 from logshipper.classify.series.recogniser import Recogniser
 from logshipper.classify.stream_output import StreamOutput
-from logshipper.classify.stream_series import BURST_SECS, CPU_SHARE, StreamSeries
+from logshipper.classify.stream_series import BURST_SECS, CPU_SHARE, FLOOD_BYTES, StreamSeries
 from logshipper.render.renderer import Renderer
 from logshipper.spool.segment import Kind, Stream
 
@@ -216,23 +216,40 @@ def test_a_costly_job_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recogniser, "feed", costly)
     wait = BURST_SECS / CPU_SHARE
     for time in (0.0, 0.1, 0.2, 0.3, wait, 3 * wait):
-        if job.series.is_open(10, time):
+        if job.series.is_open(10, 60, time):
             job.series.take([b"a = 1"] * 10, time)
     assert taken == [0.0, 0.1, wait, 3 * wait]
     job.series.tick(3 * wait)
     (event,) = job.events()
     assert (event["event"], event["reason"], event["lines"]) == ("series_left_out", "too_fast", 20)
-    assert job.series.is_open(1, 3 * wait)
+    assert job.series.is_open(1, 6, 3 * wait)
     job.series.take([b"a = 1"], 3 * wait)
-    assert not job.series.is_open(1, 3 * wait)
+    assert not job.series.is_open(1, 6, 3 * wait)
     job.series.reset()
     assert [event["lines"] for event in job.events()] == [20, 1]
+
+
+def test_a_flood_gains_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job()
+
+    def costly(self: Recogniser, lines: object, time: float) -> list[Any]:
+        job.cpu += BURST_SECS * 1.1
+        return []
+
+    monkeypatch.setattr(Recogniser, "feed", costly)
+    assert job.series.is_open(1, FLOOD_BYTES, 0.0)
+    job.series.take([b"a = 1"], 0.0)
+    # a busy machine takes long for each block
+    assert not any(job.series.is_open(1, FLOOD_BYTES, at * 0.09) for at in range(100))
+    assert job.series.is_open(1, FLOOD_BYTES, 40.0 + BURST_SECS / CPU_SHARE), "after silence"
+    job.series.take([b"a = 1"], 50.0)
+    assert any(job.series.is_open(1, 100, 50.0 + at * 0.09) for at in range(100)), "of small blocks"
 
 
 @pytest.mark.parametrize("mode", ["enabled", "metadata"])
 def test_lines_without_a_search_are_counted(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_series, "BURST_SECS", -1.0)
-    monkeypatch.setattr(StreamSeries, "_refill", lambda self, now: None)
+    monkeypatch.setattr(StreamSeries, "_refill", lambda self, now, size: None)
     classifier = Classifier(mode, metadata=("json", "auto"))
     classifier.feed(Stream.STDOUT, b"step 0\n", 1.0)
     classifier.feed(Stream.STDOUT, LINES + b"\n\nthe same 1\nthe same 1\n", 1.0)
