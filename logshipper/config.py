@@ -16,6 +16,7 @@ MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest 
 COLORS: tuple[str, ...] = ("strip", "keep")
 JSON, DICT, PAIRS, AUTO = METADATA_KINDS = ("json", "dict", "pairs", "auto")
 MAX_PATTERNS = 8
+MAX_KEYS, MAX_KEY_CHARACTERS = 100, 128  # of `ignore`, and of `rename`
 # an attribute of each record has it: the segment format has 64 bytes for all of a line's
 _PATTERN_NAME = late_pattern(r"[a-z][a-z0-9_-]{0,15}")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
@@ -47,6 +48,10 @@ class Config(NamedTuple):
     # kinds of records (logshipper/classify/text_records.py); None: not set, so JSON objects, and
     # series in mode `enabled` of runs by hand (logshipper/classify/series)
     metadata: tuple[str | MetadataPattern, ...] | None = None
+    # corrections of series (logshipper/classify/series/key_rules.py): keys, perhaps with wildcards,
+    # and pairs of key and new name
+    ignore: tuple[str, ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
     # mask secrets in lines (logshipper/masks/secret_shapes.py); command lines always
     mask: bool = True
 
@@ -203,6 +208,38 @@ def _read_pattern(key: str, item: "dict[Any, Any]", default_name: str) -> Metada
     return MetadataPattern(name, pattern)
 
 
+def _read_ignore(key: str, setting: object) -> tuple[str, ...]:
+    if not isinstance(setting, list):
+        raise _Problem(f"{key}: {_quote(setting)} is no list; write `{key}: ['tokens/s', 'time*']`")
+    return tuple(_read_keys(key, setting))
+
+
+def _read_rename(key: str, setting: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(setting, dict):
+        raise _Problem(
+            f"{key}: {_quote(setting)} has no new names; write `{key}: {{'lm loss': loss}}`"
+        )
+    new_names = _read_keys(key, list(setting.values()))
+    return tuple(zip(_read_keys(key, list(setting)), new_names, strict=True))
+
+
+def _read_keys(key: str, names: "list[Any]") -> list[str]:
+    problems = [
+        f"{key}: {_quote(name)} is no key: write 1 to {MAX_KEY_CHARACTERS} printable characters in quotes"
+        for name in names
+        if not (
+            isinstance(name, str)
+            and name.isprintable()
+            and 0 < len(name.strip()) <= len(name) <= MAX_KEY_CHARACTERS
+        )
+    ]
+    if len(names) > MAX_KEYS:
+        problems = [f"{key}: {len(names)} keys; {MAX_KEYS} is the limit: wildcards match several"]
+    if problems:
+        raise _Problem(*problems)
+    return names
+
+
 _READERS: dict[str, Callable[[str, object], object]] = {
     "mode": _read_mode,
     "commands": _read_switch,
@@ -212,8 +249,13 @@ _READERS: dict[str, Callable[[str, object], object]] = {
     "snapshots": _read_interval,
     "context": _read_switch,
     "metadata": _read_metadata,
+    "ignore": _read_ignore,
+    "rename": _read_rename,
     "mask": _read_switch,
 }
+
+
+_QUOTED = "; write wildcards in quotes: '*time'"
 
 
 def _load_yaml(content: bytes, source: str) -> object:
@@ -227,7 +269,8 @@ def _load_yaml(content: bytes, source: str) -> object:
             if self.check_event(yaml.AliasEvent):
                 event = self.get_event()  # type: ignore[no-untyped-call]  # the stubs leave it so
                 raise yaml.MarkedYAMLError(
-                    problem="aliases (`*name`) aren't taken", problem_mark=event.start_mark
+                    problem=f"aliases (`*name`) aren't taken{_QUOTED}",
+                    problem_mark=event.start_mark,
                 )
             return super().compose_node(parent, index)
 
@@ -250,7 +293,10 @@ def _load_yaml(content: bytes, source: str) -> object:
         return yaml.load(text, Loader)  # noqa: S506  a SafeLoader, narrowed further
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise ConfigError(source, [f"{where}{error.problem or 'this is not YAML'}"]) from None
+        remedy = _QUOTED if "alias" in (error.context or "") else ""
+        raise ConfigError(
+            source, [f"{where}{error.problem or 'this is not YAML'}{remedy}"]
+        ) from None
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
         fault = str(error).splitlines()[0] if str(error) else "nested too deep"
         raise ConfigError(source, [f"isn't YAML: {fault}"]) from None

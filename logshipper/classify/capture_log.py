@@ -26,7 +26,7 @@ class CaptureLog:
         self._masked_due = 0.0  # earliest time of the next report of them
         self.notes = self.statuses = self.parts = 0
         self.looks = MAX_LOOKS  # remaining checks for near misses
-        self._key_sets: dict[frozenset[str], int] = {}
+        self._key_sets: dict[int, int] = {}  # by the hash of the set, which may be large
         self._hint_reasons: set[str] = set()  # of the hints so far
 
     # Any: JSON values
@@ -56,9 +56,9 @@ class CaptureLog:
 
     def number(self, keys: tuple[str, ...]) -> int:
         """Return the record's number, from 1, among the records with the same set of keys."""
-        key_set = frozenset(keys)
+        key_set = hash(frozenset(keys))
         if key_set not in self._key_sets and len(self._key_sets) >= MAX_KEY_SETS:
-            key_set = frozenset()
+            key_set = 0
         number = self._key_sets.get(key_set, 0) + 1
         self._key_sets[key_set] = number
         return number
@@ -70,12 +70,29 @@ class CaptureLog:
         )
         self.event("metadata_pattern_off", message, pattern=name)
 
-    def report_series_left_out(self, lines: int) -> None:
+    def report_series_too_fast(self, lines: int) -> None:
         message = (
             f"logshipper did not look for series in {lines:,} lines, as the output was too fast; "
             "`logshipper metadata --try FILE` finds the series of a whole output"
         )
-        self.event("series_left_out", message, lines=lines)
+        self.event("series_left_out", message, reason="too_fast", lines=lines)
+
+    def report_series_over_limit(self, reason: str, count: int) -> None:
+        """Report `shapes` of lines, or numbers of further `keys`, beyond the limits of a stream."""
+        message = {
+            "shapes": f"the series lack {count:,} shapes of lines: this stream has too many of them",
+            "keys": f"the series lack {count:,} numbers: their keys are beyond the limit of 256; "
+            "`ignore` in ~/.logoptin makes room for others",
+        }[reason]
+        self.event("series_left_out", message, reason=reason, count=count)
+
+    def report_rename_conflict(self, name: str, new_name: str) -> None:
+        """Report a rule of the user's file; its key is output and stays unquoted."""
+        message = (
+            f"`rename` of `{name}` to `{new_name}` in ~/.logoptin: some records already had a key "
+            f"`{new_name}`, so another key kept its name; choose another new name"
+        )
+        self.event("series_rename_conflict", message, key=name, new_name=new_name)
 
     def report_series_off(self, error: str) -> None:
         message = f"logshipper stopped looking for series in this job's lines, because of an error: {error}"

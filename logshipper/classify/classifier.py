@@ -53,6 +53,8 @@ class Classifier:
         collapse: bool = True,
         metadata: Iterable[str | MetadataPattern] = (JSON,),
         finds_series: bool = False,
+        ignore: tuple[str, ...] = (),
+        rename: tuple[tuple[str, str], ...] = (),
         first_secs: float = 0.0,
         mask: bool = True,
     ) -> None:
@@ -86,6 +88,8 @@ class Classifier:
                 # R5: only stdout has records
                 text_records=text_records if stream is Stream.STDOUT else None,
                 series_modes=series_modes,
+                ignore=ignore,
+                rename=rename,
                 mask=mask,
             )
             for stream in (Stream.STDOUT, Stream.STDERR)

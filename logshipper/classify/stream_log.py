@@ -30,8 +30,8 @@ class StreamLog:
 
     capture: the state common with the other stream; snapshot_secs: between two snapshots of a running
     bar, 0 for none; collapse: repeats and blank lines; text_records: finds records in lines that are
-    not JSON; series_modes: modes in which plain lines and bars are searched for series; mask: secrets
-    by their shape.
+    not JSON; series_modes: modes in which plain lines and bars are searched for series; ignore, rename:
+    as configured, for series; mask: secrets by their shape.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class StreamLog:
         collapse: bool,
         text_records: "TextRecords | None" = None,
         series_modes: tuple[str, ...] = (),
+        ignore: tuple[str, ...] = (),
+        rename: tuple[tuple[str, str], ...] = (),
         mask: bool = True,
     ) -> None:
         self.stream = stream
@@ -62,6 +64,7 @@ class StreamLog:
         self._series: StreamSeries | None = None  # made with the first number or bar
         self._heads = b""  # the newest lines before the first number: a table's header may be there
         self._series_modes = series_modes
+        self._ignore, self._rename = ignore, rename
         self._shapes = ShapeMask(capture.masked) if mask else None
         self.status = StreamStatus(renderer, self.output, capture, self._shapes, snapshot_secs)
         self._part_end = b""  # of a long line's last part: a token may continue in the next part
@@ -182,6 +185,7 @@ class StreamLog:
     def _sort_with_records(self, text: bytes, drawn_at: float) -> None:
         """Sort lines that may be records without being JSON. Mode `enabled` logs such a line and
         adds the record; mode `metadata` replaces the line by the record."""
+        handled = self._handled()
         plain = _without_colours(text)
         enabled = self.mode == "enabled"
         masked = self.masked(plain, counted=enabled)
@@ -195,7 +199,7 @@ class StreamLog:
             self._sort_text(text, drawn_at, is_masked=True)
             for record in records:
                 self._write_text_record(record, drawn_at)
-            self._find_series(masked, records, drawn_at)
+            self._find_series(masked, records, self._handled() - handled, drawn_at)
             return
         # records keep the order of printing, among the JSON lines
         lines = text.split(b"\n")
@@ -207,17 +211,23 @@ class StreamLog:
             self.tally.stored += not enabled
             begin = record.at + 1
         self._sort_lines_between(lines[begin:], drawn_at)
-        self._find_series(masked, records, drawn_at)
+        self._find_series(masked, records, self._handled() - handled, drawn_at)
 
-    def _find_series(self, text: bytes, records: "list[TextRecord]", drawn_at: float) -> None:
-        """Find series in lines that are no records."""
+    def _handled(self) -> int:
+        return self.tally.stored + self.tally.dropped
+
+    def _find_series(
+        self, text: bytes, records: "list[TextRecord]", count: int, drawn_at: float
+    ) -> None:
+        """Find series in lines that are no records. count: of the lines without repeats, known here,
+        as counting again would cost a flood a tenth of its throughput."""
         if not self._finds_series():
             return
         if self._series is None and not _DIGIT.search(text):
             self._heads = (self._heads + text)[-MAX_HEADS_BYTES:]
             return
         series = self._stream_series()
-        if not series.is_open(text.count(b"\n"), drawn_at):
+        if not series.is_open(count, len(text), drawn_at):
             return
         lines = text.split(b"\n")
         lines.pop()
@@ -231,9 +241,11 @@ class StreamLog:
 
     def _stream_series(self) -> "StreamSeries":
         if self._series is None:
+            from logshipper.classify.series.key_rules import KeyRules
             from logshipper.classify.stream_series import StreamSeries
 
-            self._series = StreamSeries(self.output, self._capture)
+            rules = KeyRules(self._ignore, self._rename)
+            self._series = StreamSeries(self.output, self._capture, rules)
             self._series.take(self._heads.splitlines(), 0.0)
         return self._series
 

@@ -87,6 +87,8 @@ class Sidecar(RelaySink):
             rows=plan.rows,
             metadata=(JSON,) if config.metadata is None else config.metadata,
             finds_series=settings.by_hand and config.metadata is None,
+            ignore=config.ignore,
+            rename=config.rename,
             first_secs=FIRST_SECS,
             mask=config.mask,
         )

@@ -86,10 +86,10 @@ def call(arguments: argparse.Namespace) -> int:
 
 
 def _document(settings: config.Config) -> dict[str, Any]:  # Any: JSON
-    if settings.metadata is None:
-        return settings._asdict()
-    kinds = [kind if isinstance(kind, str) else kind._asdict() for kind in settings.metadata]
-    return {**settings._asdict(), "metadata": kinds}
+    kinds = settings.metadata and [
+        kind if isinstance(kind, str) else kind._asdict() for kind in settings.metadata
+    ]
+    return {**settings._asdict(), "metadata": kinds, "rename": dict(settings.rename)}
 
 
 def _print(path: str, state: str, settings: config.Config, problems: list[str]) -> None:
@@ -156,8 +156,28 @@ def _meanings(settings: config.Config) -> list[tuple[str, str]]:
         (f"snapshots: {interval}", snapshots),
         (f"context: {_switch(settings.context)}", _CONTEXT[settings.context]),
         (f"metadata: of standard output: {'; '.join(kinds)}", ""),
+        *_corrections(settings),
         (f"mask: {_switch(settings.mask)}", f"tokens and keys that your jobs print {masked}"),
     ]
+
+
+def _corrections(settings: config.Config) -> list[tuple[str, str]]:
+    """Return the corrections of series, and their meanings."""
+    ignored = ", ".join(f"`{safe(name)}`" for name in settings.ignore)
+    renamed = ", ".join(f"`{safe(name)}` to `{safe(new)}`" for name, new in settings.rename)
+    corrections = []
+    if ignored:
+        corrections.append((f"ignore: series have no key {ignored}", ""))
+    if renamed:
+        corrections.append((f"rename: series rename {renamed}", ""))
+    new_names = [new for _, new in settings.rename]
+    for new in dict.fromkeys(new_names):
+        if new_names.count(new) > 1:
+            keeps = "in one record the first key gets it, and the others keep their names"
+            corrections.append((f"        several keys become `{safe(new)}`: {keeps}", ""))
+    if corrections and config.AUTO not in (settings.metadata or (config.AUTO,)):
+        corrections.append(("        without effect: `metadata` lacks `auto`", ""))
+    return corrections
 
 
 def _switch(setting: bool | None) -> str:

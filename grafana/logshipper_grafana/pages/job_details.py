@@ -193,6 +193,7 @@ def _events() -> Json:
     names = "|".join((
         *("mode_changed", "mode_inherited", "command_refused", "commands_fenced", "commands_resumed"),
         *("json_hint", "config_refused", "metadata_pattern_off", "series_left_out", "series_off"),
+        "series_rename_conflict",
         *("values_masked", "config_differs"),
         *("output_slowed", "output_slowed_no_longer", queries.JOB_ENDED, "user_event"),
         *(queries.DROPS, *queries.HEARTBEATS, NOT_CAPTURED),

@@ -9,6 +9,7 @@ from logshipper.classify.series.items import Item, Record, Source
 FLUSH_SECS = 1.0  # longest wait of a group for further lines
 MAX_GROUPS = 8
 MAX_KEYS = 256  # of a record
+MAX_NUMBER_CHARACTERS = 64  # in a record of several lines
 _NEVER = float("inf")
 
 
@@ -57,7 +58,7 @@ class Blocks:
         if not group.is_led() and not group.values.keys().isdisjoint(item.values):
             return self._open(item, newest, leads=False)
         for name, value in item.values.items():
-            if len(group.values) < MAX_KEYS:
+            if len(group.values) < MAX_KEYS and len(value) <= MAX_NUMBER_CHARACTERS:
                 group.values.setdefault(name, value)
         return []
 

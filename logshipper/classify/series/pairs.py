@@ -6,10 +6,10 @@ from logshipper.classify.series.items import Item, Source
 from logshipper.classify.series.names import is_counter
 from logshipper.classify.series.numbers import as_float, as_json
 
-MAX_SIGNATURES = 64
+MAX_SIGNATURES = 16
 _CONFIRMING_LINES = 3
 _LEAST_PAIRS = 3
-_MAX_PAIRS = 100
+_MAX_PAIRS = 50
 _PAIR = re.compile(
     r"(?<![\w.])(?P<name>[A-Za-z_][\w./-]{0,40})\s?[:=]\s?"
     r"(?P<number>[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,9})?)(?=[,;\s]|$)"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from logshipper.classify.series import bars
 from logshipper.classify.series.blocks import Blocks
 from logshipper.classify.series.items import Item, Record
+from logshipper.classify.series.key_rules import KeyRules, only_counts
 from logshipper.classify.series.numbers import NUMBER
 from logshipper.classify.series.pairs import Pairs
 from logshipper.classify.series.rows import LEAST_ALIGNED, may_be_row
@@ -13,13 +14,17 @@ from logshipper.classify.series.shapes import MARK, Shapes
 from logshipper.classify.series.tables import Tables
 
 MAX_LINE_BYTES = 2048
+MAX_KEYS = 256
 _RANK = re.compile(rb"\[[A-Za-z]{1,16}([0-9]{1,7})\]:")  # `[rank0]:`, `[default0]:` of torchrun
 
 
 class Recogniser:
-    """Finds the series of one stream."""
+    """Finds the series of one stream. key_rules: the user's corrections."""
 
-    def __init__(self) -> None:
+    def __init__(self, key_rules: KeyRules | None = None) -> None:
+        self._numbers_over_limit = 0  # of keys beyond MAX_KEYS
+        self._key_rules = key_rules or KeyRules()
+        self._keys: set[str] = set()
         self._seq = 0
         self._shapes = Shapes()
         self._pairs = Pairs()
@@ -39,10 +44,11 @@ class Recogniser:
         """The number of shapes that await confirmation."""
         return len(self._shapes.pending)
 
-    @property
-    def dropped(self) -> int:
-        """The number of shapes over the limit."""
-        return self._shapes.dropped
+    def take_over_limit(self) -> dict[str, int]:
+        """Return the numbers of dropped items since the last call, by reason."""
+        counts = {"shapes": self._shapes.dropped, "keys": self._numbers_over_limit}
+        self._shapes.dropped = self._numbers_over_limit = 0
+        return {reason: count for reason, count in counts.items() if count}
 
     def feed(self, lines: Iterable[bytes], time: float, number: int = 0) -> list[Record]:
         """Take final lines, drawn at a time. Return the records that they complete. number: of the
@@ -55,9 +61,12 @@ class Recogniser:
         headers, take_row = self._tables.headers, self._tables.take_row
         for line in lines:
             self._seq += 1
+            if len(line) > MAX_LINE_BYTES:
+                headers.append(b"")  # no header is that long
+                continue
             if line[:1] == b"[":
                 line = _RANK.sub(rb"[rank \1]:", line, 1)  # noqa: PLW2901
-            key = sub(mark, line) if len(line) <= MAX_LINE_BYTES else line
+            key = sub(mark, line)
             if key == line:
                 headers.append(line)
                 continue
@@ -74,7 +83,7 @@ class Recogniser:
                 continue
             for item in self._take_new(key, time, line, records):
                 records += self._blocks.add(item, self._seq)
-        return records
+        return self._corrected(records)
 
     def _take_new(self, key: bytes, time: float, line: bytes, records: list[Record]) -> list[Item]:
         """Take a line of an unknown shape. records: gets that of a bar."""
@@ -101,14 +110,14 @@ class Recogniser:
         return self._shapes.feed(key, self._seq, time, line)
 
     def tick(self, now: float) -> list[Record]:
-        return self._blocks.flush(now)
+        return self._corrected(self._blocks.flush(now))
 
     def next_tick(self) -> float | None:
         return self._blocks.next_flush()
 
     def flush(self) -> list[Record]:
         """Take all open groups."""
-        return self._blocks.flush()
+        return self._corrected(self._blocks.flush())
 
     def feed_bars(self, rows: Iterable[bytes], time: float, *, is_still: bool) -> list[Record]:
         """Take the rows of running bars. is_still: no line has ended lately, so a row that is no
@@ -120,7 +129,25 @@ class Recogniser:
                 records += self._take_bar(values, time)
             elif values is None and is_still and len(row) <= MAX_LINE_BYTES:
                 records += self._take_redrawn(row.strip(), time)
-        return records
+        return self._corrected(records)
+
+    def _corrected(self, records: list[Record]) -> list[Record]:
+        """Return the records by the user's rules, without keys beyond MAX_KEYS."""
+        records = self._key_rules.apply(records)
+        for record in records:
+            if not self._keys.issuperset(record.values):
+                self._limit_keys(record.values)
+        return [record for record in records if record.values]
+
+    def _limit_keys(self, values: dict[str, str]) -> None:
+        for key in [key for key in values if key not in self._keys]:
+            if len(self._keys) < MAX_KEYS:
+                self._keys.add(key)
+            else:
+                del values[key]
+                self._numbers_over_limit += 1
+        if all(map(only_counts, values)):
+            values.clear()
 
     def _take_redrawn(self, row: bytes, time: float) -> list[Record]:
         """Take a row that the program redraws: `frame= 47 fps=25 size=256kB`."""

@@ -18,6 +18,9 @@ CONFIRMING_LINES = 3
 MAX_PENDING = 256  # a step of a simulation may print a hundred different lines
 MAX_SHAPES = 256
 MAX_REJECTED = 256
+MAX_HELD_BYTES = 256 << 10  # of lines that await confirmation
+MAX_CONFIRMED_BYTES = 512 << 10
+_COLUMN_BYTES = 400  # of a confirmed shape, about
 MAX_NUMBERS = 100  # in a line
 _RETRIES = frozenset((10, 30, 100))  # lines of a rejected shape that are judged again
 _FREE_WORDS_EACH = 3  # in a line of several values
@@ -73,6 +76,7 @@ class Shapes:
         self.dropped = 0  # shapes over the limit
         self.pending: dict[bytes, list[Held]] = {}
         self._names: dict[str, bytes] = {}  # the shape that a name belongs to
+        self._held_bytes = self._confirmed_bytes = 0
 
     def is_due(self, key: bytes) -> bool:
         """Count a line of a rejected shape; return whether to judge the shape again."""
@@ -82,35 +86,46 @@ class Shapes:
     def feed(self, key: bytes, seq: int, time: float, line: bytes) -> list[Item]:
         """Take a line of a shape that is not confirmed. key: the line with MARK for each number and
         blanks folded."""
-        held = self.pending.pop(key, None)
-        if held is None:
-            held = []
-            if _COUNTER_LINE(key) and len(self.confirmed) < MAX_SHAPES:
+        held = self._take_held(key) if key in self.pending else []
+        if not held:
+            if _COUNTER_LINE(key) and not self._is_full():
                 leader = self._leader(line)
                 if leader is not None:
-                    self.confirmed[key] = leader
+                    self._confirm(key, leader)
                     return [leader.item(seq, time, line)]
             if key.count(MARK) * 2 > key.count(b" ") + 1 and _NO_SIGN(key):
                 return []  # more numbers than words
-            if len(self.pending) >= MAX_PENDING:
-                del self.pending[next(iter(self.pending))]
-        self.pending[key] = held
         held.append(Held(seq, time, line))
         if len(held) < CONFIRMING_LINES:
+            self.pending[key] = held
+            self._held_bytes += len(key) + sum(len(entry.line) for entry in held)
+            while len(self.pending) > MAX_PENDING or self._held_bytes > MAX_HELD_BYTES:
+                self._take_held(next(iter(self.pending)))
             return []
-        del self.pending[key]
         shape = self._judged(key, held)
+        if shape is not None and self._is_full():
+            self.dropped += key not in self.rejected
+            shape = None
         if shape is None:
             if len(self.rejected) >= MAX_REJECTED:
                 del self.rejected[next(iter(self.rejected))]
             self.rejected.setdefault(key, CONFIRMING_LINES)
             return []
         self.rejected.pop(key, None)
-        if len(self.confirmed) >= MAX_SHAPES:
-            self.dropped += 1
-            return []
-        self.confirmed[key] = shape
+        self._confirm(key, shape)
         return [shape.item(*entry) for entry in held]
+
+    def _take_held(self, key: bytes) -> list[Held]:
+        held = self.pending.pop(key)
+        self._held_bytes -= len(key) + sum(len(entry.line) for entry in held)
+        return held
+
+    def _is_full(self) -> bool:
+        return len(self.confirmed) >= MAX_SHAPES or self._confirmed_bytes >= MAX_CONFIRMED_BYTES
+
+    def _confirm(self, key: bytes, shape: Shape) -> None:
+        self.confirmed[key] = shape
+        self._confirmed_bytes += len(key) + _COLUMN_BYTES * len(shape.columns)
 
     def _leader(self, line: bytes) -> Shape | None:
         """Return the shape of a line that only counts. It needs no confirmation, as a counter alone
@@ -166,7 +181,9 @@ class Shapes:
         """Add a word of the shape to the names that other shapes have, too: `Ux Initial residual`."""
         rivals: dict[str, list[bytes]] = {}  # by name
         for column in columns:
-            owner = self._names.setdefault(column.name, key)
+            owner = self._names.get(column.name, key)
+            if not self._is_full():
+                self._names[column.name] = owner
             rivals[column.name] = [owner] if owner != key else []
         for other, held in self.pending.items():
             if len(held) > 1:

@@ -17,6 +17,7 @@ MAX_TABLES = 16
 MAX_HEADER_CHARACTERS = 2048
 _JUDGED_ROWS = (3, 4, 6, 12, 20, 30)  # numbers of held rows at which they are judged; then anew
 _LEAST_ROWS = 12  # of a table without a counter, whose header recurs
+MAX_HELD_CELLS = 600  # of a table
 _RULE = "-=+|_ *#:~"
 
 
@@ -79,7 +80,8 @@ class Tables:
             table.labels.add(row.label)
             table.is_confirmed = len(table.held) in _JUDGED_ROWS and _is_series(table)
             rows = []
-            if table.is_confirmed or len(table.held) == max(_JUDGED_ROWS):
+            is_last = len(table.held) == max(_JUDGED_ROWS)
+            if table.is_confirmed or is_last or len(table.held) * len(cells) > MAX_HELD_CELLS:
                 rows, table.held = table.held, []
                 table.labels.clear()
             return [_item(table, *held) for held in rows] if table.is_confirmed else []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.classify.metadata import keys_of
 from logshipper.classify.series.items import Record
+from logshipper.classify.series.key_rules import KeyRules
 from logshipper.classify.series.recogniser import Recogniser
 from logshipper.classify.text_records import TextRecords, json_record
 from logshipper.config import AUTO, DICT, JSON, METADATA_KINDS, PAIRS, MetadataPattern
@@ -28,15 +29,17 @@ class TrialRecord(NamedTuple):
 
 
 class LineTrial:
-    """Takes final lines, in order. kinds: as in the file.
+    """Takes final lines, in order. kinds: as in the file; key_rules: corrections of series.
 
     lines: their number; counts: records by origin; switched_off: patterns that took too long.
     """
 
-    def __init__(self, kinds: Sequence[str | MetadataPattern]) -> None:
+    def __init__(
+        self, kinds: Sequence[str | MetadataPattern], key_rules: KeyRules | None = None
+    ) -> None:
         self._kinds = kinds
         self._text_records = TextRecords(kinds)
-        self._series = Recogniser() if AUTO in kinds else None
+        self._series = Recogniser(key_rules) if AUTO in kinds else None
         self.lines = 0
         self.counts: Counter[str] = Counter()
         self.switched_off: list[str] = []

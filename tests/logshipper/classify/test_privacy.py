@@ -46,8 +46,10 @@ _SHAPES = (
     "{'n': 5, 'k': '%s'}\n",
     "Epoch 5/5 - n: 5 %s\n",
     "n=5%s\n",
+    # a secret that looks like a line of a series
+    "secret %s 1.5: loss=0.25\n",
 )
-_KINDS = ("json", "dict", "pairs")
+_KINDS = ("json", "dict", "pairs", "auto")
 
 
 # commands that can only narrow, in every interpretation

@@ -28,6 +28,16 @@ def test_nothing_that_was_kept_out_is_stored(number: int) -> None:
     assert leaks == []
 
 
+def test_lines_of_a_secret_are_a_series_unless_kept_out() -> None:
+    line = next(part for part in secret_stress.JOB.split('"') if "is secret-" in part)
+    text = "".join(line.format(name="r", number=3, n=n) for n in range(secret_stress.LINES))
+    for mode in ("enabled", "metadata"):
+        classifier = Classifier(mode, metadata=("json", "auto"))
+        classifier.feed(Stream.STDOUT, text.replace("\\n", "\n").encode(), 1.0)
+        classifier.end(Stream.STDOUT, 2.0)
+        assert '{"this is secret-r-3e": 2.5}' in str(classifier.take())
+
+
 @pytest.mark.parametrize("tty", [False, True])
 def test_secret_right_after_the_other_streams_command(tmp_path: Path, tty: bool) -> None:
     with ExitStack() as stack:
@@ -42,7 +52,7 @@ def test_the_oracle_knows_what_is_kept_out() -> None:
     logged = 0
     for run in telling_runs(RUNS):
         for order in ((1, 2), (2, 1)):
-            classifier = Classifier("enabled")
+            classifier = Classifier("enabled", metadata=("json", "auto"))
             for stream in order:
                 text = "".join(step.text for step in run.steps if step.stream == stream)
                 classifier.feed(Stream(stream), text.encode(), 1.0)

@@ -197,6 +197,33 @@ def test_check(home: Home) -> None:
     assert b'"mode": "metadata"' in document
 
 
+def test_check_explains_corrections(home: Home) -> None:
+    home.opt_in(b"metadata: [json]\nignore: ['time*']\nrename: {lm loss: loss, loss avg: loss}\n")
+    explained = home.call("check").stdout.decode()
+    assert "ignore: series have no key `time*`" in explained
+    assert "rename: series rename `lm loss` to `loss`, `loss avg` to `loss`" in explained
+    assert "several keys become `loss`: in one record the first key gets it" in explained
+    assert "without effect: `metadata` lacks `auto`" in explained
+    document = json.loads(home.call("check", "--json").stdout)
+    assert document["config"]["rename"] == {"lm loss": "loss", "loss avg": "loss"}
+    home.opt_in(b"ignore: ['time*']\n")
+    assert "without effect" not in home.call("check").stdout.decode()
+    home.opt_in(b"ignore: time\n")
+    done = home.run("sh", "-c", "echo runs on")
+    assert (done.returncode, done.stdout.split()) == (0, [b"runs", b"on"])
+    assert b".logoptin: ignore: `time` is no list; write" in done.stderr
+
+
+def test_a_run_corrects_its_series(home: Home) -> None:
+    home.opt_in(b"metadata: [json, auto]\nignore: ['time*']\nrename: {lm loss: loss}\n")
+    home.run("sh", "-c", "for n in 1 2 3 4; do echo step $n lm loss: 0.$n time: 1.$n; done")
+    home.await_known()
+    table = home.call("metadata", "last", "--format", "jsonl").stdout
+    assert [json.loads(line) for line in table.splitlines()] == [
+        {"step": n, "loss": n / 10} for n in range(1, 5)
+    ]
+
+
 # ---- CMD that can't run or prints oddly
 
 

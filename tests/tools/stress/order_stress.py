@@ -2,7 +2,7 @@
 
 The two streams of each job switch modes against each other. Jobs run with and without ptys, by both
 relays, with readers at every pace; the run kills some of their processes. No file of the spool may
-contain a line that was printed while its mode was narrow.
+contain a line that was printed while its mode was narrow. Lines look like series, and `auto` is on.
 
 Exit code: 0, or 1 if a secret was stored. Lines before any command may be missing after a kill;
 they only count.
@@ -49,6 +49,7 @@ PAUSES = (0.0, 0.0, 0.0, 0.0005, 0.005, 0.02)
 READERS = ("fast", "slow", "blocked", "one file")
 KILLED = ("", "", "", "relay", "sidecar", "both")
 PIPE_BYTES = 4096
+OPT_IN = b"metadata: [json, auto]\n"
 BLOCKED_SECS = 0.25
 TIMEOUT_SECS = 120.0
 
@@ -120,7 +121,8 @@ def a_run(seed: int) -> Run:
         stream, secs = chance.choice((1, 2)), chance.choice(PAUSES)
         if chance.random() < 0.5:
             secret = f"S{seed:x}N{number}E"
-            steps.append(Step(stream, f"it is {secret}\n", secs, secret=secret))
+            text = f"secret {secret} 1.5: loss={number}.5 acc=0.{number}\n"
+            steps.append(Step(stream, text, secs, secret=secret))
             continue
         mode = chance.choice(("enabled", "enabled", "disabled", "metadata"))
         form = chance.choice((EXACT, EXACT, *ODD))
@@ -147,6 +149,8 @@ class ByRun:
     def start(self, run: Run, out: int, err: int) -> "tuple[subprocess.Popen[bytes], Path]":
         self._count += 1
         home = Home(self._folder / str(self._count))
+        home.folder.mkdir()
+        home.opt_in(OPT_IN)
         words = ("run", *(() if run.tty else ("--no-tty",)), "--", *run.argv())
         return home.start(*words, stdout=out, stderr=err), home.folder
 
@@ -171,7 +175,7 @@ class ByPlugin:
         stack.callback(self._node.close)
 
     def start(self, run: Run, out: int, err: int) -> "tuple[subprocess.Popen[bytes], Path]":
-        self._node.opt_in(b"" if run.tty else b"tty: false\n")
+        self._node.opt_in(OPT_IN if run.tty else OPT_IN + b"tty: false\n")
         return self._node.start(*run.argv(), stdout=out, stderr=err).process, self._node.spool
 
     def pids(self, process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, list[int]]:

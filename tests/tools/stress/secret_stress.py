@@ -5,7 +5,8 @@ Relays read both streams at once, so no secret may be stored. Exit code: 0, or 1
 stored.
 
 A job waits until its output contains all earlier lines: relays have then read them. `open N` comes
-before each secret, and shows that logging was enabled.
+before each secret, and shows that logging was enabled. Lines of a secret look like a series, so a
+record's key could contain it, too.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from tests.tools.stress.order_stress import TIMEOUT_SECS, ByPlugin, ByRun, Run
 
 SECRETS = 36
 JOBS = 72  # 2,592 secrets
+LINES = 3  # of each secret: they confirm a shape
 # arguments: its name, number of secrets, its output files
 JOB = """
 import os, random, sys, time
@@ -44,7 +46,7 @@ for number in range(int(count)):
     say(stream, f"open {number}\\n")
     if chance.random() < 0.5: until_read()
     mode(other, "disabled")
-    say(stream, f"it is secret-{name}-{number};\\n")
+    say(stream, "".join(f"this is secret-{name}-{number}e = {n}.5\\n" for n in range(3)))
     until_read()
     mode(other, "enabled")
     until_read()
@@ -60,7 +62,7 @@ def argv(python: str, name: str, files: Sequence[Path], secrets: int = SECRETS) 
 def leaks_in(stored: bytes, name: str, secrets: int = SECRETS) -> list[int]:
     """Return the numbers of the stored secrets."""
     return [
-        number for number in range(secrets) if b"secret-%s-%d;" % (name.encode(), number) in stored
+        number for number in range(secrets) if b"secret-%s-%de" % (name.encode(), number) in stored
     ]
 
 

@@ -13,6 +13,7 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Column, Output, Styled, write_json
 from logshipper_observe.commands.reading.render import MOMENT, STEP_BYTES, Source, open_source
 from logshipper_observe.model.line_trial import LineTrial, TrialRecord
+from logshipper_observe.model.own_key_rules import own_key_rules
 
 SCHEMA = "logshipper.metadata-trial/1"
 TERMINAL_LIMIT = 50
@@ -47,11 +48,11 @@ def call(
     as_json: bool,
 ) -> int:
     """Print the records. limit: rows of the table, None for no limit. Raises LogshipperError for an
-    unreadable file."""
+    unreadable file, and for a refused ~/.logoptin."""
     own_patterns = [
         MetadataPattern(f"pattern{number}", text) for number, text in enumerate(patterns, 1)
     ]
-    trial = LineTrial((*kind_names, *own_patterns))
+    trial = LineTrial((*kind_names, *own_patterns), own_key_rules())
     with open_source(file) as source:
         records = _records(source, trial)
         if as_json:

@@ -9,7 +9,7 @@ const MARKS = 200; // in a graph, the newest
 const BAD = new Set(["lines_lost", "lines_left_out", "segment_damaged", "record_left_out", "events_left_out",
   "user_events_left_out", "measurements_left_out", "records_lost", "heartbeat_lost"]);
 // only in the list
-const UNMARKED = new Set(["json_hint", "metadata_pattern_off", "series_left_out", "series_off", "values_masked", "output_slowed", "output_slowed_no_longer"]);
+const UNMARKED = new Set(["json_hint", "metadata_pattern_off", "series_left_out", "series_off", "series_rename_conflict", "values_masked", "output_slowed", "output_slowed_no_longer"]);
 
 /** @typedef {{x: number, secs: number, look: "bad" | "user" | "state", label: string}} Mark an event in a graph; secs:
  * since the job's start, as x in a graph over time */

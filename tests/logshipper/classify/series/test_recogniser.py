@@ -244,12 +244,13 @@ def test_chunks_change_nothing(sizes: list[int], chance: random.Random) -> None:
 
 def test_shapes_have_a_limit() -> None:
     recogniser = Recogniser()
-    words = [f"{a}{b}{c}" for a in "abcdefghij" for b in "klmnopqrst" for c in "uvwxyzabcd"]
+    words = [f"x{a}{b}{c}" for a in "abcdefghij" for b in "klmnopqrst" for c in "uvwxyzabcd"]
     for word in words:
         for number in range(1, 5):
             recogniser.feed([f"{word} = 0.{number}".encode()], 0.0)
     assert recogniser.shapes == MAX_SHAPES
-    assert recogniser.dropped > 0
+    assert recogniser.take_over_limit() == {"shapes": len(words) - MAX_SHAPES}
+    assert recogniser.take_over_limit() == {}
     for word in words:
         recogniser.feed([f"other {word} = 0.5".encode()], 0.0)
     assert recogniser.pending == MAX_PENDING

@@ -57,6 +57,22 @@ def test_how_the_file_is_read_makes_no_difference(
     assert [(line["line"], line["origin"], line["record"]) for line in records] == TAKEN
 
 
+def test_the_readers_own_corrections_apply(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "out"
+    file.write_text("".join(f"step {n} lm loss: 0.{n} time: 1.{n}\n" for n in range(1, 5)))
+    (tmp_path / ".logoptin").write_text("ignore: ['time*']\nrename: {lm loss: loss}\n")
+    *records, _ = _documents(capsys, "--try", str(file))
+    assert [line["record"] for line in records] == [
+        {"step": n, "loss": n / 10} for n in range(1, 5)
+    ]
+    (tmp_path / ".logoptin").write_text("ignore: time\n")
+    assert main(["metadata", "--try", str(file)]) == 1
+    assert "~/.logoptin: ignore: `time` is no list; write" in capsys.readouterr().err
+
+
 def test_the_table(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["metadata", "--try", str(file), "--limit", "2"]) == 0
     assert capsys.readouterr().out == (
