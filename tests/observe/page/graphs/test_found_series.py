@@ -45,7 +45,7 @@ def test_not_a_series_copies_the_line_and_says_so(browse: Browsing, server: Page
     page = open_graphs(browse, server, "job/first/graphs")
     key = "user's loss (auto)"
     panel(page, key).get_by_role("button", name=f"{key} is not a series").click()
-    expect(panel(page, key).get_by_role("status").first).to_contain_text(LINE)
+    expect(panel(page, key).locator(".graph-line-status")).to_contain_text(LINE)
     assert page.evaluate("navigator.clipboard.readText()") == LINE
     page = browse.open("job/first/metadata", server=server)
     page.get_by_role("button", name=f"{key} is not a series").click()
