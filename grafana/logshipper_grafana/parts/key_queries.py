@@ -2,7 +2,7 @@
 
 from logshipper_grafana.parts.queries import MAX_ENTRIES, constant, job_max, or_else
 from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
-from logshipper_ingest.model.ranks import MAX_POINTS, RULE_UNIT
+from logshipper_ingest.model.ranks import MAX_POINTS, MAX_RULE, RULE_UNIT
 
 FIRST_RECORDS = 99  # of each set of keys, kept by `thinned`
 MAX_GRAPHS = 24  # of a page: browsers draw more too slowly
@@ -57,7 +57,8 @@ def rule_words(*, otherwise: str = NO_RULE) -> str:
     """
     series = 'label_replace(vector(0), "rule", "${xsel:raw}/${x:text}/${x:raw}", "", "")'
     words = {".*": RULE_BY_HAND, "auto/.*": otherwise}
-    words |= {f"auto/{rule}/.*": phrase for rule, phrase in RULES.items()}
+    for rule, phrase in RULES.items():
+        words |= {f"auto/({rule}|{rule + MAX_RULE})/.*": phrase}
     words |= {f".*/0/{RECORD_FIELD}": otherwise, f".*/-1/{RECORD_FIELD}": ONLY_KEY}
     for pattern, phrase in words.items():
         series = f'label_replace({series}, "words", "{phrase}", "rule", "{pattern}")'
@@ -177,12 +178,15 @@ def keys_to_draw(metric: str, *, counts: str = "") -> str:
 
 
 def first_by_name(series: str, ranks: str) -> str:
-    """Return series of the first MAX_GRAPHS keys. ranks: of logshipper_x_rank, whose remainder is a
-    key's place in the alphabet."""
-    places = f"max by(key)({ranks})"
-    return (
-        f"({series}) and on(key) bottomk({MAX_GRAPHS}, {places} % {RULE_UNIT} and on(key) {series})"
-    )
+    """Return series of the first MAX_GRAPHS keys. ranks: of logshipper_x_rank."""
+    places = places_by_name(f"max by(key)({ranks})")
+    return f"({series}) and on(key) bottomk({MAX_GRAPHS}, {places} and on(key) {series})"
+
+
+def places_by_name(ranks: str) -> str:
+    """Return the places of keys in the alphabet, those of series behind all others. ranks: by key."""
+    is_auto = f"({ranks} >= bool {(MAX_RULE + 1) * RULE_UNIT})"
+    return f"(({ranks}) % {RULE_UNIT} + {RULE_UNIT} * {is_auto})"
 
 
 def or_no_graph(keys: str) -> str:

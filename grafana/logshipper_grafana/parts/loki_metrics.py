@@ -263,7 +263,8 @@ def keys_to_draw() -> str:
     """Return the chosen keys as key_queries.or_no_graph of key_queries.keys_to_draw does."""
     counts = _job_numbers(_IN_CHOICE + _PICKED, "key", "lspicked")
     largest = f"topk by (key)(1, {counts})"
-    places = f"(max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {RANGE}))) % {RULE_UNIT}"
+    worst = f"max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {RANGE}))"
+    places = key_queries.places_by_name(worst)
     several = f"({_job_numbers(_IN_CHOICE, 'key')} > 1)"
     first = f"bottomk({key_queries.MAX_GRAPHS}, {places} and on(key) {several})"
     picked = f"max by (picked)(({_by_digits(largest, _DIGITS)}) and on(key) {first})"

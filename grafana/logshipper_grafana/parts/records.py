@@ -10,6 +10,9 @@ which Grafana would replace.
 
 from collections.abc import Callable
 
+from logshipper.config import AUTO
+from logshipper_ingest.model.metadata_keys import AUTO_MARK
+
 MAX_DEPTH = 4  # logshipper_ingest.model.metadata_keys.MAX_DEPTH
 TIME_FIELD = "printed at"
 RECORD_FIELD = "record number"  # X, where no key is
@@ -40,6 +43,8 @@ _RECORD = (
     r'{{$lr = replace "\x01Infinity\x02" "\"Infinity\"" $lr}}'
     r'{{$lr = replace "\x01-Infinity\x02" "\"-Infinity\"" $lr}}'
     r'{{$lr = regexReplaceAllLiteral "[\x01\x02]" $lr ""}}{{end}}'
+    # the end of names of series, as in metrics
+    f'{{{{$la := ""}}}}{{{{if eq .origin "{AUTO}"}}}}{{{{$la = "{AUTO_MARK}"}}}}{{{{end}}}}'
 )
 
 # Adds a measurement's tags to $ls, so that each set of them is a series. Quotes and backslashes in
@@ -61,7 +66,7 @@ def _walk(
     but objects."""
     depth = int(above.removeprefix("$ln") or 0) + 1
     key, value, name = f"$lk{depth}", f"$lv{depth}", f"$ln{depth}"
-    full_name = f'printf "%s.%s" {above} {key}' if above else key
+    full_name = f'printf "%s.%s" {above} {key}' if above else f"print {key} $la"
     deeper = (
         f"{{{{else if {_IS_OBJECT}}}}}{_walk(number, fallback, value, name)}"
         if depth < MAX_DEPTH
@@ -187,10 +192,11 @@ def over_time(*, suffix: str = "") -> str:
 
 
 def whole() -> str:
-    """The record as it was printed, after its time."""
+    """The record as it was printed, after its time, and its origin if it was not printed as JSON."""
     record = '{{trimPrefix "{" $lr}}'
     return (
-        f' | line_format `{_RECORD}{{"{TIME_FIELD}":{{{{unixEpochMillis __timestamp__}}}},{record}`'
+        f' | line_format `{_RECORD}{{"{TIME_FIELD}":{{{{unixEpochMillis __timestamp__}}}},'
+        f'{{{{if .origin}}}}"origin":"{{{{.origin}}}}",{{{{end}}}}{record}`'
     )
 
 

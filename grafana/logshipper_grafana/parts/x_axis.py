@@ -35,7 +35,7 @@ def x_choice(
             "x",
             "The key that is X; as text, by which rule.",
             key[0],
-            '/[{,]key="(?<value>[^"]*)"\\} (?<text>-?[0-9])/',
+            '/[{,]key="(?<value>[^"]*)"\\} (?<text>-?[0-9]+)/',
             logql=key[1],
         ),
         variables.hidden(

@@ -20,7 +20,7 @@ MAX_STRING_BYTES = 64 << 10
 MAX_DEPTH = 4  # as graphs have it
 MAX_FIELDS = 256  # of a record
 MAX_KEY_BYTES = 1024
-TAGS = ("cluster", "host", "user", "job_id", "attempt", "step", "task", "stream")
+TAGS = ("cluster", "host", "user", "job_id", "attempt", "step", "task", "stream", "origin")
 # `time` is the point's own; with a tag's name a query couldn't tell the field; the others are
 # InfluxDB 2's own
 _RESERVED = frozenset({"time", "_time", "_measurement", "_field", *TAGS})

@@ -36,7 +36,7 @@ from logshipper_ingest.model.job import (
     heartbeat_lost,
     job_shard,
 )
-from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.model.metadata_keys import line_by_origin, parse_record
 from logshipper_ingest.model.stores import Progress, Reader
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.servers.logql import selector, with_metadata
@@ -298,7 +298,8 @@ class LokiJobReader(Reader):
                 [record.time_ns for record in block],
                 [record.capture for record in block],
                 {record.capture: record.attempt for record in block},
-                "\n".join(record.line for record in block),
+                "\n".join(record.keyed_line for record in block),
+                [record.origin for record in block],
             )
 
     def _record_lines(self, query: RecordQuery) -> Iterator[LokiLine]:
@@ -388,7 +389,9 @@ class LokiJobReader(Reader):
             for read, line in enumerate(self._record_lines(RecordQuery()), start=1):
                 record = parse_record(line.text.encode("utf-8", "surrogatepass"))
                 if record is not None:
-                    axes.setdefault(line.capture, XAxis()).add(record, line.time_ns)
+                    axes.setdefault(line.capture, XAxis()).add(
+                        record, line.time_ns, origin=line.attrs.get(ORIGIN, JSON)
+                    )
                 if self._progress is not None and not read % _PROGRESS_EVERY:
                     self._progress(read, max(self.summary.records, read))
         finally:
@@ -402,7 +405,7 @@ class LokiJobReader(Reader):
 
     def _records_at(self, time_ns: int) -> list[str]:
         lines = self._record_lines(RecordQuery(begin_ns=time_ns, end_ns=time_ns + 1))
-        return [line.text for line in lines][::-1]
+        return [line_by_origin(line.text, line.attrs.get(ORIGIN, JSON)) for line in lines][::-1]
 
 
 def _log_line(line: LokiLine, number: int, history: ReadHistory) -> LogLine:

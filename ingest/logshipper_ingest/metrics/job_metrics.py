@@ -34,9 +34,9 @@ from logshipper_ingest.metrics.job_series import (
 )
 from logshipper_ingest.model.courses import Trend
 from logshipper_ingest.model.job import RUNNING, UNRESPONSIVE_NS
-from logshipper_ingest.model.metadata_keys import Path
+from logshipper_ingest.model.metadata_keys import Path, plain_name
 from logshipper_ingest.model.ranks import REASONS, JobKeys, escape
-from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, XAxis
+from logshipper_ingest.model.x_axis import NAMED_RULES, XAxis
 
 MAX_JOB_KEYS = 1024
 MAX_KEYS_LOGGED = 20  # of a job: all users share the agent's log
@@ -232,7 +232,7 @@ class JobMetrics:
             log_count += 1
             if log_count > MAX_KEYS_LOGGED:
                 return
-            key = ".".join(path)
+            key = plain_name(path)
             key_text = ascii(key if len(key) <= 60 else key[:57] + "...")
             more = "; more keys of it are only counted" if log_count == MAX_KEYS_LOGGED else ""
             words = f"metrics: key {key_text} of job {job_id} is left out: {reason}{more}"
@@ -307,7 +307,7 @@ def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend], compared: set[
         trend_so_far = into.get(path)
         if trend_so_far is not None:
             into[path] = trend_so_far.merge(trend)
-        elif path in compared or len(compared) < MAX_JOB_KEYS or path in (PROGRESS, EPOCH):
+        elif path in compared or len(compared) < MAX_JOB_KEYS or path in NAMED_RULES:
             compared.add(path)
             into[path] = trend
         else:

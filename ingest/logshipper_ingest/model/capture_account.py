@@ -262,7 +262,7 @@ class CaptureAccount(CaptureFacts):
             return
         record = parse_record(row.line)
         if record is not None:
-            axis.add(record, row.time_ns, row.n)
+            axis.add(record, row.time_ns, row.n, row.origin)
             return
         self.unparsed += 1
         if self.unparsed == MAX_UNPARSED:

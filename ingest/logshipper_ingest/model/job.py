@@ -11,6 +11,7 @@ from logshipper.config import JSON
 from logshipper.spool.captures import LIMIT_MAX_SECS
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.capture_id import JobKey, Source
+from logshipper_ingest.model.metadata_keys import line_by_origin
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
@@ -212,8 +213,13 @@ class MetadataRecord(NamedTuple):
     capture: int
     line: str  # as printed, or built from the numbers of a line in another format
     stream: Stream
-    # its origin: `json`, `dict`, `pairs`, or the name of a pattern
+    # its origin: `json`, `dict`, `pairs`, the name of a pattern, or `auto` for a series
     origin: str = JSON
+
+    @property
+    def keyed_line(self) -> str:
+        """Its line as the paths of keys see it: those of a series lie below AUTO_ROOT."""
+        return line_by_origin(self.line, self.origin)
 
 
 class RecordBlock(NamedTuple):
@@ -222,7 +228,8 @@ class RecordBlock(NamedTuple):
     times: Sequence[int]  # ns
     captures: Sequence[int]  # each record's capture's number
     attempts: Mapping[int, int]  # by capture's number
-    text: str  # the lines, with an LF between them
+    text: str  # the lines as paths of keys see them, with an LF between them
+    origins: Sequence[str]  # each record's, as in MetadataRecord
 
 
 class JobEvent(NamedTuple):

@@ -1,13 +1,14 @@
 """Parses metadata records: exact numbers, nested keys, names of keys. Pure.
 
 A tuple of strings, the path, identifies a key. Its name is for people, and no two paths share one.
+Paths of series (docs/series.md) begin with AUTO_ROOT, so that they share no key with other records.
 NaN, Infinity and -Infinity are infinite floats: gaps in graphs, no numbers. Untrusted input never
 raises and never stalls: the parser counts values that it cannot keep exact.
 """
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
@@ -15,10 +16,13 @@ from typing import TypeAlias
 
 import orjson
 
+from logshipper.config import AUTO
+
 Path: TypeAlias = tuple[str, ...]
 Number: TypeAlias = int | float
 Record: TypeAlias = dict[str, object]
 
+AUTO_ROOT, AUTO_MARK = "~auto", f" ({AUTO})"  # in paths and in names of series
 MAX_DEPTH = 4
 MAX_KEY_BYTES = 256  # of one key, in UTF-8
 MAX_INT_DIGITS = 4000  # Python cannot print integers of more than 4300 digits
@@ -78,6 +82,26 @@ def _exact_int(digits: str) -> int | Oversized:
 def _finite_float(text: str) -> float | Oversized:
     value = float(text)
     return value if isfinite(value) else Oversized(text)
+
+
+def by_origin(record: Record, origin: str) -> Record:
+    """Return the record as paths see it: that of a series below AUTO_ROOT."""
+    return {AUTO_ROOT: record} if origin == AUTO else record
+
+
+def line_by_origin(line: str, origin: str) -> str:
+    """Return a record's line as `by_origin` returns the record."""
+    return f'{{"{AUTO_ROOT}":{line}}}' if origin == AUTO else line
+
+
+def is_auto(path: Path) -> bool:
+    """Return whether the key is one of a series."""
+    return path[:1] == (AUTO_ROOT,) and len(path) > 1
+
+
+def printed_path(path: Path) -> Path:
+    """Return the path within the printed record."""
+    return path[1:] if is_auto(path) else path
 
 
 def leaves_of(record: Record) -> Leaves:
@@ -176,25 +200,37 @@ def _skip_blanks(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def order(path: Path) -> tuple[str, Path]:
-    """Sorts paths by name, in alphabetical order."""
-    return ".".join(path), path
+def order(path: Path) -> tuple[bool, str, Path]:
+    """Sorts paths by name, in alphabetical order, those of series last."""
+    return is_auto(path), ".".join(path), path
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:
     """Return a unique name for each path: `a.b`.
 
     Keys with dots that would share the name of a nested key, and unprintable keys, stand in quotes,
-    as in JSON: `"a.b".c`.
+    as in JSON: `"a.b".c`. Names of series end with AUTO_MARK.
     """
     by_name: dict[str, list[Path]] = {}
     for path in paths:
-        by_name.setdefault(".".join(path), []).append(path)
-    return {
-        path: ".".join(_key_text(key, len(sharing) > 1) for key in path)
-        for sharing in by_name.values()
-        for path in sharing
-    }
+        by_name.setdefault(plain_name(path), []).append(path)
+    names = {}
+    for sharing in by_name.values():
+        for path in sharing:
+            texts = [_key_text(key, len(sharing) > 1) for key in printed_path(path)]
+            names[path] = ".".join(texts) + (AUTO_MARK if is_auto(path) else "")
+    return names
+
+
+def plain_name(path: Path) -> str:
+    """Return a key's name without quotes, which several paths may share."""
+    return ".".join(printed_path(path)) + (AUTO_MARK if is_auto(path) else "")
+
+
+def full_name(name: str, keys: Container[str]) -> str:
+    """Return a name with the mark of series if only such a key has it."""
+    marked = name + AUTO_MARK
+    return marked if name not in keys and marked in keys else name
 
 
 def _key_text(key: str, shared: bool) -> str:

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from logshipper_ingest.model.courses import Trend
 from logshipper_ingest.model.job import Json
 from logshipper_ingest.model.key_reports import MAX_NAME_BYTES, MAX_REPORTED, documents
-from logshipper_ingest.model.metadata_keys import Path, order
-from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, XAxis
+from logshipper_ingest.model.metadata_keys import Path, is_auto, order, plain_name, printed_path
+from logshipper_ingest.model.x_axis import NAMED_RULES, XAxis
 
 MAX_POINTS = 4500  # of a graph; Loki returns 5,000 entries at most, and the first hundred of each key set stay
 CODE_CHARS, CODE_BITS, PLACE_BITS = 6, 7, 8
 _MAX_CODE = (1 << CODE_BITS) - 1
 _MAX_PLACE = (1 << PLACE_BITS) - 1
+MAX_RULE = 7
 RULE_UNIT = 1 << (CODE_CHARS * CODE_BITS + PLACE_BITS)
-_NAMED_RULES = {PROGRESS: 1, EPOCH: 2}
 
 # Characters that break a dashboard's query about a key. Quotes, backslash and backtick end a
 # string. `]` ends a key in LogQL's json expression (quoted or not). `$` and `[[` begin a variable
@@ -91,14 +91,17 @@ def alphabetical_code(name: str) -> int:
 
 
 def rank(rule: int, code: int, place: int) -> int:
-    """rule: 0 to 7; code: `alphabetical_code`; place: among the known keys with this code, from 0.
-    Less than 2^53."""
-    return rule * RULE_UNIT + (code << PLACE_BITS | min(place, _MAX_PLACE))
+    """rule: of `rule_of`; code: `alphabetical_code`; place: among the known keys with this code, from 0.
+    Less than 2^53; that of a series is even and less than 2^54, so a float holds it, too."""
+    exact = rule * RULE_UNIT + (code << PLACE_BITS | min(place, _MAX_PLACE))
+    return exact & ~1 if rule > MAX_RULE else exact
 
 
 def rule_of(path: Path, trend: Trend) -> int:
-    """Return R25's rule of a key, 1 to 7; 0 while unknown."""
-    return _NAMED_RULES.get(path) or trend.rule()
+    """Return R25's rule of a key, 1 to 7; MAX_RULE more for a series, so that all others come before
+    it; 0 while unknown."""
+    rule = NAMED_RULES.get(path) or trend.rule()
+    return rule + MAX_RULE if rule and is_auto(path) else rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ class JobKeys:
         return visible, left_out
 
     def _has_claim(self, path: Path, key: str) -> bool:
-        return path in _NAMED_RULES or self._stay.get(key) == path
+        return path in NAMED_RULES or self._stay.get(key) == path
 
     def _by_claim(self, rules: Mapping[Path, int]) -> list[Path]:
         """Return the known keys, the most important first; in alphabetical order if all fit."""
@@ -172,7 +175,10 @@ class JobKeys:
             return list(rules)
         return sorted(
             rules,
-            key=lambda path: (not self._has_claim(path, self._labels[path].key), rules[path] or 8),
+            key=lambda path: (
+                not self._has_claim(path, self._labels[path].key),
+                rules[path] or 2 * MAX_RULE + 1,
+            ),
         )
 
     def leave_out(self, reason: str, path: Path) -> None:
@@ -186,10 +192,12 @@ class JobKeys:
         self._labels = {}
         places: dict[int, int] = {}
         for path in sorted(trends, key=order):
-            name = ".".join(path)
+            name = plain_name(path)
             code = alphabetical_code(name)
             place = places[code] = places.get(code, -1) + 1
-            self._labels[path] = KeyLabels(escape(name), escape(json_path(path)), code, place)
+            self._labels[path] = KeyLabels(
+                escape(name), escape(json_path(printed_path(path))), code, place
+            )
             if path not in self._unfit:
                 self._unfit[path] = unfit(path, self._max_label_bytes)
 

@@ -25,6 +25,7 @@ from logshipper_ingest.model.job import (
 )
 from logshipper_ingest.model.key_values import KeyValues, values_of
 from logshipper_ingest.model.metadata_keys import raw_value
+from logshipper_ingest.model.repeats import with_repeats
 from logshipper_ingest.model.x_axis import KeyStats, XAxis, XChoice, merge_all
 
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
@@ -151,7 +152,7 @@ class Reader(History):
 
     @abstractmethod
     def _records_at(self, time_ns: int) -> list[str]:
-        """The records of one time, newest first."""
+        """Return the lines of one time's records as paths see them, newest first."""
 
     def _x_axis(self) -> XAxis:
         if self._axis is None:
@@ -170,7 +171,7 @@ class Reader(History):
             values = (raw_value(record, stats.path) for record in records[last_ns])
             last = next((value for value in values if value is not None), "null")
             key_stats.append(replace(stats, last=last))
-        return key_stats
+        return with_repeats(key_stats, over=self.is_over)
 
     def key_values(self) -> dict[str, KeyValues]:
         """Each key's last, least and greatest value by its name."""

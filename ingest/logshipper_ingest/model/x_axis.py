@@ -5,8 +5,11 @@ falling, integer). `merge` closes the courses of both sides and keeps the worst;
 a new course. For `x_for` it follows courses within groups of keys that share records
 (key_groups.py).
 
+Keys of series (docs/series.md) share no records with other keys. They become the job's X only if no
+other key has numbers, and their graphs have an X of their own.
+
 Cost per record: its keys times the groups among them (usually one, at most MAX_GROUPS). Limits:
-MAX_KEYS keys with numbers and as many others (`progress` and `epoch` always have room). The axis
+MAX_KEYS keys with numbers and as many others of each origin (`progress` and `epoch` always have room). The axis
 counts omissions, and `notes` reports them.
 
 An axis with places also keeps the records of a key's last, least and largest number, with the
@@ -16,6 +19,7 @@ promising ones; the axis chooses them with each new key and at records 2, 4, 8 a
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -25,12 +29,15 @@ from logshipper_ingest.model.courses import Course, PathTally, Trend, absorb_tal
 from logshipper_ingest.model.key_groups import KeyGroup, KeyGroups
 from logshipper_ingest.model.key_reports import KeyReport
 from logshipper_ingest.model.metadata_keys import (
+    AUTO_ROOT,
     MAX_DEPTH,
     MAX_KEY_BYTES,
     Leaves,
     Number,
     Path,
     Record,
+    by_origin,
+    is_auto,
     leaves_of,
     names_of,
     order,
@@ -43,7 +50,7 @@ _NEVER = 1 << 63
 
 PROGRESS: Path = ("progress",)
 EPOCH: Path = ("epoch",)
-_NAMED = (PROGRESS, EPOCH)
+NAMED_RULES = {PROGRESS: 1, EPOCH: 2, (AUTO_ROOT, *PROGRESS): 1, (AUTO_ROOT, *EPOCH): 2}
 CLOCK: Path = ("time",)  # if it holds nanoseconds since 1970, as a measurement's own time
 LEAST_CLOCK_NS = 10**17  # in 1973
 CLOCK_WORDS = "time: when each record was measured"
@@ -80,6 +87,13 @@ class KeyStats:
     min: Number | None  # of its numbers, exact
     max: Number | None  # likewise
     integer: bool  # no number was written with a fraction or an exponent
+    # of a series: the other key that has its numbers, too
+    repeats: str = ""
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether it is the key of a series."""
+        return is_auto(self.path)
 
 
 class XAxis:
@@ -105,13 +119,13 @@ class XAxis:
 
     # ---- learning
 
-    def add(self, record: Record, time_ns: int = 0, n: int = 0) -> None:
+    def add(self, record: Record, time_ns: int = 0, n: int = 0, origin: str = "") -> None:
         """Add the next record of this attempt and task.
 
         record: parsed, integers as int; time_ns: its own; n: its number among records with the same
-        keys, 0 if unknown.
+        keys, 0 if unknown; origin: as in MetadataRecord.
         """
-        leaves = leaves_of(record)
+        leaves = leaves_of(by_origin(record, origin))
         self.records += 1
         self._deeper += leaves.deeper
         self._oversized += leaves.oversized
@@ -146,15 +160,16 @@ class XAxis:
             self._place_keys = frozenset(sorted(self._possible_x(), key=self._claim)[:MAX_WHOLE])
             self._place_keys_due = _next_power(self.records)
 
-    def _claim(self, path: Path) -> tuple[int, tuple[str, Path]]:
+    def _claim(self, path: Path) -> tuple[bool, int, tuple[bool, str, Path]]:
         """Sort key: the best candidate for X first."""
-        return 0 if path in _NAMED else self._groups.course_of(path).best_rule(), order(path)
+        rule = 0 if path in NAMED_RULES else self._groups.course_of(path).best_rule()
+        return is_auto(path), rule, order(path)
 
     def _possible_x(self) -> set[Path]:
         """Return the keys that may be the X of an earlier record; no other key can become it."""
         possible: set[Path] = set()
         for courses in (group.courses for group in self._groups):
-            named = [path for path in _NAMED if path in courses]
+            named = courses.keys() & NAMED_RULES
             possible.update(named)
             possible.update(courses.keys() & {CLOCK})
             if not named:
@@ -174,7 +189,8 @@ class XAxis:
         possible."""
         if path in self._numbers:
             return True
-        if len(self._numbers) >= MAX_KEYS and path not in _NAMED:
+        of_origin = [peer for peer in self._numbers if is_auto(peer) == is_auto(path)]
+        if len(of_origin) >= MAX_KEYS and path not in NAMED_RULES:
             return False
         self._numbers[path] = PathTally()
         return True
@@ -244,9 +260,9 @@ class XAxis:
 
     def _best(self, courses: dict[Path, Course]) -> tuple[int, Path] | None:
         """Rule and key; rule 0 for CLOCK: it comes before rule 4, and before an only other key."""
-        for rule, path in enumerate(_NAMED, start=1):
-            if path in courses:
-                return rule, path
+        courses = {path: courses[path] for path in courses if not is_auto(path)} or courses
+        if named := courses.keys() & NAMED_RULES:
+            return min((NAMED_RULES[path], path) for path in named)
         has_clock = CLOCK in courses and self._has_clock()
         others = [path for path in courses if not (has_clock and path == CLOCK)]
         if not others:
@@ -462,8 +478,8 @@ def merge_all(axes: Iterable[XAxis]) -> XAxis:
 
 
 def _past_limit(tallies: dict[Path, PathTally]) -> list[Path]:
-    named_count = sum(path in tallies for path in _NAMED)
-    if len(tallies) - named_count <= MAX_KEYS:
+    if len(tallies) <= MAX_KEYS:
         return []
-    ranked = sorted((path for path in tallies if path not in _NAMED), key=order)
-    return ranked[MAX_KEYS:]
+    ranked = sorted((path for path in tallies if path not in NAMED_RULES), key=order)
+    auto_at = bisect_left(ranked, True, key=is_auto)
+    return ranked[MAX_KEYS:auto_at] + ranked[auto_at:][MAX_KEYS:]

@@ -1,21 +1,23 @@
 """Numbers of metadata records as points of one gauge. Pure.
 
 A point's time is the record's, its attribute `logshipper.key` the number's key; nested ones are
-`a.b`. All numbers are doubles: a key that is `0` in one record and `0.5` in the next has one type.
+`a.b`. Its attribute `logshipper.origin` is the record's origin, unless that is JSON. All numbers
+are doubles: a key that is `0` in one record and `0.5` in the next has one type.
 https://opentelemetry.io/docs/specs/otel/metrics/data-model/
 """
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import NamedTuple
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
+from logshipper.spool.segment import ORIGIN
 from logshipper_ingest.model.metadata_keys import Path, leaves_of, names_of, parse_record
 from logshipper_ingest.otlp.resource import SCHEMA_URL, SCOPE, attribute, parts, resource_of
-from logshipper_ingest.shipping.entries import Chunk
+from logshipper_ingest.shipping.entries import NO_METADATA, Chunk
 
 METRIC = "logshipper.job.value"
 MAX_POINTS = 256  # of a record
@@ -37,7 +39,7 @@ def encode_points(chunks: Sequence[Chunk], cluster: str, host: str) -> Points:
     request = ExportMetricsServiceRequest()
     key = chunks[0].key
     stream = [attribute("log.iostream", key.stream)] if key.stream else []
-    by_name: dict[str, NumberDataPoint] = {}  # filled again and again
+    points_by_key: dict[tuple[str, str], NumberDataPoint] = {}  # filled again and again
     count = left_out = 0
     for identity, group in groupby(parts(chunks), key=lambda part: part.identity):
         resource = request.resource_metrics.add(
@@ -48,15 +50,19 @@ def encode_points(chunks: Sequence[Chunk], cluster: str, host: str) -> Points:
         )
         points = metric.gauge.data_points
         for part in group:
-            for time_ns, line in zip(part.times_ns, part.lines, strict=True):
+            extra = part.extra or repeat(NO_METADATA)
+            for time_ns, line, pairs in zip(part.times_ns, part.lines, extra, strict=False):
+                origin = pairs.get(ORIGIN, "")
                 numbers, record_left_out = numbers_of(line)
                 left_out += record_left_out
                 count += len(numbers)
                 for name, value in numbers:
-                    point = by_name.get(name)
+                    point = points_by_key.get((name, origin))
                     if point is None:
                         attributes = [attribute("logshipper.key", name), *stream]
-                        point = by_name[name] = NumberDataPoint(attributes=attributes)
+                        attributes += [attribute("logshipper.origin", origin)] if origin else []
+                        point = NumberDataPoint(attributes=attributes)
+                        points_by_key[name, origin] = point
                     point.time_unix_nano, point.as_double = time_ns, value
                     points.append(point)  # a copy
         if not points:

@@ -11,6 +11,7 @@ from logshipper.spool.segment import Json
 from logshipper_ingest.config.sink_config import Server, SinkConfig
 from logshipper_ingest.model.capture_rows import EventRow, ReportRow, Rows
 from logshipper_ingest.model.job import HEARTBEAT, STARTED, STILL_RUNNING, STILL_RUNNING_SECS
+from logshipper_ingest.model.metadata_keys import printed_path
 from logshipper_ingest.model.ranks import reported_documents
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder
 from logshipper_ingest.shipping.followed_capture import ShippedCapture
@@ -135,7 +136,7 @@ class PieceBuilder:
             **{name: getattr(identity, name) for name in ("name", "account", "partition")},
             **({"nodes": account.nodes} if account.nodes else {}),
             "hosts": [self._host(capture)],
-            "x_axis": {**x_axis, "path": list(choice.path)},
+            "x_axis": {**x_axis, "path": list(printed_path(choice.path))},
         }
 
 

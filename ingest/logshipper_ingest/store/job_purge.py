@@ -212,11 +212,11 @@ class _Purge:
 
     def _learnt_again(self, capture: int) -> XAxis:
         axis = XAxis()
-        query = "SELECT line, time_ns FROM record WHERE capture = ? ORDER BY id"
-        for line, time_ns in self._connection.execute(query, (capture,)):
+        query = "SELECT line, time_ns, origin FROM record WHERE capture = ? ORDER BY id"
+        for line, time_ns, origin in self._connection.execute(query, (capture,)):
             record = parse_record(line.encode())
             if record is not None:
-                axis.add(record, time_ns)
+                axis.add(record, time_ns, origin=origin)
         return axis
 
 

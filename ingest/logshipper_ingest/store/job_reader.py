@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import repeat
 
-from logshipper.config import JSON
+from logshipper.config import AUTO, JSON
 from logshipper.errors import SpoolError, StoreError
 from logshipper.spool.segment import Stream
 from logshipper_ingest.model.job import (
@@ -26,6 +26,7 @@ from logshipper_ingest.model.job import (
     derived_state,
     heartbeat_lost,
 )
+from logshipper_ingest.model.metadata_keys import AUTO_ROOT, line_by_origin
 from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import CaptureFolder, open_spool
@@ -123,20 +124,24 @@ class JobReader(LineReader):
         attempts = self._attempts_of()
         only = next(iter(attempts)) if len(attempts) == 1 else None
         captures = "''" if only is not None else "group_concat(capture)"
+        line = f"""iif(origin = '{AUTO}', '{{"{AUTO_ROOT}":' || line || '}}', line)"""
         after, size = (-1, -1), min(rows, PAGE)
         while True:
             page = self._fetch(
-                f"SELECT count(*), group_concat(time_ns), group_concat(id), {captures}, group_concat(line, char(10))"  # noqa: S608  numbers and constants
-                f" FROM (SELECT time_ns, id, capture, line FROM record WHERE capture IN ({numbers_text(attempts)})"
-                f" AND (time_ns, id) > (?, ?) ORDER BY time_ns, id LIMIT {size})",
+                f"SELECT count(*), group_concat(time_ns), group_concat(id), {captures}, group_concat({line}, char(10)),"  # noqa: S608  numbers and constants
+                f" group_concat(origin) FROM (SELECT time_ns, id, capture, line, {self._origin} AS origin FROM record"
+                f" WHERE capture IN ({numbers_text(attempts)}) AND (time_ns, id) > (?, ?)"
+                f" ORDER BY time_ns, id LIMIT {size})",
                 *after,
             )
-            count, times, ids, numbers, text = page[0]
+            count, times, ids, numbers, text, origins = page[0]
             if not count:
                 return
             at = list(map(int, times.split(",")))
             of = [only] * count if only is not None else list(map(int, numbers.split(",")))
-            yield RecordBlock(at, of, attempts, text)
+            yield RecordBlock(
+                at, of, attempts, text, [origin or JSON for origin in origins.split(",")]
+            )
             if count < size:
                 return
             after = at[-1], int(ids.rpartition(",")[2])
@@ -206,5 +211,5 @@ class JobReader(LineReader):
         return self._capture_axes
 
     def _records_at(self, time_ns: int) -> list[str]:
-        rows = self._fetch("SELECT line FROM record WHERE time_ns = ? ORDER BY id DESC", time_ns)
-        return [line for (line,) in rows]
+        query = f"SELECT line, {self._origin} FROM record WHERE time_ns = ? ORDER BY id DESC"  # noqa: S608  constants
+        return [line_by_origin(*row) for row in self._fetch(query, time_ns)]

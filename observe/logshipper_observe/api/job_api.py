@@ -56,7 +56,7 @@ class Record:
     task: int
     capture: int
     line: str  # the JSON object exactly as it was printed, or made of a line's numbers
-    origin: str = "json"  # source of the record: `json`, `dict`, `pairs`, or a pattern's name
+    origin: str = "json"  # `json`, `dict`, `pairs`, a pattern's name, or `auto`
 
     @property
     def values(self) -> dict[str, Any]:  # Any: JSON
@@ -253,7 +253,7 @@ class Job:
     ) -> Iterator[Numbers]:
         tasks = {capture.capture: capture.task for capture in reader.captures}
         for record in reader.records(attempt=attempt):
-            numbers = numbers_of(record.line)
+            numbers = numbers_of(record.keyed_line)
             values = {path: number for path, number in numbers.items() if path in names}
             if values:
                 yield Numbers(record.time_ns, record.attempt, tasks.get(record.capture, 0), values)

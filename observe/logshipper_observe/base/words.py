@@ -12,6 +12,7 @@ from functools import lru_cache
 from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import safe
 
+FOUND = "Found in the output"  # heading of series
 NS = 1_000_000_000
 DIGITS = 6  # of a number in a table
 NOT_IN_LOKI = (

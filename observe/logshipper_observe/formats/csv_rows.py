@@ -74,7 +74,7 @@ def records_as_csv(
     *,
     raw: bool = False,
 ) -> Iterator[str]:
-    """Yield lines of CSV: `_time`, `_attempt` and a column per key, nested ones as `a.b`.
+    """Yield lines of CSV: `_time`, `_attempt`, `_origin` and a column per key, nested ones as `a.b`.
 
     records: gives all records, twice, because only a full pass shows the columns; columns: paths of
     keys, None for all; raw: see CsvRows.
@@ -82,16 +82,16 @@ def records_as_csv(
     paths: dict[Path, None] = dict.fromkeys(columns or ())
     if columns is None:
         for record in records():
-            for path in flat(record.line):
+            for path in flat(record.keyed_line):
                 paths.setdefault(path)
     rows = CsvRows(raw=raw)
     titles = titles_of(paths)
-    yield rows.row([*own_titles(titles, ("_time", "_attempt")), *titles]) + "\n"
+    yield rows.row([*own_titles(titles, ("_time", "_attempt", "_origin")), *titles]) + "\n"
     for record in records():
         if columns is None:
-            of_record = flat(record.line)
+            of_record = flat(record.keyed_line)
             values = [of_record.get(path) for path in paths]
         else:
-            values = [at_path(record.line, path) for path in paths]
+            values = [at_path(record.keyed_line, path) for path in paths]
         cells = ["" if value is None else cell(value) for value in values]
-        yield rows.row([utc(record.time_ns), str(record.attempt), *cells]) + "\n"
+        yield rows.row([utc(record.time_ns), str(record.attempt), record.origin, *cells]) + "\n"

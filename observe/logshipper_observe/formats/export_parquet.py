@@ -11,7 +11,9 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from logshipper.errors import LogshipperError
@@ -21,6 +23,7 @@ from logshipper_observe.formats.export_rows import (
     BLOCK_ROWS,
     LINE_TITLES,
     MAX_COLUMNS,
+    RECORD_TITLES,
     SOURCE_TITLES,
     ExportedCapture,
     Progress,
@@ -58,7 +61,7 @@ GROUP_ROWS = 4 * BLOCK_ROWS
 _AT_WORK = 2  # blocks being parsed while the next one is read
 _DECIMAL_DIGITS = 76  # of the widest decimals
 _TIME = pa.timestamp("ns", "UTC")
-_OWN_TYPES = (pa.string(), _TIME, pa.int32(), pa.string(), pa.int32(), pa.string())
+_OWN_TYPES = (pa.string(), _TIME, pa.int32(), pa.string(), pa.int32(), pa.string(), pa.string())
 _LINE_TYPES = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.string())
 
 
@@ -77,7 +80,7 @@ class ParquetWriter(RowWriter):
 
         def keep() -> None:
             block, future = at_work.popleft()
-            numbers = self._numbers(sources, block.captures, block.attempts)
+            numbers = self._numbers(sources, block.captures, block.attempts, block.origins)
             self._spill.add(block.times, numbers, future.result())
             progress(len(block.times))
 
@@ -110,24 +113,29 @@ class ParquetWriter(RowWriter):
             progress(len(block))
 
     def _numbers(
-        self, sources: Sources, captures: Sequence[int], attempts: Mapping[int, int]
+        self,
+        sources: Sources,
+        captures: Sequence[int],
+        attempts: Mapping[int, int],
+        origins: Sequence[str] = (),
     ) -> list[int]:
-        """The numbers of the rows' sources."""
+        """The numbers of the rows' sources. origins: of records."""
+        places = list(zip(captures, origins or repeat(""), strict=False))
         numbers = {}
-        for capture in set(captures):
-            source = sources.of(capture, attempts[capture])
-            numbers[capture] = self._sources.setdefault(source, len(self._sources))
-        return [numbers[capture] for capture in captures]
+        for capture, origin in set(places):
+            source = replace(sources.of(capture, attempts[capture]), origin=origin)
+            numbers[capture, origin] = self._sources.setdefault(source, len(self._sources))
+        return list(map(numbers.__getitem__, places))
 
     def finish(self) -> None:
         kinds = self._kinds()
         if self._titles is None:
             titles = titles_of(kinds)
-            source_titles = own_titles(titles, [f"_{title}" for title in SOURCE_TITLES])
+            source_titles = own_titles(titles, [f"_{title}" for title in RECORD_TITLES])
         else:
             titles, source_titles = list(self._titles), list(SOURCE_TITLES)
         fields = [
-            *zip(source_titles, _OWN_TYPES, strict=True),
+            *zip(source_titles, _OWN_TYPES, strict=False),
             *zip(titles, kinds.values(), strict=True),
         ]
         with pq.ParquetWriter(self._file, pa.schema(fields)) as writer:
@@ -159,11 +167,12 @@ class ParquetWriter(RowWriter):
         return kinds | self._spill.decimals(unsure) if unsure else kinds
 
     def _source_columns(self, times: Array, numbers: Array) -> list[Array]:
+        titles = RECORD_TITLES if self._titles is None else SOURCE_TITLES
         return [
             times.cast(kind)
             if title == "time"
             else pa.array([getattr(source, title) for source in self._sources], kind).take(numbers)
-            for title, kind in zip(SOURCE_TITLES, _OWN_TYPES, strict=True)
+            for title, kind in zip(titles, _OWN_TYPES, strict=False)
         ]
 
 

@@ -15,6 +15,7 @@ Progress = Callable[[int], None]  # how many rows more are written
 
 METADATA, LOGS = "metadata", "logs"
 SOURCE_TITLES = ("job_id", "time", "attempt", "step", "task", "host")
+RECORD_TITLES = (*SOURCE_TITLES, "origin")
 LINE_TITLES = ("stream", "kind", "text", "repeat", "part")
 MAX_COLUMNS = 10_000  # keys of a table; JSONL has no such limit
 BLOCK_ROWS = 32_768
@@ -31,6 +32,7 @@ class ExportedCapture:
     step: str
     task: int  # its number, 0 for a single task
     host: str
+    origin: str = ""  # of a record
 
 
 class Sources:

@@ -13,6 +13,7 @@ from logshipper_observe.formats.csv_rows import CsvRows, own_titles, titles_of
 from logshipper_observe.formats.export_rows import (
     LINE_TITLES,
     MAX_COLUMNS,
+    RECORD_TITLES,
     SOURCE_TITLES,
     ExportedCapture,
     Progress,
@@ -85,13 +86,14 @@ class CsvWriter(RowWriter):
         for block in record_blocks(reader.records(), _ROWS):
             rows = []
             for record in block:
-                values = flat(record.line)
+                values = flat(record.keyed_line)
                 self._learn(values)
                 row = [""] * len(self._paths)
                 for path, value in values.items():
                     row[self._paths[path]] = cell(value)
                 source = sources.of(record.capture, record.attempt)
-                rows.append(self._rows.row([*_own_cells(source, record.time_ns), *row]))
+                own_cells = _own_cells(source, record.time_ns)
+                rows.append(self._rows.row([*own_cells, record.origin, *row]))
             end = _ROW_END.decode("utf-8", "surrogateescape")
             spill.write((end.join(rows) + end).encode("utf-8", "surrogateescape"))
             progress(len(block))
@@ -131,7 +133,7 @@ class CsvWriter(RowWriter):
         if self._spill is None:
             return
         titles = titles_of(self._paths)
-        source_titles = own_titles(titles, [f"_{title}" for title in SOURCE_TITLES])
+        source_titles = own_titles(titles, [f"_{title}" for title in RECORD_TITLES])
         self._put(self._rows.row([*source_titles, *titles]))
         self._spill.seek(0)
         starts = iter([*self._wider_from[1:], (self._count, 0)])

@@ -45,11 +45,19 @@ def left_out_of(graph: Graph) -> Iterator[str]:
 
 def key_notes(keys: "Iterable[KeyStats]") -> Iterator[str]:
     """Keys that have no graph though there are numbers, or might have been, a sentence each."""
-    constants = [key for key in keys if key.numbers and is_constant(key) and not is_clock(key)]
+    keys = list(keys)
+    constants = [
+        key
+        for key in keys
+        if key.numbers and is_constant(key) and not (is_clock(key) or key.repeats)
+    ]
     if constants:
         values = ", ".join(f"{key.key} {key.last}" for key in constants[:_NAMED])
         more = f" and {len(constants) - _NAMED} more" if len(constants) > _NAMED else ""
         yield f"One value each, so no graph: {values}{more}"
+    repeats = [f"{key.key} has the numbers of {key.repeats}" for key in keys if key.repeats]
+    if repeats:
+        yield f"Drawn once: {', '.join(repeats[:_NAMED])}"
     for key in keys:
         if not key.numbers and key.last in GAPS:
             yield f"{key.key} has no graph: it never was a number, and is {key.last}"

@@ -13,11 +13,11 @@ import orjson
 
 from logshipper.classify.metadata import GAPS
 from logshipper_ingest.model.capture_id import Source
+from logshipper_ingest.model.metadata_keys import AUTO_MARK, full_name
 from logshipper_ingest.model.x_axis import (
     CLOCK,
-    EPOCH,
     LEAST_CLOCK_NS,
-    PROGRESS,
+    NAMED_RULES,
     KeyStats,
     XChoice,
 )
@@ -54,6 +54,11 @@ class Graph:
     gaps: int = 0  # records in gaps: NaN or an infinity
     more_series: int = 0  # earlier ones, left out
     title: str = ""
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether its key is one of a series."""
+        return self.key.endswith(AUTO_MARK)
 
     @property
     def total(self) -> int:
@@ -122,8 +127,9 @@ def is_clock(key: "KeyStats") -> bool:
 
 
 def is_drawn(key: "KeyStats") -> bool:
-    """Return whether a key has a graph by default: it changes, and is not the time."""
-    return not (is_clock(key) or is_constant(key))
+    """Return whether a key has a graph by default: it changes, and is not the time, and no other key
+    has its numbers."""
+    return not (is_clock(key) or is_constant(key) or key.repeats)
 
 
 def _x_choice(reader: "Reader", request: GraphRequest, keys: "dict[str, KeyStats]") -> XChoice:
@@ -138,19 +144,21 @@ def _x_choice(reader: "Reader", request: GraphRequest, keys: "dict[str, KeyStats
 
 
 def _resolve_key(name: str, keys: "dict[str, KeyStats]") -> str:
-    key = name.removeprefix(KEY_PREFIX) if name not in keys else name
+    key = full_name(name.removeprefix(KEY_PREFIX) if name not in keys else name, keys)
     if key not in keys:
         raise unknown_key(key, keys)
     return key
 
 
 def _default_y(reader: "Reader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
-    """Return every changing numeric key but X in alphabetical order, with the X of others (whose
-    records lack the chosen X) last; X itself if it is the only one."""
+    """Return every changing numeric key but X in alphabetical order, those of series behind all
+    others and without their X. The X of others (whose records lack the chosen X) comes last; X
+    itself only if it is the only one."""
     changing = sorted(name for name, key in keys.items() if is_drawn(key))
     names = [name for name in changing if name != choice.key]
     others_x = {reader.x_for(name).key for name in names} if choice.key is not None else set()
-    return sorted(names, key=others_x.__contains__) or changing
+    names = [name for name in names if not (keys[name].is_auto and name in others_x)]
+    return sorted(names, key=lambda name: (keys[name].is_auto, name in others_x)) or changing
 
 
 def _graph(key: str, choice: XChoice, keys: "dict[str, KeyStats]") -> Graph:
@@ -239,7 +247,7 @@ class Filling:
         self._counts: list[dict[_Origin, int]] = [{} for _ in graphs]  # records, by origin
 
     def add(self, record: "MetadataRecord") -> None:
-        values = _numbers(record.line, self._paths)
+        values = _numbers(record.keyed_line, self._paths)
         if not values:
             return
         capture = self._captures.get(record.capture, Source(record.attempt, "", 0))
@@ -279,7 +287,7 @@ class Filling:
         graph = self._graphs[at]
         series[source] = points = self._new_points()
         points.tags = dict(source[1])
-        is_counter = graph.x_integer or graph.x.path in (PROGRESS, EPOCH)
+        is_counter = graph.x_integer or graph.x.path in NAMED_RULES
         points.begins_again = graph.x.key is not None and graph.x.rule != 7 and is_counter
         return points
 

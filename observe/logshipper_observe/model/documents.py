@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from logshipper.config import AUTO
 from logshipper.spool.segment import Stream
+from logshipper_ingest.model.metadata_keys import printed_path
 from logshipper_observe.base.output import Raw
 from logshipper_observe.base.words import NS, uncoloured, utc
 from logshipper_observe.model.records import valid_json
@@ -107,7 +109,9 @@ def key_document(key: "KeyStats") -> Document:
     last = valid_json(key.last)
     return {
         "key": key.key,
-        "path": list(key.path),
+        "path": list(printed_path(key.path)),
+        "origin": AUTO if key.is_auto else None,
+        "repeats": key.repeats or None,
         **_fields(key, ("count", "numbers")),
         "last": Raw(last),
         **({} if last == key.last else {"last_text": key.last}),

@@ -37,7 +37,7 @@ def first_values(reader: "Reader") -> FirstValues:
     places: dict[Path, list[int]] = {}  # of the records that have the key
     changing = {key.path for key in reader.keys() if key.numbers and key.min != key.max}  # noqa: SIM118  not a dict's
     for at, record in enumerate(islice(reader.records(), FIRST_RECORDS)):
-        for path, value in flat(record.line).items():
+        for path, value in flat(record.keyed_line).items():
             places.setdefault(path, []).append(at)
             if values.setdefault(path, value) != value:
                 changing.add(path)

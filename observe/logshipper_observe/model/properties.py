@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from logshipper_ingest.model.metadata_keys import full_name
 from logshipper_observe.base.words import NS
 from logshipper_observe.model.documents import duration_secs
 from logshipper_observe.model.overlay import Marks
@@ -112,13 +113,15 @@ _SHORT = {
 class Field:
     """A named field, and its values in jobs.
 
-    exists: of a key, whether a job had it; None before the first look.
+    exists: of a key, whether a job had it; None before the first look; is_auto: whether a job's
+    value is that of a series.
     """
 
     name: str
     kind: PropertyKind
     get: Callable[[JobRow], Value]
     exists: bool | None = None
+    is_auto: bool = False
 
     @cached_property
     def _sources(self) -> list[tuple[str, str]]:
@@ -137,9 +140,11 @@ class Field:
     def raw(self, row: JobRow) -> str | None:
         """Return the JSON text of a key's last value, or of its roll-up."""
         self.exists = self.exists or False
-        for key, part in self._sources:
+        for name, part in self._sources:
+            key = full_name(name, row.keys)
             if key in row.keys:
                 self.exists = True
+                self.is_auto = self.is_auto or key != name
                 return str(getattr(row.keys[key], part)) or None
         return None
 

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Container, Iterable, Sequence
 
 from logshipper.errors import LogshipperError
-from logshipper_ingest.model.metadata_keys import names_of
+from logshipper_ingest.model.metadata_keys import full_name, names_of
 from logshipper_observe.base.words import listed
 
 
@@ -46,8 +46,9 @@ def split_names(texts: Iterable[str], keys: Container[str]) -> list[str]:
     """Keys that are joined by commas, unless a key has that very name."""
     names: list[str] = []
     for text in texts:
-        if text in keys:
-            names.append(text)
+        if full_name(text, keys) in keys:
+            names.append(full_name(text, keys))
         else:
-            names += filter(None, map(str.strip, text.split(",")))
+            parts = filter(None, map(str.strip, text.split(",")))
+            names += (full_name(part, keys) for part in parts)
     return names

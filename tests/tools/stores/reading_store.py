@@ -77,9 +77,20 @@ class SpooledCapture:
         """Write records, each numbered among those with the same keys."""
         for record in records:
             line = record if isinstance(record, str) else json.dumps(record)
-            keys = tuple(json.loads(line))
-            self._n[keys] = self._n.get(keys, 0) + 1
-            self.lines(line, kind=Kind.METADATA, attrs={0: {"n": self._n[keys]}})
+            number = self._number(tuple(json.loads(line)))
+            self.lines(line, kind=Kind.METADATA, attrs={0: {"n": number}})
+
+    def found(self, *records: Json) -> None:
+        """Write records of series, which the log does not show."""
+        for record in records:
+            attrs: Json = {"n": self._number(tuple(record)), "origin": "auto", "copy": 1}
+            line = (json.dumps(record),)
+            self._writer.lines(line, stream=Stream.STDOUT, kind=Kind.METADATA, attrs={0: attrs})
+            self._writer.now_ns += 1
+
+    def _number(self, keys: tuple[str, ...]) -> int:
+        self._n[keys] = self._n.get(keys, 0) + 1
+        return self._n[keys]
 
     def status(self, text: str) -> None:
         """Write the text of a running bar on stderr; "" removes the bar."""

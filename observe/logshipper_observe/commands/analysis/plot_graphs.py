@@ -12,7 +12,7 @@ from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Output, Styled, print_json
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import count, listed
+from logshipper_observe.base.words import FOUND, count, listed
 from logshipper_observe.commands.options import picture_of
 from logshipper_observe.graphs.curves import NONE, Trace
 from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
@@ -243,7 +243,12 @@ def _show(
     job_id: list[Cell] = [Styled(head.job_id, "bold cyan"), "  "] if head.job_id else []
     out.line(Styled(head.name, "bold"), "  ", *job_id, rule)
     out.line()
-    sys.stdout.write("".join(f"{line}\n" for line in graph_lines(plots, out, across)))
+    for is_auto in (False, True):
+        of_origin = [graph for graph in plots if graph.is_auto is is_auto]
+        if of_origin and is_auto:
+            out.line(Styled(FOUND, "bold"))
+        lines = graph_lines(of_origin, out, across) if of_origin else []
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
     for note in notes:
         out.note(note)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import StoreError, UnknownJob
 from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.model.metadata_keys import AUTO_MARK
 from logshipper_observe.base.output import (
     Cell,
     Column,
@@ -204,7 +205,9 @@ class ListAnswer:
     def _print_own_table(self) -> None:
         numbers = [_is_right(column, self.rows) for column in self._columns]
         columns = [
-            Column(column.title, right=number, flexible=not number)
+            Column(
+                column.title + AUTO_MARK * column.field.is_auto, right=number, flexible=not number
+            )
             for column, number in zip(self._columns, numbers, strict=True)
         ]
         rows: list[list[Cell]] = [

@@ -3,7 +3,7 @@ programs."""
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import orjson
 
 from logshipper.classify.metadata import GAPS
-from logshipper.config import JSON, MAX_PATTERNS, METADATA_KINDS
+from logshipper.config import AUTO, JSON, MAX_PATTERNS, METADATA_KINDS
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
-from logshipper_ingest.model.metadata_keys import names_of
+from logshipper_ingest.model.metadata_keys import is_auto, names_of, printed_path
 from logshipper_observe.base.output import (
     Cell,
     Column,
@@ -27,7 +27,7 @@ from logshipper_observe.base.output import (
     write_json,
 )
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import listed, local, utc
+from logshipper_observe.base.words import FOUND, listed, local, utc
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
     JOBS_HELP,
@@ -223,20 +223,22 @@ class _Selection:
     def _is_selected(self, record: "MetadataRecord") -> bool:
         if record.time_ns > self._until_ns:
             return False
-        return self.paths is None or bool(self.values_of(record.line))
+        return self.paths is None or bool(self.values_of(record))
 
-    def values_of(self, line: str) -> dict[Path, str]:
+    def values_of(self, record: "MetadataRecord") -> dict[Path, str]:
         """The asked values of a record; without --keys, those at the top."""
+        if self.paths is None and record.origin == AUTO:
+            return flat(record.keyed_line)
         if self.paths is None:
-            return {(key,): value for key, value in split(line).items()}
-        values = ((path, at_path(line, path)) for path in self.paths)
+            return {(key,): value for key, value in split(record.line).items()}
+        values = ((path, at_path(record.keyed_line, path)) for path in self.paths)
         return {path: value for path, value in values if value is not None}
 
     def line_of(self, record: "MetadataRecord") -> str:
         """A record's line; with --keys, one with these only."""
         if self.paths is None:
             return record.line
-        values = self.values_of(record.line)
+        values = {printed_path(path): value for path, value in self.values_of(record).items()}
         names = names_of(values)
         return rebuilt({names[path]: value for path, value in values.items()})
 
@@ -244,14 +246,18 @@ class _Selection:
 def _pick(reader: "Reader", names: str) -> list[Path]:
     """The paths of --keys: keys at the top and those that graphs know. Raises UnknownKey."""
     key_stats = reader.keys()
-    paths = dict.fromkeys(path for key in key_stats for path in (key.path, key.path[:1]))
+    paths = dict.fromkeys(path for key in key_stats for path in (key.path, _top(key.path)))
     try:
         return pick_keys([names], list(paths))
     except UnknownKey:
         for record in reader.records():  # the store's own list of keys has a cap
-            for path in flat(record.line):
-                paths |= {path: None, path[:1]: None}
+            for path in flat(record.keyed_line):
+                paths |= {path: None, _top(path): None}
         return pick_keys([names], list(paths))
+
+
+def _top(path: Path) -> Path:
+    return path[:2] if is_auto(path) else path[:1]
 
 
 def _print_documents(selection: _Selection, job_fields: Document) -> None:
@@ -265,17 +271,26 @@ def _print_documents(selection: _Selection, job_fields: Document) -> None:
 class _Table:
     """Columns of a table, in the order of their keys' first appearance."""
 
-    paths: dict[Path, int]  # to the column's number
-    widths: list[int]
-    numeric: list[bool]
+    is_auto: bool  # for the records of series, or for all others
+    paths: dict[Path, int] = field(default_factory=dict)  # to the column's number
+    widths: list[int] = field(default_factory=list)
+    numeric: list[bool] = field(default_factory=list)
+    records: int = 0
     has_origins: bool = False  # some record was not printed as JSON
+
+    def has(self, record: "MetadataRecord") -> bool:
+        return (record.origin == AUTO) is self.is_auto
+
+    @property
+    def titles(self) -> list[str]:
+        return titles_of(map(printed_path, self.paths))
 
     def add(self, values: dict[Path, str]) -> None:
         for path, value in values.items():
             at = self.paths.get(path)
             if at is None:
                 at = self.paths[path] = len(self.paths)
-                self.widths.append(cells_wide(".".join(path)))
+                self.widths.append(cells_wide(".".join(printed_path(path))))
                 self.numeric.append(True)
             wide = cells_wide(safe(display_text(value)))
             self.widths[at] = max(self.widths[at], wide)
@@ -297,18 +312,22 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
         return
     if out.terminal and not args.all and args.limit is None:
         selection.limit = TERMINAL_LIMIT
-    table = _Table({}, [], [])
+    tables = _Table(is_auto=False), _Table(is_auto=True)
     for path in selection.paths or ():
-        table.add({path: "null"})
-    record_count = 0
+        tables[is_auto(path)].add({path: "null"})
     for record in selection.oldest_first():
-        table.add(selection.values_of(record.line))
+        table = tables[record.origin == AUTO]
+        table.add(selection.values_of(record))
         table.has_origins |= record.origin != JSON
-        record_count += 1
-    if not out.terminal or record_count > 2_000:
-        _print_plain(out, selection, table)
-    else:
-        _print_rich(out, selection, table)
+        table.records += 1
+    record_count = sum(table.records for table in tables)
+    for table in [table for table in tables if table.records] or tables[:1]:
+        if table.is_auto:
+            out.line(Styled(FOUND, "bold"))
+        if not out.terminal or record_count > 2_000:
+            _print_plain(out, selection, table)
+        else:
+            _print_rich(out, selection, table)
     for hint in hints:
         if out.terminal:
             out.note(hint, "yellow")
@@ -320,7 +339,7 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
 
 
 def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
-    titles = titles_of(table.paths)
+    titles = table.titles
     extra_titles = ("_time", "_attempt", *(("_origin",) if table.has_origins else ()))
     columns = [Column(title) for title in own_titles(titles, extra_titles)]
     columns += [
@@ -331,8 +350,8 @@ def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
     widen(widths, [column.title for column in columns])
 
     def rows() -> Iterator[list[Cell]]:
-        for record in selection.newest_first(selection.limit):
-            values = selection.values_of(record.line)
+        for record in filter(table.has, selection.newest_first(selection.limit)):
+            values = selection.values_of(record)
             cells = [display_text(values[path]) if path in values else "" for path in table.paths]
             origin = [record.origin] if table.has_origins else []
             yield [utc(record.time_ns), str(record.attempt), *origin, *cells]
@@ -341,29 +360,31 @@ def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
 
 
 def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
-    records = list(selection.newest_first(selection.limit))
-    titles = titles_of(table.paths)
+    records = list(filter(table.has, selection.newest_first(selection.limit)))
+    titles = table.titles
+    has_origins = table.has_origins and not table.is_auto
     several = len({capture.attempt for capture in selection.reader.captures}) > 1
     stamps = _stamps([record.time_ns for record in records])
     room = out.columns - max(map(len, stamps), default=0) - 3 - (10 if several else 0)
-    room -= _ORIGIN_WIDE if table.has_origins else 0
-    x_key = selection.reader.x_axis().key
-    x_at = next((at for at, title in enumerate(titles) if title == x_key), None)
+    room -= _ORIGIN_WIDE if has_origins else 0
+    x_path = selection.reader.x_axis().path
+    x_at = table.paths.get(x_path)
     indexes = _fitting(table.widths, room, x_at)
     columns = [Column("printed at", style="dim")]
     columns += [Column("attempt", right=True, style="dim")] if several else []
-    columns += [Column("made of", style="dim")] if table.has_origins else []
+    columns += [Column("made of", style="dim")] if has_origins else []
     columns += [Column(titles[at], right=table.numeric[at], flexible=True) for at in indexes]
     paths = list(table.paths)
     rows: list[list[Cell]] = []
     for record, stamp in zip(records, stamps, strict=True):
-        values = selection.values_of(record.line)
+        values = selection.values_of(record)
         row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
-        row += [record.origin] if table.has_origins else []
+        row += [record.origin] if has_origins else []
         row += [table_text(values[paths[at]]) if paths[at] in values else "" for at in indexes]
         rows.append(row)
     out.table(columns, rows)
-    left_out = [title for at, title in enumerate(titles) if at not in indexes]
+    names = titles_of(table.paths)
+    left_out = [name for at, name in enumerate(names) if at not in indexes]
     if left_out:
         _say_left_out(out, left_out)
 

@@ -37,6 +37,7 @@ class _Job:
         self.document = job_document(summary, now_ns)
         self.keys: dict[str, KeyStats] = numeric_keys(reader)
         self.x: XChoice = reader.x_axis()
+        self.found_x = {name: reader.x_for(name) for name in self.keys if self.keys[name].is_auto}
         first = first_values(reader)
         self.constants = _shown(first.constants)
         self.first_values = _shown(first.changing)
@@ -89,7 +90,10 @@ def compare(request: Request) -> PageAnswer:
         for name, key in job.keys.items():
             stats_by_name.setdefault(name, []).append(key)
     shared = [name for name, keys in stats_by_name.items() if len(keys) > 1 or len(jobs) == 1]
-    changing = sorted(name for name in shared if any(is_drawn(key) for key in stats_by_name[name]))
+    drawn = [name for name in shared if any(is_drawn(key) for key in stats_by_name[name])]
+    found_x = {x.key for job in jobs for x in job.found_x.values()}
+    drawn = [name for name in drawn if name not in found_x]
+    changing = sorted(drawn, key=lambda name: (stats_by_name[name][0].is_auto, name))
     axes = {name: _shared_x(name, jobs) for name in changing}
     x = _most_common(axes)
     document = {
@@ -102,6 +106,7 @@ def compare(request: Request) -> PageAnswer:
         "shared": sorted(shared),
         "groups": _groups(jobs),
         "changing": changing,
+        "found": [name for name in changing if stats_by_name[name][0].is_auto],
         "facts": _rows([job.facts for job in jobs]),
         "constants": _rows([job.constants for job in jobs]),
         "first_values": _rows([job.first_values for job in jobs]),
@@ -148,10 +153,9 @@ def _shared_x(key: str, jobs: Sequence[_Job]) -> dict[str, object]:
     """Return the X of a key's graph: an X of a job with the key that all jobs with the key have.
     The best rule wins, then the alphabet. `x` is the parameter of a job's graph, "" for its own."""
     peers = [job for job in jobs if key in job.keys]
+    choices = [job.found_x.get(key, job.x) for job in peers]
     candidates = [
-        job.x
-        for job in peers
-        if job.x.key not in (None, key) and all(job.x.key in peer.keys for peer in peers)
+        x for x in choices if x.key not in (None, key) and all(x.key in peer.keys for peer in peers)
     ]
     if candidates:
         best = min(candidates, key=lambda x: (x.rule, x.key or ""))
@@ -161,7 +165,7 @@ def _shared_x(key: str, jobs: Sequence[_Job]) -> dict[str, object]:
             "x": KEY_PREFIX + name if name in ("", TIME) else name,
             "words": f"X axis: {best.words} (rule {best.rule} of 7), in every job",
         }
-    if all(job.x.key == key for job in peers):
+    if all(x.key == key for x in choices):
         return {"key": None, "x": "", "words": f"X axis: record number: {key} itself is the X"}
     return {"key": None, "x": TIME, "words": "X axis: time: no job's X is a key that all have"}
 

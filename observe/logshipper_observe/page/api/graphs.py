@@ -23,24 +23,25 @@ READ_SECS = 0.6  # reading time of one answer: the page repeats the request for 
 
 def axes(request: Request) -> PageAnswer:
     """Return the X axis (chosen, or requested by `x`) with its rule in words, the keys that have
-    graphs, in their order, and the keys with one value."""
+    graphs, in their order, those of series among them (`found`), and the keys with one value."""
     with request.store.job(request.parts[0]) as reader:
         keys = numeric_keys(reader)
         plan, _ = planned(reader, GraphRequest(request.params.get("x") or None), len(keys))
         document = {
             "x": axis_document(plan[0]) if plan else None,
             "y": [graph.key for graph in plan],
+            "found": [graph.key for graph in plan if graph.is_auto],
             "keys": sorted(keys),
             "options": [
                 {"key": name, "value": keys[name].last}
                 for name in sorted(keys)
-                if is_constant(keys[name])
+                if is_constant(keys[name]) and not keys[name].repeats
             ],
             "records": reader.summary.records,
             "notes": [
                 *record_hints(reader),
                 *reader.notes(),
-                *key_notes([key for key in reader.keys() if not key.numbers]),  # noqa: SIM118  not a dict's
+                *key_notes([key for key in reader.keys() if not key.numbers or key.repeats]),  # noqa: SIM118  not a dict's
             ],
         }
         return tagged_answer(request, document, document)
@@ -103,7 +104,7 @@ def _csv(request: Request, graphs: list[Graph]) -> Iterator[str]:
         rows = CsvRows()
         yield rows.row([*own_titles(names, fixed_columns), *names]) + "\n"
         for record in reader.records():
-            texts = {name: at_path(record.line, keys[name].path) for name in names}
+            texts = {name: at_path(record.keyed_line, keys[name].path) for name in names}
             numbers = {
                 name: text for name, text in texts.items() if text is not None and is_number(text)
             }
@@ -148,8 +149,8 @@ def points_document(curve: Points, points: int) -> dict[str, list[Any]]:  # Any:
 def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
     notes = list(left_out_of(graph))
     if graph.own_x:
-        rule = rule_words(graph)
-        notes.insert(0, f"In no record with {graph.instead_of}, so over another X. {rule}")
+        why = "" if graph.is_auto else f"In no record with {graph.instead_of}, so over another X. "
+        notes.insert(0, f"{why}{rule_words(graph)}")
     series = []
     for curve in graph.series:
         document = points_document(curve, points)

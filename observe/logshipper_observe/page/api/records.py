@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from logshipper_ingest.model.metadata_keys import names_of, parse_record
+from logshipper_ingest.model.metadata_keys import is_auto, names_of, parse_record
 from logshipper_observe.formats.csv_rows import records_as_csv
 from logshipper_observe.model.job_facts import record_hints
 from logshipper_observe.model.records import Path, display_text, flat
@@ -77,7 +77,7 @@ def _searchable(line: str) -> str:
 
 def _table(records: "list[MetadataRecord]", key_paths: list[Path]) -> dict[str, Any]:  # Any: JSON
     """Return columns and rows. Values are texts, since numbers keep every printed digit."""
-    flats = [flat(record.line) for record in records]
+    flats = [flat(record.keyed_line) for record in records]
     paths = dict.fromkeys(path for values in flats for path in values)
     names = names_of(dict.fromkeys([*key_paths, *paths]))
     rows = []
@@ -88,7 +88,12 @@ def _table(records: "list[MetadataRecord]", key_paths: list[Path]) -> dict[str, 
         ]
         rows.append({"time_ns": str(record.time_ns), "attempt": record.attempt, "capture": record.capture,
                      "origin": record.origin, "line": _short(record.line, LINE_CHARS), "cells": cells})  # fmt: skip
-    return {"columns": [{"path": path, "name": names[path]} for path in paths], "rows": rows}
+    return {
+        "columns": [
+            {"path": path, "name": names[path], "is_auto": is_auto(path)} for path in paths
+        ],
+        "rows": rows,
+    }
 
 
 def _short(text: str, chars: int) -> str:

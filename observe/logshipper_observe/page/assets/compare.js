@@ -140,7 +140,8 @@ class CompareView {
       const place = { key, value, jobs: this.#having(key, value) };
       return [JSON.stringify([key, this.facet, value]), place];
     })).filter(([, place]) => !this.facet || place.jobs.length > 0));
-    this.grid.layOut([...this.places.keys()]);
+    const found = [...this.places].filter(([, { key }]) => this.found.found.includes(key)).map(([token]) => token);
+    this.grid.layOut([...this.places.keys()], found);
   }
 
   #titleOf({ key, value }) {

@@ -4,6 +4,7 @@ import { Chart } from "./chart.js";
 import { summaryOf } from "./curve.js";
 import { el, fill, visible } from "./dom.js";
 import { grouped, short } from "./format.js";
+import { notSeriesButton } from "./found_series.js";
 import { FullScreen } from "./full_screen.js";
 import { Legend } from "./legend.js";
 import { NO_MARKS } from "./marks.js";
@@ -23,8 +24,8 @@ export function named(key) {
 
 export class GraphPanel {
   /** @param {{title: string, name: string[], csv: () => string[],
-   *   detail?: (x: [number, number]) => Promise<Drawing | null | undefined>}} options
-   * name: what a picture's file is called after; csv: the addresses of the exact numbers; detail: what there is to
+   *   isFound?: boolean, detail?: (x: [number, number]) => Promise<Drawing | null | undefined>}} options
+   * name: what a picture's file is called after; csv: the addresses of the exact numbers; isFound: of a series; detail: what there is to
    * draw between two X; undefined where it was given up, null where it failed */
   constructor(options) {
     this.options = options;
@@ -48,7 +49,8 @@ export class GraphPanel {
     content.append(
       el("div", { class: "graph-head" },
         el("h3", { title: this.title }, el("bdi", {}, this.title)), this.log, this.reset, full.button,
-        save("PNG", () => this.#savePng()), save("CSV", () => options.csv().forEach((address) => saveFrom(address)))),
+        save("PNG", () => this.#savePng()), save("CSV", () => options.csv().forEach((address) => saveFrom(address))),
+        options.isFound && notSeriesButton(options.title, (words) => fill(this.lineStatus, words))),
       this.host, this.legendHost, this.lineStatus, this.notes, this.values);
     this.host.className = "graph-waits";
     fill(this.host, "…");

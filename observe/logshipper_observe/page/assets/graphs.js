@@ -75,7 +75,7 @@ class GraphsView {
       if (signal.aborted) return;
       if (this.axes !== axes) this.#showAxes(axes);
       const keys = this.#keys();
-      this.grid.layOut(this.together && keys.length ? [ALL] : keys);
+      this.grid.layOut(this.together && keys.length ? [ALL] : keys, keys.filter((key) => this.#isFound(key)));
       await this.#fillPanels(false);
       const marks = await this.marks.fetch(this.#markedOver(), signal);
       if (signal.aborted) return;
@@ -112,6 +112,10 @@ class GraphsView {
     return this.controls.found(this.axes.y);
   }
 
+  #isFound(key) {
+    return this.axes.found.includes(key);
+  }
+
   /** The keys over which there are graphs that can be marked. */
   #markedOver() {
     const drawings = [...this.grid.panels.values()].map((panel) => panel.drawing);
@@ -123,6 +127,7 @@ class GraphsView {
       title: name === ALL ? "All keys" : name,
       name: [this.context.job.name, this.id],
       csv: () => this.#csvAddresses(name),
+      isFound: this.#isFound(name),
       detail: name === ALL ? undefined : (x) => this.#detail(name, x),
     });
     this.#dress(panel);

@@ -4,6 +4,7 @@
 import { look, path, repeat } from "./api.js";
 import { ColumnChooser } from "./column_chooser.js";
 import { el, fill, visible } from "./dom.js";
+import { FOUND, notSeriesButton } from "./found_series.js";
 import { grouped, isRunning, local, plural, shortText } from "./format.js";
 import { saveFrom } from "./save.js";
 import { keepSettings } from "./settings.js";
@@ -53,7 +54,7 @@ class MetadataTable {
     this.oldest = button("Oldest", () => this.#begin("oldest"), "Oldest records");
     this.status = el("p", { class: "graph-rule", role: "status" });
     this.hints = el("div", { class: "graph-notes" });
-    this.table = el("table", { class: "records" });
+    this.tables = el("div");
     const save = (suffix) => saveFrom(path(["jobs", this.id, `records.${suffix}`]));
     root.append(
       el("div", { class: "graph-controls", role: "group", "aria-label": "Metadata" },
@@ -61,7 +62,7 @@ class MetadataTable {
         button("CSV", () => save("csv"), "All records as CSV"),
         button("JSONL", () => save("jsonl"), "All records as JSONL")),
       this.status, this.hints,
-      el("div", { class: "records-scroll", tabindex: 0, role: "region", "aria-label": "Records" }, this.table));
+      el("div", { class: "records-scroll", tabindex: 0, role: "region", "aria-label": "Records" }, this.tables));
   }
 
   #type() {
@@ -141,14 +142,29 @@ class MetadataTable {
       .sort((a, b) => this.columns.rankOf(a) - this.columns.rankOf(b));
     const several = page.rows.some((row) => row.attempt > 1);
     const rows = this.order === "newest" ? page.rows : [...page.rows].reverse();
-    fill(this.table,
+    const parts = [false, true].map((isFound) => [isFound, rows.filter((row) => (row.origin === "auto") === isFound)]);
+    const shown = parts.filter(([isFound, some]) => some.length || (!isFound && !rows.length));
+    fill(this.tables, shown.flatMap(([isFound, some]) => [
+      isFound && el("h3", {}, FOUND),
+      this.#table(some, columns.filter((column) => column.is_auto === isFound), several)]));
+    this.#say(page);
+  }
+
+  #table(rows, columns, several) {
+    const heading = (column) => this.#heading(column);
+    return el("table", { class: "records" },
       el("thead", {}, el("tr", {},
         el("th", { scope: "col" }, el("span", { class: "chart-spoken" }, "exact line")),
         el("th", { scope: "col" }, "printed at"),
         several && el("th", { scope: "col", class: "number" }, "attempt"),
         columns.map(heading))),
       el("tbody", {}, rows.map((row) => this.#row(row, columns, several))));
-    this.#say(page);
+  }
+
+  #heading(column) {
+    const name = visible(column.name) || '""';
+    return el("th", { scope: "col", title: name, class: column.number ? "number" : null }, el("bdi", {}, name),
+      column.is_auto && notSeriesButton(column.name, (words) => fill(this.status, words)));
   }
 
   #row(row, columns, several) {
@@ -191,11 +207,6 @@ class MetadataTable {
     this.newer.disabled = newestFirst ? this.places.length < 2 : !page.next;
     this.older.disabled = newestFirst ? !page.next : this.places.length < 2;
   }
-}
-
-function heading(column) {
-  const name = visible(column.name) || '""';
-  return el("th", { scope: "col", title: name, class: column.number ? "number" : null }, el("bdi", {}, name));
 }
 
 /** Whether a column has only numbers. */

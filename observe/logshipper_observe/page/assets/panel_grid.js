@@ -1,5 +1,8 @@
 // Panels of graphs. Only those in view request data, since there may be hundreds.
 
+import { el } from "./dom.js";
+import { FOUND } from "./found_series.js";
+
 /** @typedef {import("./graph_panel.js").GraphPanel} GraphPanel */
 
 const SCROLL_MS = 60; // scrolling shows many at once
@@ -11,6 +14,7 @@ export class PanelGrid {
     this.host = host;
     this.make = make;
     this.came = came;
+    this.heading = el("h2", { class: "found" }, FOUND);
     /** @type {Map<string | symbol, GraphPanel>} */
     this.panels = new Map();
     this.names = new WeakMap(); // by the panels' elements
@@ -35,9 +39,9 @@ export class PanelGrid {
     this.stale = new Set(this.panels.keys());
   }
 
-  /** Shows these panels in this order; keeps existing ones.
-   * @param {(string | symbol)[]} names */
-  layOut(names) {
+  /** Shows these panels in this order; keeps existing ones. found: series, under a heading of their own.
+   * @param {(string | symbol)[]} names @param {string[]} found */
+  layOut(names, found = []) {
     const wanted = new Set(names);
     for (const [name, panel] of this.panels) {
       if (wanted.has(name)) continue;
@@ -48,9 +52,12 @@ export class PanelGrid {
       this.inView.delete(name);
       this.stale.delete(name);
     }
-    names.forEach((name, at) => {
-      if (!this.panels.has(name)) this.#add(name);
-      const { root } = this.panels.get(name);
+    for (const name of names) if (!this.panels.has(name)) this.#add(name);
+    const roots = names.map((name) => this.panels.get(name).root);
+    const first = names.indexOf(found[0]);
+    if (first >= 0) roots.splice(first, 0, this.heading);
+    else this.heading.remove();
+    roots.forEach((root, at) => {
       if (this.host.children[at] !== root) this.host.insertBefore(root, this.host.children[at] || null);
     });
   }

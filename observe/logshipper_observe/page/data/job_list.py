@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logshipper.errors import UnknownJob
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import JobSummary
+from logshipper_ingest.model.metadata_keys import plain_name
 from logshipper_ingest.store.job_list import JobList, states_of
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import NO_MARKS, Marks
@@ -96,9 +97,9 @@ class JobListing:
                     newest = next(reader.records(newest_first=True), None)
             except UnknownJob:
                 newest = None
-            pairs = flat(newest.line) if newest else {}
+            pairs = flat(newest.keyed_line) if newest else {}
             values = [
-                [".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]]
+                [plain_name(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]]
                 for path, value in islice(pairs.items(), _VALUES)
             ]
         with self._lock:

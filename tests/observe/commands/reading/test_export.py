@@ -29,7 +29,7 @@ from tests.tools.stores.reading_store import SpooledCapture, training
 from tests.tools.stress.model_settings import examples
 
 Export = Callable[..., tuple[int, str, str]]
-OWN = ["_job_id", "_time", "_attempt", "_step", "_task", "_host"]
+OWN = ["_job_id", "_time", "_attempt", "_step", "_task", "_host", "_origin"]
 LOGS = [
     "job_id",
     "time",
@@ -142,6 +142,7 @@ def test_parquet_has_types_that_hold_every_value(
         "int32",
         "string",
         "int32",
+        "string",
         "string",
     ]
     assert [types[key] for key in ("epoch", "loss", "tokens", "on", "opt.lr")] == [

@@ -56,9 +56,9 @@ def test_csv_reads_back(values: list[dict[str, object]]) -> None:
     assert len(set(header)) == len(header), "no two columns are called the same"
     flat = [records.flat(line) for line in lines]
     paths = list(dict.fromkeys(path for values in flat for path in values))
-    assert len(header) == 2 + len(paths)
+    assert len(header) == 3 + len(paths)
     for row, values_of in zip(rows, flat, strict=True):
-        assert row[2:] == [
+        assert row[3:] == [
             records.cell(values_of[path]) if path in values_of else "" for path in paths
         ]
 
@@ -98,8 +98,18 @@ def test_csv_columns_of_awkward_keys() -> None:
     header, row = list(
         csv.reader(io.StringIO(output(print_csv, select(FakeReader(lines))), newline=""))
     )
-    assert header == ["__time", "_attempt", '"a.b"', "a.b", "a.c", "a.e", "_time", '"q\\""']
-    assert row[2:] == ["1", "2", "[1, 2]", "{}", "x", '1,"2"\n\r']
+    assert header == [
+        "__time",
+        "_attempt",
+        "_origin",
+        '"a.b"',
+        "a.b",
+        "a.c",
+        "a.e",
+        "_time",
+        '"q\\""',
+    ]
+    assert row[3:] == ["1", "2", "[1, 2]", "{}", "x", '1,"2"\n\r']
 
 
 def test_chosen_keys() -> None:
@@ -113,7 +123,9 @@ def test_chosen_keys() -> None:
         '{"loss": 0.50, "v.x": 1.0}\n{"loss": 0.25}\n'
     )
     assert (
-        output(print_csv, select(reader, keys="loss,v.x")).splitlines()[1].endswith(",1,0.50,1.0")
+        output(print_csv, select(reader, keys="loss,v.x"))
+        .splitlines()[1]
+        .endswith(",1,json,0.50,1.0")
     )
     assert output(metadata._print_jsonl, select(reader, keys="v")) == '{"v": {"x": 1.0}}\n'
     with pytest.raises(Exception, match="did you mean epoch"):

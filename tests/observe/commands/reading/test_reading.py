@@ -407,7 +407,7 @@ def test_metadata_of_none(store: Path, ask: Ask) -> None:
     assert (code, out) == (0, "")
     assert "train.py has printed no metadata" in err
     assert ok(ask("metadata", "last", "--format", "jsonl")) == ""
-    assert ok(ask("metadata", "last", "--format", "csv")) == "_time,_attempt\n"
+    assert ok(ask("metadata", "last", "--format", "csv")) == "_time,_attempt,_origin\n"
 
 
 def test_metadata_with_a_wrong_key(store: Path, ask: Ask) -> None:
