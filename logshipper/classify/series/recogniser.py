@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from logshipper.classify.series import bars
 from logshipper.classify.series.blocks import Blocks
-from logshipper.classify.series.items import Item, Record
+from logshipper.classify.series.items import Item, ListedShape, Record, Source
 from logshipper.classify.series.numbers import NUMBER
 from logshipper.classify.series.shapes import MARK, Shapes
-from logshipper.classify.series.tables import Tables, may_be_row
+from logshipper.classify.series.tables import MAX_TABLES, Tables, may_be_row
 
 MAX_LINE_BYTES = 2048
 
@@ -21,6 +21,7 @@ class Recogniser:
         self._tables = Tables()
         self._blocks = Blocks()
         self._bar: dict[str, str] = {}
+        self._bars: dict[tuple[str, ...], Source] = {}  # by keys
 
     @property
     def shapes(self) -> int:
@@ -36,6 +37,12 @@ class Recogniser:
     def dropped(self) -> int:
         """The number of shapes over the limit."""
         return self._shapes.dropped
+
+    def list_shapes(self) -> list[ListedShape]:
+        """List the shapes with records, those with the most lines first."""
+        sources = [*self._shapes.confirmed.values(), *self._tables.all(), *self._bars.values()]
+        shapes = [shape for source in sources if (shape := source.listed()) is not None]
+        return sorted(shapes, key=lambda shape: -shape.lines)
 
     def feed(self, lines: Iterable[bytes], time: float, number: int = 0) -> list[Record]:
         """Take final lines, drawn at a time. Return the records that they complete. number: of the
@@ -72,7 +79,7 @@ class Recogniser:
         if b"%|" in line or b"\xe2" in line or b"[=" in line:
             values = bars.read(line.decode("utf-8", "replace"))
             if values:
-                records += self._take_bar(values, time)
+                records += self._take_bar(values, time, line)
                 return []
             if values is not None:  # a bar without pairs, perhaps behind a row
                 line = bars.without_bar(line)
@@ -102,11 +109,17 @@ class Recogniser:
         for row in rows:
             values = bars.read(row.decode("utf-8", "replace"))
             if values:
-                records += self._take_bar(values, time)
+                records += self._take_bar(values, time, row)
         return records
 
-    def _take_bar(self, values: dict[str, str], time: float) -> list[Record]:
+    def _take_bar(self, values: dict[str, str], time: float, row: bytes) -> list[Record]:
         if not values or values == self._bar:
             return []
         self._bar = values
+        keys = tuple(values)
+        if keys not in self._bars and len(self._bars) < MAX_TABLES:
+            bar = self._bars[keys] = Source(frozenset())
+            bar.describe("bar", " ".join(f"{key}=#" for key in keys), keys, row)
+        if keys in self._bars:
+            self._bars[keys].count += 1
         return [Record(self._seq, time, dict(values))]

@@ -88,7 +88,7 @@ class Shapes:
             if _COUNTER_LINE(key) and len(self.confirmed) < MAX_SHAPES:
                 leader = self._leader(line)
                 if leader is not None:
-                    self.confirmed[key] = leader
+                    self._confirm(key, leader, line)
                     return [leader.item(seq, time, line)]
             if key.count(MARK) * 2 > key.count(b" ") + 1 and _NO_SIGN(key):
                 return []  # more numbers than words
@@ -109,8 +109,14 @@ class Shapes:
         if len(self.confirmed) >= MAX_SHAPES:
             self.dropped += 1
             return []
-        self.confirmed[key] = shape
+        self._confirm(key, shape, held[0].line)
         return [shape.item(*entry) for entry in held]
+
+    def _confirm(self, key: bytes, shape: Shape, example: bytes) -> None:
+        words = key.replace(MARK, b"#").decode("utf-8", "replace")
+        keys = [column.name for column in shape.columns] + ["rank"] * (shape.rank is not None)
+        shape.describe("line", words, tuple(keys), example)
+        self.confirmed[key] = shape
 
     def _leader(self, line: bytes) -> Shape | None:
         """Return the shape of a line that only counts. It needs no confirmation, as a counter alone

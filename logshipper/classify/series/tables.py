@@ -33,6 +33,7 @@ class Table(Source):
         self.label = label
         self.held: list[tuple[int, float, list[str]]] = []
         self.is_confirmed = False
+        self.describe("table", " ".join(names), names, b"")
 
     def fits(self, label: str, cells: list[str]) -> bool:
         return len(self.names) == len(cells) and bool(self.label) == bool(label)
@@ -45,6 +46,9 @@ class Tables:
         self.headers: deque[bytes] = deque(maxlen=MAX_HEADERS)
         self._tables: dict[tuple[str, ...], Table] = {}  # that with the newest header last
         self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
+
+    def all(self) -> list[Table]:
+        return list(self._tables.values())
 
     def take_row(self, key: bytes, seq: int, time: float, line: bytes) -> Item | None:
         """Take a row of a confirmed table without a label, if no header stands above it."""
@@ -64,6 +68,7 @@ class Tables:
         table = self._table(label, cells, ends)
         if table is None:
             return None
+        table.example = table.example or line
         row = (seq, time, cells)
         if not table.is_confirmed:
             table.held.append(row)
