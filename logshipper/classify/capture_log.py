@@ -73,7 +73,7 @@ class CaptureLog:
     def report_series_too_fast(self, lines: int) -> None:
         message = (
             f"logshipper did not look for series in {lines:,} lines, as the output was too fast; "
-            "`logshipper metadata --try FILE` finds the series of a whole output"
+            "`logshipper plot JOB --reread` finds the series in all stored lines"
         )
         self.event("series_left_out", message, reason="too_fast", lines=lines)
 

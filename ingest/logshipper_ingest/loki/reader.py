@@ -31,7 +31,6 @@ from logshipper_ingest.model.job import (
     LogLine,
     MetadataRecord,
     Position,
-    RecordBlock,
     RecordQuery,
     heartbeat_lost,
     job_shard,
@@ -48,7 +47,6 @@ HOLD_NS = 10 * SECOND_NS  # how long a long line may wait for its last pieces
 MAX_HELD = 20_000  # kept lines of a tail; of a longer one, the reader keeps the begin
 MAX_READS = 16
 _PAGE = 5000
-_RECORDS = 1000  # of a block
 _TAIL_LOOK_BACK = 1000  # lines before a tail that count as read
 _STATUS_PAGE = 100
 _MAX_STATUSES = 2000  # newest entries to search for bars
@@ -288,18 +286,6 @@ class LokiJobReader(Reader):
                 line.text,
                 line.stream,
                 line.attrs.get(ORIGIN, JSON),
-            )
-
-    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
-        """Yield metadata records in order of time, at most `rows` per block."""
-        records = self.records()
-        while block := list(islice(records, min(rows, _RECORDS))):
-            yield RecordBlock(
-                [record.time_ns for record in block],
-                [record.capture for record in block],
-                {record.capture: record.attempt for record in block},
-                "\n".join(record.keyed_line for record in block),
-                [record.origin for record in block],
             )
 
     def _record_lines(self, query: RecordQuery) -> Iterator[LokiLine]:

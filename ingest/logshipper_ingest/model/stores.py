@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Protocol, Self
 
 from logshipper.spool.segment import Kind, Stream
@@ -29,6 +30,7 @@ from logshipper_ingest.model.repeats import with_repeats
 from logshipper_ingest.model.x_axis import KeyStats, XAxis, XChoice, merge_all
 
 ALL_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
+BLOCK_RECORDS = 1000
 Progress = Callable[[int, int], None]  # how much is done, of how much in all
 
 
@@ -137,9 +139,17 @@ class Reader(History):
     @abstractmethod
     def _select_records(self, query: RecordQuery) -> Iterator[MetadataRecord]: ...
 
-    @abstractmethod
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
         """Yield all metadata records in order of time, at most `rows` per block, for columns."""
+        records = self.records()
+        while block := list(islice(records, min(rows, BLOCK_RECORDS))):
+            yield RecordBlock(
+                [record.time_ns for record in block],
+                [record.capture for record in block],
+                {record.capture: record.attempt for record in block},
+                "\n".join(record.keyed_line for record in block),
+                [record.origin for record in block],
+            )
 
     @abstractmethod
     def status(self) -> dict[Stream, tuple[int, str]]:

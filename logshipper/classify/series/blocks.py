@@ -16,12 +16,16 @@ _NEVER = float("inf")
 class _Group:
     """The values of consecutive lines."""
 
-    __slots__ = ("counts", "created", "leader", "opened_at", "seq", "time", "values")
+    __slots__ = (
+        "counts", "created", "is_joined", "leader", "opened_at", "seq", "source", "time", "values",
+    )  # fmt: skip
 
     def __init__(self, item: Item, counts: dict[str, str], *, leads: bool, created: int) -> None:
         self.seq = item.seq
         self.time = self.opened_at = item.time
+        self.source = item.source
         self.leader = item.source if leads else None
+        self.is_joined = False  # with further lines
         self.counts = counts  # of counters, the leader's among them
         self.values = {} if leads else dict(item.values)
         self.created = created  # number of the stream's newest line then
@@ -32,7 +36,10 @@ class _Group:
 
     def record(self) -> Record:
         is_known = self.leader is None or self.is_led()
-        return Record(self.seq, self.time, {**(self.counts if is_known else {}), **self.values})
+        values = {**(self.counts if is_known else {}), **self.values}
+        if self.is_joined and is_known:
+            self.source.block_keys |= dict.fromkeys(values)
+        return Record(self.seq, self.time, values)
 
 
 class Blocks:
@@ -57,6 +64,7 @@ class Blocks:
             return self._open(item, newest, leads=leads)
         if not group.is_led() and not group.values.keys().isdisjoint(item.values):
             return self._open(item, newest, leads=False)
+        group.is_joined = True
         for name, value in item.values.items():
             if len(group.values) < MAX_KEYS and len(value) <= MAX_NUMBER_CHARACTERS:
                 group.values.setdefault(name, value)

@@ -3,10 +3,24 @@
 from typing import NamedTuple
 
 
-class Source:
-    """A shape or a table."""
+class ListedShape(NamedTuple):
+    """A shape with records. kind: `line`, `table`, `bar`, or `block` if its lines begin records of
+    several lines; lines: their number."""
 
-    __slots__ = ("count", "counters", "is_boxed", "only_counts")
+    name: str  # its words, with `#` for each number
+    kind: str
+    lines: int
+    keys: tuple[str, ...]  # of its records
+    example: str  # a line
+
+
+class Source:
+    """A shape, a table or a bar."""
+
+    __slots__ = (
+        "block_keys", "count", "counters", "example", "is_boxed", "keys", "kind", "only_counts",
+        "words",
+    )  # fmt: skip
 
     def __init__(
         self, counters: frozenset[str], *, only_counts: bool = False, is_boxed: bool = False
@@ -15,6 +29,21 @@ class Source:
         self.only_counts = only_counts  # it has no other names
         self.is_boxed = is_boxed  # its lines begin with `|`
         self.count = 0  # number of lines
+        self.block_keys: dict[str, None] = {}  # of records of several lines that it begins
+        self.describe("", "", (), b"")
+
+    def describe(self, kind: str, words: str, keys: tuple[str, ...], example: bytes) -> None:
+        """Set the values of its entry in a list."""
+        self.kind, self.words, self.keys, self.example = kind, words, keys, example
+
+    def listed(self) -> ListedShape | None:
+        """Return its entry in a list; None without records."""
+        if not self.count or (self.only_counts and not self.is_boxed and not self.block_keys):
+            return None
+        example = self.example.decode("utf-8", "replace").rstrip()
+        if self.block_keys:
+            return ListedShape(self.words, "block", self.count, tuple(self.block_keys), example)
+        return ListedShape(self.words, self.kind, self.count, self.keys, example)
 
 
 class Item(NamedTuple):

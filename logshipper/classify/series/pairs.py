@@ -23,6 +23,9 @@ class Pairs:
         self._sources: dict[tuple[str, ...], Source] = {}  # confirmed
         self._held: dict[tuple[str, ...], list[tuple[int, float, dict[str, str]]]] = {}
 
+    def all(self) -> list[Source]:
+        return list(self._sources.values())
+
     def feed(self, seq: int, time: float, line: bytes) -> list[Item] | None:
         """Take a line of a new shape; None if it is no line of pairs. The first pair must count."""
         if line.count(b":") + line.count(b"=") < _LEAST_PAIRS:
@@ -37,6 +40,7 @@ class Pairs:
         values = dict(pairs)
         source = self._sources.get(signature)
         if source is not None:
+            source.count += 1
             return [Item(seq, time, values, source)]
         held = self._held.pop(signature, [])
         held.append((seq, time, values))
@@ -50,4 +54,6 @@ class Pairs:
         if not counts[0] < counts[1] < counts[2] or len(self._sources) >= MAX_SIGNATURES:
             return None
         source = self._sources[signature] = Source(frozenset((counter,)))
+        source.count = len(held)
+        source.describe("line", " ".join(f"{name}: #" for name in signature), tuple(values), line)
         return [Item(*entry, source) for entry in held]

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 from logshipper.classify.series import bars
 from logshipper.classify.series.blocks import Blocks
-from logshipper.classify.series.items import Item, Record
+from logshipper.classify.series.items import Item, ListedShape, Record, Source
 from logshipper.classify.series.key_rules import KeyRules, only_counts
 from logshipper.classify.series.numbers import NUMBER
 from logshipper.classify.series.pairs import Pairs
 from logshipper.classify.series.rows import LEAST_ALIGNED, may_be_row
 from logshipper.classify.series.shapes import MARK, Shapes
-from logshipper.classify.series.tables import Tables
+from logshipper.classify.series.tables import MAX_TABLES, Tables
 
 MAX_LINE_BYTES = 2048
 MAX_KEYS = 256
@@ -33,6 +33,7 @@ class Recogniser:
         self._bar: dict[str, str] = {}
         self._live = Shapes()  # of redrawn rows
         self._redrawn = b""  # the last one
+        self._bars: dict[tuple[str, ...], Source] = {}  # by keys
 
     @property
     def shapes(self) -> int:
@@ -49,6 +50,14 @@ class Recogniser:
         counts = {"shapes": self._shapes.dropped, "keys": self._numbers_over_limit}
         self._shapes.dropped = self._numbers_over_limit = 0
         return {reason: count for reason, count in counts.items() if count}
+
+    def list_shapes(self) -> list[ListedShape]:
+        """List the shapes with records, those with the most lines first."""
+        lines = [*self._shapes.confirmed.values(), *self._pairs.all()]
+        redrawn = self._live.confirmed.values()
+        sources = [*lines, *redrawn, *self._tables.all(), *self._bars.values()]
+        shapes = [shape for source in sources if (shape := source.listed()) is not None]
+        return sorted(shapes, key=lambda shape: -shape.lines)
 
     def feed(self, lines: Iterable[bytes], time: float, number: int = 0) -> list[Record]:
         """Take final lines, drawn at a time. Return the records that they complete. number: of the
@@ -90,7 +99,7 @@ class Recogniser:
         if b"%|" in line or b"\xe2" in line or b"[=" in line:
             values = bars.read(line.decode("utf-8", "replace"))
             if values:
-                records += self._take_bar(values, time)
+                records += self._take_bar(values, time, line)
                 return []
             if values is not None:  # a bar without pairs, perhaps behind a row
                 line = bars.without_bar(line)
@@ -126,7 +135,7 @@ class Recogniser:
         for row in rows:
             values = bars.read(row.decode("utf-8", "replace"))
             if values:
-                records += self._take_bar(values, time)
+                records += self._take_bar(values, time, row)
             elif values is None and is_still and len(row) <= MAX_LINE_BYTES:
                 records += self._take_redrawn(row.strip(), time)
         return self._corrected(records)
@@ -163,8 +172,14 @@ class Recogniser:
         )
         return [Record(item.seq, item.time, item.values) for item in items]
 
-    def _take_bar(self, values: dict[str, str], time: float) -> list[Record]:
+    def _take_bar(self, values: dict[str, str], time: float, row: bytes) -> list[Record]:
         if not values or values == self._bar:
             return []
         self._bar = values
+        keys = tuple(values)
+        if keys not in self._bars and len(self._bars) < MAX_TABLES:
+            bar = self._bars[keys] = Source(frozenset())
+            bar.describe("bar", " ".join(f"{key}=#" for key in keys), keys, row)
+        if keys in self._bars:
+            self._bars[keys].count += 1
         return [Record(self._seq, time, dict(values))]

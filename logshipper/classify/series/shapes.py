@@ -91,7 +91,7 @@ class Shapes:
             if _COUNTER_LINE(key) and not self._is_full():
                 leader = self._leader(line)
                 if leader is not None:
-                    self._confirm(key, leader)
+                    self._confirm(key, leader, line)
                     return [leader.item(seq, time, line)]
             if key.count(MARK) * 2 > key.count(b" ") + 1 and _NO_SIGN(key):
                 return []  # more numbers than words
@@ -112,7 +112,7 @@ class Shapes:
             self.rejected.setdefault(key, CONFIRMING_LINES)
             return []
         self.rejected.pop(key, None)
-        self._confirm(key, shape)
+        self._confirm(key, shape, held[0].line)
         return [shape.item(*entry) for entry in held]
 
     def _take_held(self, key: bytes) -> list[Held]:
@@ -123,7 +123,10 @@ class Shapes:
     def _is_full(self) -> bool:
         return len(self.confirmed) >= MAX_SHAPES or self._confirmed_bytes >= MAX_CONFIRMED_BYTES
 
-    def _confirm(self, key: bytes, shape: Shape) -> None:
+    def _confirm(self, key: bytes, shape: Shape, example: bytes) -> None:
+        words = key.replace(MARK, b"#").decode("utf-8", "replace")
+        keys = [column.name for column in shape.columns] + ["rank"] * (shape.rank is not None)
+        shape.describe("line", words, tuple(keys), example)
         self.confirmed[key] = shape
         self._confirmed_bytes += len(key) + _COLUMN_BYTES * len(shape.columns)
 

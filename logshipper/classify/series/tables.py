@@ -35,6 +35,7 @@ class Table(Source):
         self.held: list[tuple[int, float, tuple[Cell | None, ...]]] = []
         self.is_confirmed = False
         self.is_listing = False  # its rows have names of their own
+        self.describe("table", " ".join(header.names), header.names, b"")
 
     def takes(self, row: Row) -> bool:
         """Return whether the row's label fits: rows with names of their own are a listing."""
@@ -52,6 +53,9 @@ class Tables:
         self.headers: deque[bytes] = deque(maxlen=MAX_HEADERS)
         self._tables: dict[tuple[str, ...], Table] = {}  # that with the newest header last
         self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
+
+    def all(self) -> list[Table]:
+        return list(self._tables.values())
 
     def take_row(self, key: bytes, seq: int, time: float, line: bytes) -> Item | None:
         """Take a row of a confirmed table of nothing but numbers, if no header stands above it."""
@@ -75,6 +79,7 @@ class Tables:
         if table.is_listing:
             return []
         entry = (seq, time, cells)
+        table.example = table.example or line
         if not table.is_confirmed:
             table.held.append(entry)
             table.labels.add(row.label)

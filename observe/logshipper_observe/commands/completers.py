@@ -100,5 +100,12 @@ def _keys_of_newest(store: "LocalStore", _: argparse.Namespace) -> dict[str, str
 def _keys(store: "LocalStore", args: argparse.Namespace) -> dict[str, str]:
     name = (args.job if hasattr(args, "job") else next(iter(args.jobs), "")) or "last"
     with store.open(store.resolve(name)) as reader:
-        key_stats = reader.keys()
+        if getattr(args, "reread", False):
+            from logshipper_observe.model.reread import RereadJob, SeriesSearch
+
+            search = SeriesSearch()
+            search.read_on(reader, _INGEST_SECS)
+            key_stats = RereadJob(reader, search).keys()
+        else:
+            key_stats = reader.keys()
     return {key.key: "" for key in key_stats}

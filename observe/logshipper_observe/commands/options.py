@@ -172,6 +172,14 @@ def add_attempt(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--attempt", help="of a restarted job: only this attempt")
 
 
+def add_reread(parser: argparse._ActionsContainer) -> None:
+    add_flag(
+        parser,
+        "--reread",
+        help="look for series in the job's stored lines (docs/series.md), for this command only",
+    )
+
+
 def add_lines(parser: argparse.ArgumentParser, tail_help: str) -> None:
     """Add options for the lines of a log."""
     parser.add_argument(

@@ -2,16 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.classify.metadata import keys_of
-from logshipper.classify.series.items import Record
+from logshipper.classify.series.items import ListedShape, Record
 from logshipper.classify.series.key_rules import KeyRules
 from logshipper.classify.series.recogniser import Recogniser
 from logshipper.classify.text_records import TextRecords, json_record
 from logshipper.config import AUTO, DICT, JSON, METADATA_KINDS, PAIRS, MetadataPattern
 from logshipper.spool.segment import Kind, Stream
+from logshipper_observe.model.documents import STREAM_NAMES
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
@@ -31,7 +32,8 @@ class TrialRecord(NamedTuple):
 class LineTrial:
     """Takes final lines, in order. kinds: as in the file; key_rules: corrections of series.
 
-    lines: their number; counts: records by origin; switched_off: patterns that took too long.
+    lines: their number; counts: records by origin; keys: those of series; switched_off: patterns
+    that took too long.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class LineTrial:
         self._series = Recogniser(key_rules) if AUTO in kinds else None
         self.lines = 0
         self.counts: Counter[str] = Counter()
+        self.keys: set[str] = set()
         self.switched_off: list[str] = []
 
     def take(self, text: bytes) -> Iterator[TrialRecord]:
@@ -74,7 +77,12 @@ class LineTrial:
     def _found(self, records: Sequence[Record]) -> Iterator[TrialRecord]:
         for record in records:
             self.counts[AUTO] += 1
+            self.keys.update(record.values)
             yield TrialRecord(record.seq, AUTO, json_record(record.values)[1].decode())
+
+    def list_shapes(self) -> list[ListedShape]:
+        """List the shapes of series, those with the most lines first."""
+        return [] if self._series is None else self._series.list_shapes()
 
     def logoptin(self) -> str:
         """The line for ~/.logoptin by which all these would be records."""
@@ -96,29 +104,35 @@ class MetadataHint(NamedTuple):
     lines: int  # number of lines tried
     counts: dict[str, int]  # records by origin
     logoptin: str  # the line for the user's file
+    stream: str
+    series: int  # number of keys of `auto`
 
     @property
     def words(self) -> str:
-        counts = ", ".join(f"{count} {origin}" for origin, count in self.counts.items())
-        return f"of its first {self.lines:,} lines of stdout some would be records ({counts}): `{self.logoptin}`"
+        counts = ", ".join(
+            f"{count} {origin}" + f" with {self.series} series" * (origin == AUTO)
+            for origin, count in self.counts.items()
+        )
+        return f"of its first {self.lines:,} lines of {self.stream} some would be records ({counts}): `{self.logoptin}`"
 
 
 def metadata_hint(reader: "Reader") -> MetadataHint | None:
-    """None where the job has records, or its lines wouldn't have given any worth the name."""
+    """Try stdout, then stderr. None for a job with records, or with hardly any possible ones."""
     if reader.summary.records:
         return None
-    trial = LineTrial(METADATA_KINDS[1:])
-    lines = reader.lines(streams=(Stream.STDOUT,), kinds=(Kind.LOG,))
-    text = "".join(
-        f"{line.text}\n" for line in islice(lines, HINT_LINES) if "part" not in line.attrs
-    )
-    for _ in trial.take(text.encode("utf-8", "replace")):
-        pass
-    for _ in trial.finish():
-        pass
-    if trial.counts.total() < _LEAST_RECORDS:
-        return None
-    return MetadataHint(trial.lines, dict(trial.counts.most_common()), trial.logoptin())
+    for stream, kinds in ((Stream.STDOUT, METADATA_KINDS[1:]), (Stream.STDERR, (AUTO,))):
+        trial = LineTrial(kinds)
+        lines = reader.lines(streams=(stream,), kinds=(Kind.LOG,))
+        text = "".join(
+            f"{line.text}\n" for line in islice(lines, HINT_LINES) if "part" not in line.attrs
+        )
+        for _ in chain(trial.take(text.encode("utf-8", "replace")), trial.finish()):
+            pass
+        if trial.counts.total() >= _LEAST_RECORDS:
+            counts = dict(trial.counts.most_common())
+            name = STREAM_NAMES[stream]
+            return MetadataHint(trial.lines, counts, trial.logoptin(), name, len(trial.keys))
+    return None
 
 
 def _as_yaml(pattern: MetadataPattern) -> str:

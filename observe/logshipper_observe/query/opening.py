@@ -208,6 +208,7 @@ def overlay_of(store: "JobStore", tell: Callable[[str], None] = say) -> "Overlay
     from logshipper_ingest.store.local_store import LocalStore
     from logshipper_observe.model.overlay import Overlay
 
+    store = getattr(store, "stored", store)  # of a RereadStore
     if isinstance(store, LocalStore):
         return Overlay.of_local(store, tell=tell)
     return Overlay.of_loki(tell=tell)
@@ -304,7 +305,12 @@ def known_jobs(
         if part is not None and parent is not None:
             part(*parent)
             ids, unknown = [parent[0].job_id], []
-        yield store, ids, unknown
+        if getattr(args, "reread", False):
+            from logshipper_observe.model.reread import RereadStore  # late: rarely needed
+
+            yield RereadStore(store), ids, unknown
+        else:
+            yield store, ids, unknown
 
 
 @contextmanager

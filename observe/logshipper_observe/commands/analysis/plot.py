@@ -15,6 +15,7 @@ from logshipper_observe.commands.options import (
     add_json,
     add_number,
     add_picture,
+    add_reread,
     add_source,
     check_files,
     describe,
@@ -75,6 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper plot a7 a8 --y loss --group-by experiment --aggregate mean\n"
         "  logshipper plot a7 a8 --smooth 0.9 --shade raw --layout x3 --png runs.png\n"
         "  logshipper plot a3-a9 --y loss --facet job.host\n"
+        "  logshipper plot last --reread\n"
         "  logshipper plot 4711 --from loki --loki-url http://loki.example.org:3100",
     )
     add_jobs(parser, LAST_HELP)
@@ -92,6 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_picture(form)
     add_json(form, "for programs: the points as JSON, described in docs/reading.md")
     add_attempt(parser)
+    add_reread(parser)
     add_source(parser)
 
 

@@ -46,7 +46,7 @@ def plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) 
     keys = numeric_keys(reader)
     all_keys = reader.keys()
     if not keys:
-        _nothing_to_plot(reader, list(key_notes(all_keys)))
+        _nothing_to_plot(reader, list(key_notes(all_keys)), reread=args.reread)
     if args.x == TIME and TIME in keys:
         say(f"X is the clock; `--x {KEY_PREFIX}{TIME}` takes the key called {TIME}")
     plots, left_out = graphs(reader, request, _max_graphs(args))
@@ -167,12 +167,14 @@ def _across(layout: tuple[int, int] | None, plots: int) -> int:
     return columns or -(-plots // rows)
 
 
-def _nothing_to_plot(reader: "Reader", notes: list[str]) -> None:
+def _nothing_to_plot(reader: "Reader", notes: list[str], *, reread: bool) -> None:
     name = safe(reader.summary.name)
     if not reader.summary.records:
         raise LogshipperError(
             f"{name} has printed no metadata, so there is nothing to plot; "
             'a line such as {"epoch": 1, "loss": 0.5} on stdout is'
+            + "; `--reread` looks for series in its lines"
+            * (not reread)
         )
     raise LogshipperError(
         f"the metadata of {name} holds no number to plot; `logshipper metadata` shows it"

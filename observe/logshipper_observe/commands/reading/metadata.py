@@ -39,6 +39,7 @@ from logshipper_observe.commands.options import (
     add_json,
     add_number,
     add_raw_cells,
+    add_reread,
     add_source,
     describe,
 )
@@ -87,6 +88,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper metadata last --summary\n"
         "  logshipper metadata 'train*' --limit 3\n"
         "  logshipper metadata train.py --by epoch\n"
+        "  logshipper metadata last --reread\n"
         "  logshipper metadata 4711 --from loki --format jsonl\n"
         "  logshipper metadata --try slurm-4711.out",
     )
@@ -105,6 +107,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser, "--limit", help="only the newest N (default: all; a table on a terminal: 50)"
     )
     add_flag(parser, "--all", help="all records")
+    add_reread(parser)
     add_raw_cells(parser)
     add_attempt(parser)
     numbers = parser.add_mutually_exclusive_group()
@@ -185,8 +188,8 @@ def _print_csv(selection: "_Selection", *, raw: bool) -> None:
 
 
 def _try(args: argparse.Namespace) -> int:
-    if args.jobs:
-        args.refuse("--try looks at a file, not at a job: leave JOB out")
+    if args.jobs or args.reread:
+        args.refuse("--try looks at a file, not at a job: leave out JOB and --reread")
     if args.format != "table" or args.keys or args.summary or args.sets or args.by:
         args.refuse("--try has a table or --json, and no other form or choice of keys")
     if len(args.pattern) > MAX_PATTERNS:

@@ -20,6 +20,13 @@ TERMINAL_LIMIT = 50
 MAX_ROWS = 10_000  # of the table; --json has all
 _COLUMNS = (Column("line", right=True), Column("origin"), Column("record", flexible=True))
 
+_SHAPE_COLUMNS = (
+    Column("shape", flexible=True),
+    Column("kind"),
+    Column("lines", right=True),
+    Column("example", flexible=True),
+)
+
 
 def kinds(text: str) -> tuple[str, ...]:
     """Parse `dict,pairs`; JSON lines always count."""
@@ -102,6 +109,7 @@ def _print_documents(records: Iterator[TrialRecord], trial: LineTrial) -> None:
         "counts": dict(trial.counts.most_common()),
         "switched_off": trial.switched_off,
         "logoptin": trial.logoptin(),
+        "shapes": [shape._asdict() for shape in trial.list_shapes()],
     }
     write_json(json.dumps(summary, separators=(",", ":")) + "\n")
 
@@ -126,3 +134,9 @@ def _print_table(records: Iterator[TrialRecord], trial: LineTrial, limit: int | 
     counts = ", ".join(f"{origin} {count:,}" for origin, count in trial.counts.most_common())
     out.line(f"{plural(total, 'record')} of {plural(trial.lines, 'line')}: {counts}")
     out.line("In ~/.logoptin: ", Styled(trial.logoptin(), "bold"))
+    if shapes := trial.list_shapes():
+        out.heading("Series", plural(len(trial.keys), "key"))
+        out.table(
+            _SHAPE_COLUMNS,
+            [[shape.name, shape.kind, f"{shape.lines:,}", shape.example] for shape in shapes],
+        )

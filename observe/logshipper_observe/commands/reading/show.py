@@ -257,7 +257,9 @@ class _Page:
             yield "Records", [f"{count(job.records)} of metadata"]
             yield "X axis", [choice.words, Styled(f"  ({rule})", "dim")]
         elif (hint := metadata_hint(self.reader)) is not None:
-            yield "Records", [f"none; {hint.words} in ~/.logoptin would take them"]
+            words = f"none; {hint.words} in ~/.logoptin would take them"
+            reread = f"; `logshipper metadata {job.job_id} --reread` shows the series"
+            yield "Records", [words + reread * bool(hint.series)]
         if job.state in RUNNING_STATES:
             for stream, (time_ns, text) in sorted(self.reader.status().items()):
                 name, ago = f"Now on {STREAM_NAMES[stream]}", self._ago(time_ns)

@@ -75,7 +75,7 @@ def graphs(request: Request) -> PageAnswer:
                 "total": reader.summary.records,
                 "complete": feed.complete,
                 "is_over": reader.is_over,
-                "graphs": [_graph(graph, points) for graph in feed_graphs],
+                "graphs": [graph_document(graph, points) for graph in feed_graphs],
                 "secs": round(time.perf_counter() - began, 4),
             }
         return tagged_answer(request, document, facts)
@@ -146,7 +146,7 @@ def points_document(curve: Points, points: int) -> dict[str, list[Any]]:  # Any:
     }
 
 
-def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
+def graph_document(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
     notes = list(left_out_of(graph))
     if graph.own_x:
         why = "" if graph.is_auto else f"In no record with {graph.instead_of}, so over another X. "

@@ -11,6 +11,7 @@ import orjson
 
 from logshipper.errors import LogshipperError
 from logshipper_observe.base.output import to_json
+from logshipper_observe.model.reread import SeriesSearch
 from logshipper_observe.page.data.cache import Cache
 from logshipper_observe.page.data.graph_feeds import Feed
 from logshipper_observe.page.data.job_list import JobListing
@@ -21,6 +22,8 @@ from logshipper_observe.page.log.logs import Log
 
 MOST_FEEDS = 24
 MOST_SEARCHES = 16
+MOST_REREADS = 2
+REREAD_RECORDS = 100_000  # of each: their graphs are part of one answer
 MAX_LOGS = 16  # views
 JSON = "application/json"
 
@@ -40,6 +43,10 @@ class Caches:
         self.listing = JobListing()
         self.feeds = Cache(Feed, MOST_FEEDS)  # graphs
         self.searches = Cache(PointSearch, MOST_SEARCHES)  # for the records of points in graphs
+        # of series in stored lines, by id and begin of the job
+        self.rereads: Cache[tuple[str, int], SeriesSearch] = Cache(
+            lambda _: SeriesSearch(REREAD_RECORDS), MOST_REREADS
+        )
         self.logs = Cache(Log, MAX_LOGS)
         self.copies = Copies(intake)  # of logs in Loki
 

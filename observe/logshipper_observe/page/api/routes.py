@@ -14,6 +14,7 @@ from logshipper_observe.page.api import (
     jobs,
     points,
     records,
+    reread,
 )
 from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal
 
@@ -34,6 +35,7 @@ ROUTES: dict[str, AnswerFunction] = {
     "jobs/*/graphs": graphs.graphs,
     "jobs/*/graph.csv": graphs.graph_csv,
     "jobs/*/point": points.point,
+    "jobs/*/reread": reread.reread,
     "compare": compare.compare,
     "groups": groups.groups,
     "jobs/*/records": records.records,

@@ -23,7 +23,7 @@ export function named(key) {
  *   notes: string[]}} Drawing what a panel shows */
 
 export class GraphPanel {
-  /** @param {{title: string, name: string[], csv: () => string[],
+  /** @param {{title: string, name: string[], csv?: () => string[],
    *   isFound?: boolean, detail?: (x: [number, number]) => Promise<Drawing | null | undefined>}} options
    * name: what a picture's file is called after; csv: the addresses of the exact numbers; isFound: of a series; detail: what there is to
    * draw between two X; undefined where it was given up, null where it failed */
@@ -49,7 +49,7 @@ export class GraphPanel {
     content.append(
       el("div", { class: "graph-head" },
         el("h3", { title: this.title }, el("bdi", {}, this.title)), this.log, this.reset, full.button,
-        save("PNG", () => this.#savePng()), save("CSV", () => options.csv().forEach((address) => saveFrom(address))),
+        save("PNG", () => this.#savePng()), options.csv && save("CSV", () => options.csv().forEach((address) => saveFrom(address))),
         options.isFound && notSeriesButton(options.title, (words) => fill(this.lineStatus, words))),
       this.host, this.legendHost, this.lineStatus, this.notes, this.values);
     this.host.className = "graph-waits";

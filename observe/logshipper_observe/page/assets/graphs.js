@@ -9,6 +9,7 @@ import { GraphControls } from "./graph_controls.js";
 import { batches, drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { JobMarks } from "./marks.js";
+import { OutputSeries } from "./output_series.js";
 import { PanelGrid } from "./panel_grid.js";
 import { keepSettings } from "./settings.js";
 
@@ -36,7 +37,8 @@ class GraphsView {
     this.progress = el("p", { class: "graph-rule" });
     this.host = el("div", { class: this.together ? "graph-grid together" : "graph-grid" });
     this.notes = el("div", { class: "graph-notes" });
-    root.append(this.controls.root, this.rule, this.progress, this.host, this.notes);
+    this.outputSeries = new OutputSeries(context);
+    root.append(this.controls.root, this.rule, this.progress, this.host, this.notes, this.outputSeries.root);
     this.asking = new Asking((error) => this.context.failed(error));
     this.grid = new PanelGrid(this.host, (name) => this.#panel(name), () => this.asking.quietly(this.#fillPanels(true)));
     this.looking = repeat(() => this.#turn(), () => (isRunning(context.job.state) ? this.asking.secs : 5));
@@ -46,6 +48,7 @@ class GraphsView {
     this.looking.stop();
     this.asking.close();
     this.controls.close();
+    this.outputSeries.close();
     this.grid.close();
   }
 

@@ -6,6 +6,7 @@ import { ColumnChooser } from "./column_chooser.js";
 import { el, fill, visible } from "./dom.js";
 import { FOUND, notSeriesButton } from "./found_series.js";
 import { grouped, isRunning, local, plural, shortText } from "./format.js";
+import { OutputSeries } from "./output_series.js";
 import { saveFrom } from "./save.js";
 import { keepSettings } from "./settings.js";
 
@@ -38,6 +39,7 @@ class MetadataTable {
     this.looking.stop();
     this.asking?.abort();
     clearTimeout(this.typing);
+    this.outputSeries.close();
   }
 
   #build(root) {
@@ -62,7 +64,8 @@ class MetadataTable {
         button("CSV", () => save("csv"), "All records as CSV"),
         button("JSONL", () => save("jsonl"), "All records as JSONL")),
       this.status, this.hints,
-      el("div", { class: "records-scroll", tabindex: 0, role: "region", "aria-label": "Records" }, this.tables));
+      el("div", { class: "records-scroll", tabindex: 0, role: "region", "aria-label": "Records" }, this.tables),
+      (this.outputSeries = new OutputSeries(this.context)).root);
   }
 
   #type() {

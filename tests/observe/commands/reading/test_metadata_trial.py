@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from logshipper import config
+from logshipper.spool.segment import Stream
 from logshipper.start.cli import main
 from logshipper_observe.commands.reading import metadata_trial
 from logshipper_observe.model import line_trial
@@ -45,6 +46,7 @@ def test_documents(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "counts": {"pairs": 2, "dict": 1, "json": 1, "keras": 1},
         "switched_off": [],
         "logoptin": "metadata: [json, dict, pairs]",
+        "shapes": [],
     }
 
 
@@ -88,6 +90,64 @@ def test_the_table(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "None of 1 line would be a record.\n"
 
 
+def test_the_shapes_of_series(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines, a block, a table and a bar."""
+    text = ""
+    for number in range(1, 5):
+        text += f"Time = {number}\nenergy: {number}.5 eV, force: 0.{number}\n"
+    text += "Step Temp Press\n" + "".join(f"{step} 1.{step} 2.{step}\n" for step in range(1, 4))
+    text += "".join(
+        f"train: {25 * part}%|####      | {part}/4 [00:0{part}<00:03, 1.0it/s, loss=0.{part}]\n"
+        for part in range(1, 4)
+    )
+    text += "".join(f"iteration {number} lm loss: 0.{number}\n" for number in range(1, 6))
+    file.write_text(text)
+    *records, summary = _documents(capsys, "--try", str(file))
+    assert {line["origin"] for line in records} == {"auto"}
+    assert summary["shapes"] == [
+        {
+            "name": "iteration # lm loss: #",
+            "kind": "line",
+            "lines": 5,
+            "keys": ["iteration", "lm loss"],
+            "example": "iteration 1 lm loss: 0.1",
+        },
+        {
+            "name": "Time = #",
+            "kind": "block",
+            "lines": 4,
+            "keys": ["Time", "energy", "force"],
+            "example": "Time = 1",
+        },
+        {
+            "name": "energy: # eV, force: #",
+            "kind": "line",
+            "lines": 4,
+            "keys": ["energy", "force"],
+            "example": "energy: 1.5 eV, force: 0.1",
+        },
+        {
+            "name": "Step Temp Press",
+            "kind": "table",
+            "lines": 3,
+            "keys": ["Step", "Temp", "Press"],
+            "example": "1 1.1 2.1",
+        },
+        {
+            "name": "count=# loss=#",
+            "kind": "bar",
+            "lines": 3,
+            "keys": ["count", "loss"],
+            "example": "train: 25%|####      | 1/4 [00:01<00:03, 1.0it/s, loss=0.1]",
+        },
+    ]
+    assert main(["metadata", "--try", str(file)]) == 0
+    table = capsys.readouterr().out.partition("\nSeries  10 keys\n")[2].splitlines()
+    assert table[0].split() == ["shape", "kind", "lines", "example"]
+    assert table[1] == "iteration # lm loss: #  line       5  iteration 1 lm loss: 0.1"
+    assert len(table) == 6
+
+
 def test_kinds_and_patterns_of_ones_own(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """~/.logoptin accepts the line that the command prints for it."""
     pattern = "loss is (?P<loss>[0-9.]+)(?:'s)?"
@@ -115,7 +175,8 @@ def test_a_pattern_that_is_switched_off_is_said(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["last", "--try", "x"], "leave JOB out"),
+        (["last", "--try", "x"], "leave out JOB and --reread"),
+        (["--reread", "--try", "x"], "leave out JOB and --reread"),
         (["last", "--kinds", "dict"], "are for --try FILE"),
         (["--try", "x", "--format", "csv"], "no other form"),
         (["--try", "x", "--kinds", "dicts"], "is no kind of metadata; there are json, dict"),
@@ -156,12 +217,30 @@ def test_a_job_without_records_says_what_would_have_been_some(
         "lines": 4,
         "counts": {"dict": 2, "pairs": 1},
         "logoptin": "metadata: [json, dict, pairs]",
+        "stream": "stdout",
+        "series": 0,
     }
     for command in ("show", "metadata"):
         assert main([command, "last", "--store", store]) == 0
         output = "".join(capsys.readouterr())
         assert "first 4 lines of stdout some would be records (2 dict, 1 pairs)" in output
         assert "`metadata: [json, dict, pairs]`" in output
+
+
+@pytest.mark.parametrize("stream", [Stream.STDOUT, Stream.STDERR])
+def test_a_hint_counts_series(
+    stream: Stream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with SpooledCapture(tmp_path) as job:
+        for number in range(1, 6):
+            job.lines(f"iteration {number} lm loss: 0.{number} | lr: 0.{number}", stream=stream)
+        job.end()
+    name = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}[stream]
+    assert main(["show", "last", "--store", str(tmp_path)]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"first 5 lines of {name} some would be records (5 auto with 3 series)" in output
+    assert "`metadata: [json, auto]` in ~/.logoptin would take them" in output
+    assert "`logshipper metadata k3f9x2 --reread` shows the series" in output
 
 
 @pytest.mark.parametrize(
