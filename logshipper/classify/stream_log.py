@@ -380,13 +380,17 @@ class StreamLog:
     def _keys_of(self, line: bytes) -> tuple[str, ...] | None:
         keys = metadata.keys_of(line)
         if isinstance(keys, metadata.Hint):
-            takes_dicts = self._text_records is not None and self._text_records.takes_dicts
-            if not (takes_dicts and keys is metadata.REPR_HINT):
+            if keys is not metadata.REPR_HINT or not self._takes_dicts():
                 self._capture.hint(keys, self.stream, line if self.mode == "enabled" else b"")
             return None
         if type(keys) is metadata.KeysWithGaps:
             self._capture.hint(metadata.NAN_HINT, self.stream)
         return keys
+
+    def _takes_dicts(self) -> bool:
+        """Return whether Python dicts become records, at once or as a series."""
+        text_records = self._text_records
+        return self._finds_series() or (text_records is not None and text_records.takes_dicts)
 
 
 def _has_objects(text: bytes) -> bool:

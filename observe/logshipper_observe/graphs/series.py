@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import orjson
 
 from logshipper.classify.metadata import GAPS
+from logshipper.config import AUTO
 from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.metadata_keys import AUTO_MARK, full_name
 from logshipper_ingest.model.x_axis import (
@@ -151,14 +152,17 @@ def _resolve_key(name: str, keys: "dict[str, KeyStats]") -> str:
 
 
 def _default_y(reader: "Reader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
-    """Return every changing numeric key but X in alphabetical order, those of series behind all
-    others and without their X. The X of others (whose records lack the chosen X) comes last; X
-    itself only if it is the only one."""
+    """Return every changing numeric key but X, and without the X of keys that lack the job's X; all
+    if none remains. Series come last. Keys with fractions come before integers, which mostly count;
+    else the order is alphabetical."""
     changing = sorted(name for name, key in keys.items() if is_drawn(key))
+    changing.sort(key=lambda name: (keys[name].is_auto, keys[name].integer))
     names = [name for name in changing if name != choice.key]
     others_x = {reader.x_for(name).key for name in names} if choice.key is not None else set()
-    names = [name for name in names if not (keys[name].is_auto and name in others_x)]
-    return sorted(names, key=lambda name: (keys[name].is_auto, name in others_x)) or changing
+    is_own = choice.key == reader.x_axis().key
+    return [
+        name for name in names if name not in others_x or not (is_own or keys[name].is_auto)
+    ] or changing
 
 
 def _graph(key: str, choice: XChoice, keys: "dict[str, KeyStats]") -> Graph:
@@ -190,14 +194,18 @@ def _fill(reader: "Reader", graphs: list[Graph], request: GraphRequest) -> None:
 _Origin: TypeAlias = tuple[Source, tuple[tuple[str, str], ...]]
 
 
-def tags_of(line: str) -> tuple[tuple[str, str], ...]:
-    """Return a measurement's tags (docs/user-guide.md, measurements that are sent)."""
-    if '"tags"' not in line:
+def tags_of(record: "MetadataRecord") -> tuple[tuple[str, str], ...]:
+    """Return a measurement's tags (docs/user-guide.md, measurements that are sent), or the rank of a
+    process whose line became a record (docs/series.md)."""
+    name = "tags" if record.origin != AUTO else "rank"
+    if f'"{name}"' not in record.line:
         return ()
     try:
-        tags = orjson.loads(line).get("tags")
+        tags = orjson.loads(record.line).get(name)
     except orjson.JSONDecodeError:  # NaN: no measurement holds it
         return ()
+    if name == "rank" and type(tags) is int:
+        return ((name, str(tags)),)
     if not isinstance(tags, dict) or not all(isinstance(tag, str) for tag in tags.values()):
         return ()
     return tuple(sorted(tags.items()))
@@ -251,7 +259,7 @@ class Filling:
         if not values:
             return
         capture = self._captures.get(record.capture, Source(record.attempt, "", 0))
-        source = capture, tags_of(record.line)
+        source = capture, tags_of(record)
         for at, graph in enumerate(self._graphs):
             y = values.get(graph.key)
             if y is None:

@@ -694,6 +694,15 @@ def test_hints_once() -> None:
     assert "hush" not in str([item for item in items if isinstance(item, LoggedEvent)])
 
 
+def test_no_hint_at_dicts_that_become_series() -> None:
+    """Trainer of transformers prints such lines, and their curves are on the page."""
+    printed = b"".join(b"{'loss': '%.1f', 'epoch': '%.1f'}\n" % (9 - n, n) for n in range(5))
+    classifier = _run((OUT, printed), finds_series=True)
+    items = classifier.take()
+    assert len(_lines(items, Kind.METADATA)) == 5
+    assert not [item for item in items if isinstance(item, LoggedEvent)]
+
+
 @pytest.mark.parametrize("mode", ["enabled", "metadata"])
 def test_nan_is_a_record_with_its_exact_text(mode: str) -> None:
     """R18, R19: accept NaN as Python's json.dumps writes it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logshipper.config import AUTO
 from logshipper_observe.graphs import series
 from logshipper_observe.graphs.graph_notes import key_notes
 from logshipper_observe.graphs.points import MAX_POINTS, Points
@@ -49,12 +50,19 @@ def test_r25_a_key_without_the_chosen_x_has_its_own_and_says_so() -> None:
     reader = FakeReader(lines({"epoch": 1, "loss": 1.0}, *steps, {"epoch": 2, "loss": 0.5}))
     job_graphs, _ = graphs_of(reader)
     by_key = {graph.key: graph for graph in job_graphs}
-    assert list(by_key) == ["loss", "lr", "step"], "what is X of others comes last"
+    assert list(by_key) == ["loss", "lr"], "no graph for the X of others"
     assert not by_key["loss"].own_x
     assert by_key["lr"].own_x
     assert (by_key["lr"].x.key, by_key["lr"].instead_of) == ("step", "epoch")
     assert "in the records of lr" in by_key["lr"].x.words
     assert points(by_key["lr"]) == [[(10, 0.1 / 10), (20, 0.1 / 20), (30, 0.1 / 30)]]
+
+
+def test_counters_come_behind_measurements() -> None:
+    """A bar's `count` or a number of updates must not stand before the loss."""
+    records = [{"epoch": n, "count": 64 - n, "loss": 1 / n, "n_updates": 9 * n} for n in (1, 2, 3)]
+    job_graphs, _ = graphs_of(FakeReader(lines(*records)))
+    assert [graph.key for graph in job_graphs] == ["loss", "count", "n_updates"]
 
 
 def test_r24_measurements_with_a_time_of_their_own() -> None:
@@ -73,6 +81,14 @@ def test_r24_measurements_with_a_time_of_their_own() -> None:
     assert first[1][0] - first[0][0] == pytest.approx(1)
     notes = list(key_notes(FakeReader(lines(*records[:2])).keys()))
     assert notes == ["One value each, so no graph: done 0"]
+
+
+def test_each_rank_of_series_has_a_curve() -> None:
+    """Ranks print `[rank0]: ...` in any order into one capture."""
+    records = [{"step": n, "loss": 9 - n + rank, "rank": rank} for n in range(3) for rank in (0, 1)]
+    job_graphs, _ = graphs_of(FakeReader(lines(*records), origin=AUTO), y=["loss"])
+    assert [curve.label for curve in job_graphs[0].series] == ["rank 0", "rank 1"]
+    assert points(job_graphs[0])[1] == [(0, 10), (1, 9), (2, 8)]
 
 
 def test_r24_by_time_on_request() -> None:

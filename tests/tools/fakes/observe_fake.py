@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from logshipper.config import JSON
 from logshipper.spool.segment import Stream
 from logshipper_ingest.model.job import Capture, JobSummary, MetadataRecord
 from logshipper_ingest.model.metadata_keys import parse_record, raw_value
@@ -14,10 +15,12 @@ STARTED_NS = 1_780_000_000_000_000_000
 class FakeReader:
     """A reader of records, given as lines per capture, a second apart.
 
-    Captures are attempts 1, 2, ..., or the given tasks.
+    Captures are attempts 1, 2, ..., or the given tasks. origin: of all records.
     """
 
-    def __init__(self, *captures: Sequence[str], tasks: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, *captures: Sequence[str], tasks: Sequence[int] | None = None, origin: str = JSON
+    ) -> None:
         self.captures = [
             Capture(number, 1 if tasks else number, "", tasks[number - 1] if tasks else 0, "node1", "COMPLETED", 0, 0,
                     STARTED_NS, STARTED_NS + 10**10, "enabled", "", {}, 160, 50, True)
@@ -32,7 +35,7 @@ class FakeReader:
                 time_ns = STARTED_NS + (len(self._records) + 1) * 10**9
                 self._records.append(
                     MetadataRecord(
-                        time_ns, 1, capture.attempt, capture.capture, line, Stream.STDOUT
+                        time_ns, 1, capture.attempt, capture.capture, line, Stream.STDOUT, origin
                     )
                 )
                 record = parse_record(line.encode("utf-8", "surrogatepass"))

@@ -70,7 +70,7 @@ def _newest_tags(reader: "Reader") -> set[str]:
     if all(key.key != "tags" for key in reader.keys()):  # noqa: SIM118  not a dict's
         return set()
     newest = islice(reader.records(newest_first=True), _TAGGED_RECORDS)
-    return {name for record in newest for name, _ in tags_of(record.line)}
+    return {name for record in newest for name, _ in tags_of(record)}
 
 
 def compare(request: Request) -> PageAnswer:

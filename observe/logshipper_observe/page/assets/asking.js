@@ -1,7 +1,7 @@
 // Requests to the server that newer ones replace; aborted requests are no errors. The polling interval grows with the
 // duration of answers.
 
-const LEAST_SECS = 2; // the shortest interval
+const LEAST_SECS = 1; // the shortest interval
 const COST = 15; // the interval is at least this multiple of the answer time
 
 export class Asking {

@@ -84,7 +84,7 @@ class PointSearch:
         self.reading = Reading(self._take, time_ns=begin_ns)
 
     def _take(self, record: "MetadataRecord") -> bool:
-        if record.capture not in self._captures or tags_of(record.line) != self._query.tags:
+        if record.capture not in self._captures or tags_of(record) != self._query.tags:
             return False
         self._point.is_here = False
         self._filling.add(record)

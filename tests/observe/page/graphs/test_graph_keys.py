@@ -91,7 +91,7 @@ def test_a_key_never_with_x_has_an_x_of_its_own_and_says_so(
     ).to_be_visible()
     page.get_by_label("Layout").select_option("together")
     expect(
-        panel(page, "All keys").get_by_text("Over another X, so not in this graph: lr, step.")
+        panel(page, "All keys").get_by_text("Over another X, so not in this graph: lr.")
     ).to_be_visible()
 
 
