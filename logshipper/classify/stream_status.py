@@ -67,8 +67,8 @@ class StreamStatus:
             self._write(b"")
 
     def rows(self) -> list[bytes]:
-        """Return the open lines, masked."""
-        return [self._masked(line) for line in self._renderer.status().split(b"\n")]
+        """Return the held lines, masked."""
+        return [self._masked(line) for line in self._renderer.held().split(b"\n")]
 
     def _poll(self, now: float, is_enabled: bool) -> None:
         """Update `live`. A plain line counts only if no line ended since the last poll: others are

@@ -259,6 +259,13 @@ class Renderer:
         texts = (line[:_STATUS_BYTES].decode(errors="ignore").rstrip(" ") for line in lines)
         return "\n".join(texts).encode()
 
+    def held(self) -> bytes:
+        """Return all lines that are shown and not final, a finished bar above the running one among
+        them."""
+        if not self._on_screen:
+            return self.status()
+        return b"\n".join(text.encode() for text, *_ in self._screen.held_lines())
+
     @property
     def is_on_screen(self) -> bool:
         """Whether rows and cells were drawn, more than lines of text."""

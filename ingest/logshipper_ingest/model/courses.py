@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from logshipper_ingest.model.metadata_keys import Number, Path, pack_number, unpack_number
+from logshipper.classify.series.names import is_counter
+from logshipper_ingest.model.metadata_keys import Number, Path, is_auto, pack_number, unpack_number
 from logshipper_ingest.model.places import Place, Places
 
 # how a key's numbers run; the larger is the worse
@@ -43,8 +44,10 @@ class Course:
 
     __slots__ = ("fell", "integer", "last", "rose", "worst")
 
-    def __init__(self) -> None:
-        self.worst = _UNKNOWN
+    def __init__(self, path: Path = ()) -> None:
+        # of a series, only a counter is X by rules 3 and 4: residuals and clocks may rise, too
+        is_measure = is_auto(path) and not is_counter(path[-1])
+        self.worst = _ONE_WAY if is_measure else _UNKNOWN
         self.integer = True
         self.last: Number | None = None  # None: no course is open
         self.rose = self.fell = False

@@ -154,7 +154,7 @@ class XAxis:
             for path, value in numbers.items():
                 course = courses.get(path)
                 if course is None:
-                    course = courses[path] = Course()
+                    course = courses[path] = Course(path)
                 course.add(value)
         if self.records >= self._place_keys_due:
             self._place_keys = frozenset(sorted(self._possible_x(), key=self._claim)[:MAX_WHOLE])

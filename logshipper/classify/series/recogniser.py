@@ -1,6 +1,7 @@
 """Turns one stream's lines into records. Pure."""
 
 import re
+from collections import deque
 from collections.abc import Iterable
 
 from logshipper.classify.series import bars
@@ -15,6 +16,7 @@ from logshipper.classify.series.tables import MAX_TABLES, Tables
 
 MAX_LINE_BYTES = 2048
 MAX_KEYS = 256
+MAX_ROWS = 16  # that run at once, or ended lately
 _RANK = re.compile(rb"\[[A-Za-z]{1,16}([0-9]{1,7})\]:")  # `[rank0]:`, `[default0]:` of torchrun
 
 
@@ -30,9 +32,9 @@ class Recogniser:
         self._pairs = Pairs()
         self._tables = Tables()
         self._blocks = Blocks()
-        self._bar: dict[str, str] = {}
+        self._newest_bars: deque[dict[str, str]] = deque(maxlen=MAX_ROWS)  # with a record
         self._live = Shapes()  # of redrawn rows
-        self._redrawn = b""  # the last one
+        self._redrawn: deque[bytes] = deque(maxlen=MAX_ROWS)  # the newest ones
         self._bars: dict[tuple[str, ...], Source] = {}  # by keys
 
     @property
@@ -161,9 +163,9 @@ class Recogniser:
     def _take_redrawn(self, row: bytes, time: float) -> list[Record]:
         """Take a row that the program redraws: `frame= 47 fps=25 size=256kB`."""
         key = b" ".join(NUMBER.sub(MARK, row).split())
-        if row == self._redrawn or MARK not in key:
+        if row in self._redrawn or MARK not in key:
             return []
-        self._redrawn = row
+        self._redrawn.append(row)
         shape = self._live.confirmed.get(key)
         items = (
             [shape.item(self._seq, time, row)]
@@ -173,9 +175,9 @@ class Recogniser:
         return [Record(item.seq, item.time, item.values) for item in items]
 
     def _take_bar(self, values: dict[str, str], time: float, row: bytes) -> list[Record]:
-        if not values or values == self._bar:
+        if not values or values in self._newest_bars:
             return []
-        self._bar = values
+        self._newest_bars.append(values)
         keys = tuple(values)
         if keys not in self._bars and len(self._bars) < MAX_TABLES:
             bar = self._bars[keys] = Source(frozenset())
