@@ -21,6 +21,7 @@ class Recogniser:
         self._tables = Tables()
         self._blocks = Blocks()
         self._bar: dict[str, str] = {}
+        self._redrawn = (b"", b"", 0)  # the last row without a bar, its shape and its place
 
     @property
     def shapes(self) -> int:
@@ -83,6 +84,7 @@ class Recogniser:
             items = self._tables.feed(key, self._seq, time, line)
             if items is not None:
                 return items
+        self._tables.note(line)
         self._tables.headers.append(line)
         return self._shapes.feed(key, self._seq, time, line)
 
@@ -103,6 +105,18 @@ class Recogniser:
             values = bars.read(row.decode("utf-8", "replace"))
             if values:
                 records += self._take_bar(values, time)
+            elif values is None and row:
+                records += self._take_redrawn(row, time)
+        return records
+
+    def _take_redrawn(self, row: bytes, time: float) -> list[Record]:
+        """Take a row that changed in its place: `frame=  123 fps= 25`."""
+        key = NUMBER.sub(MARK, row)
+        last, self._redrawn = self._redrawn, (row, key, self._seq)
+        if row == last[0] or (key.split(), self._seq) != (last[1].split(), last[2]):
+            return []
+        records = self.feed((row,), time)
+        self._seq -= 1
         return records
 
     def _take_bar(self, values: dict[str, str], time: float) -> list[Record]:

@@ -4,38 +4,48 @@ import re
 from collections import deque
 from itertools import pairwise
 
+from logshipper.classify.series import places
 from logshipper.classify.series.items import Item, Source
-from logshipper.classify.series.names import is_counter
+from logshipper.classify.series.names import LISTED, is_counter
 from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional
 
 MAX_HEADERS = 4  # lines above a row that may be its header
-MAX_TABLES = 16
+MAX_TABLES = 32
 MAX_HEADER_CHARACTERS = 2048
 _JUDGED_ROWS = (3, 4, 6, 12, 30)  # numbers of held rows at which they are judged; then anew
 MAX_COLUMNS = 100
 _WIDE = re.compile(r"\s{2,}|\t")
 _SENTENCE = frozenset("of the in for is are to and at on with by from".split())
-_LABEL = re.compile(r"\s*([^\W\d_][\w+-]{0,15}:?)(?=\s)")
+_LABEL = re.compile(r"\s*([^\W\d_][\w+-]{0,15}:?),?(?=\s)")
 _NO_VALUE = re.compile(r"[-*.]+|[0-9.]+[A-Za-z]{1,2}")  # a gap, or a number with a unit
-_LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
+_LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?,?").fullmatch
 _CELL = re.compile(rb"\x01(?:/\x01)?[A-Za-z%]{0,2}[,;|]?|[-*.|]{1,9}").fullmatch
+# cells and at most three short words or clocks
+_SPARSE = re.compile(
+    rb"(?:\| ?)?(?:[^ ]{1,24} ){0,2}(?:\x01[%*:]?(?:(?::\x01)+)? ?(?:[|%o*~-] ?)*){3,100}(?:[A-Za-z][^ \x01]{0,11})?"
+).fullmatch
 _IS_NAME = re.compile(r".*[^\W\d_].*")
 
 
 class Table(Source):
     """Rows below one header."""
 
-    __slots__ = ("held", "is_confirmed", "label", "names")
+    __slots__ = ("held", "is_confirmed", "label", "labels", "names", "places")
 
-    def __init__(self, names: tuple[str, ...], label: str) -> None:
+    def __init__(
+        self, names: tuple[str, ...], label: str, places: tuple[tuple[int, int], ...] = ()
+    ) -> None:
         super().__init__(frozenset())
         self.names = names
         self.label = label
+        self.labels: set[str] = set()  # of the held rows
+        self.places = places  # begins and ends of columns with gaps or further words
         self.held: list[tuple[int, float, list[str]]] = []
         self.is_confirmed = False
 
     def fits(self, label: str, cells: list[str]) -> bool:
-        return len(self.names) == len(cells) and bool(self.label) == bool(label)
+        is_whole = len(self.names) == len(cells) and not self.places
+        return is_whole and bool(self.label) == bool(label)
 
 
 class Tables:
@@ -44,7 +54,14 @@ class Tables:
     def __init__(self) -> None:
         self.headers: deque[bytes] = deque(maxlen=MAX_HEADERS)
         self._tables: dict[tuple[str, ...], Table] = {}  # that with the newest header last
+        self._labelled: dict[str, bytes] = {}  # lines of names by the label before them
         self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
+
+    def note(self, line: bytes) -> None:
+        """Keep a line of names with a label, `freqs:, k index, k1`, for rows with the same label."""
+        label, comma, _ = line.lstrip().partition(b":,")
+        if comma and len(label) < 17 and len(self._labelled) < MAX_TABLES:
+            self._labelled.setdefault(label.decode("utf-8", "replace") + ":", line)
 
     def take_row(self, key: bytes, seq: int, time: float, line: bytes) -> Item | None:
         """Take a row of a confirmed table without a label, if no header stands above it."""
@@ -59,11 +76,15 @@ class Tables:
         """Take a possible row; None if it is none."""
         text = line.decode("utf-8", "replace").rstrip()
         label, cells, ends = _cells(text)
-        if len(cells) < 2 or len(cells) > MAX_COLUMNS:
+        numbers = places.numbers_of(text)
+        if not 2 <= len(numbers) <= MAX_COLUMNS:
             return None
-        table = self._table(label, cells, ends)
+        table = self._table(label, cells, ends, text, numbers)
         if table is None:
             return None
+        if table.places:
+            cells = places.cells_of(table.places, numbers) or []
+        table.labels.add(label)
         row = (seq, time, cells)
         if not table.is_confirmed:
             table.held.append(row)
@@ -78,26 +99,44 @@ class Tables:
             self._rows[key] = table
         return [_item(table, *row)]
 
-    def _table(self, label: str, cells: list[str], ends: list[int]) -> Table | None:
+    def _table(
+        self, label: str, cells: list[str], ends: list[int], text: str, numbers: list[places.Number]
+    ) -> Table | None:
         """Return the table of a row: by a header above it, else the newest one that fits."""
+        lead = text[: numbers[0].begin].strip()
+        if label in self._labelled:
+            self.headers.append(self._labelled.pop(label))
         while self.headers:
             header = self.headers.pop().decode("utf-8", "replace")
-            if len(header) > MAX_HEADER_CHARACTERS or not header.strip("-=+|_ *#"):
+            if len(header) > MAX_HEADER_CHARACTERS or not header.strip("-=+|_ *#@"):
                 continue  # a rule
-            names = _names(header, label, cells, ends)
+            names = _names(header, label, cells, ends) if len(cells) > 1 else None
+            spans: tuple[tuple[int, int], ...] = ()
+            if names is None:
+                upper = self.headers[-1].decode("utf-8", "replace") if self.headers else ""
+                columns = places.columns_of(header, upper, text, numbers)
+                names = _checked([name for name, _, _ in columns], len(columns) or 1)
+                spans = tuple((begin, end) for _, begin, end in columns)
             if names is not None:
                 self.headers.clear()
-                table = self._tables.pop(names, None) or Table(names, label)
+                first = Table(names, lead if spans else label, spans)
+                table = self._tables.pop(names, None) or first
                 if len(self._tables) >= MAX_TABLES:
                     del self._tables[next(iter(self._tables))]
                 self._tables[names] = table
                 return table
-        tables = reversed(self._tables.values())
-        return next((table for table in tables if table.fits(label, cells)), None)
+        for table in reversed(self._tables.values()):
+            if not table.places and table.fits(label, cells):
+                return table
+            if table.places and table.label == lead and places.cells_of(table.places, numbers):
+                return table
+        return None
 
 
 def may_be_row(key: bytes) -> bool:
     """Return whether a line with MARK for each number may be a row, perhaps behind a label."""
+    if key.count(b"\x01") > 2 and _SPARSE(key):
+        return True
     label, *cells = key.split(b" ")
     return (
         bool(cells) and all(map(_CELL, cells)) and (_CELL(label) or _LABEL_WORD(label)) is not None
@@ -134,6 +173,9 @@ def _names(header: str, label: str, cells: list[str], ends: list[int]) -> tuple[
     words = text.split()
     if label and len(words) == count + 1 and (words[0].endswith(":") or not label.endswith(":")):
         return _checked(words[1:], count)
+    listed = [cell.strip() for cell in text.split(",")]
+    if label and listed[0] == label and len(listed) == count + 1:
+        return _checked(listed[1:], count)
     if label and not label.endswith(":"):
         return None
     if not _WIDE.search(text) and (words[-1].startswith("(") or not _SENTENCE.isdisjoint(words)):
@@ -141,7 +183,7 @@ def _names(header: str, label: str, cells: list[str], ends: list[int]) -> tuple[
     for parts in (
         words,
         [cell for cell in _WIDE.split(text) if cell],
-        [cell.strip() for cell in text.split(",")],
+        listed,
     ):
         names = _checked(parts, count)
         if names is not None:
@@ -181,6 +223,19 @@ def _is_series(table: Table) -> bool:
         table.counters = frozenset((table.names[rising[0]],))
         if all(map(is_counter, table.names)):
             table.counters, table.only_counts = frozenset(table.names), True
+    names = {name.lower() for name in table.names}
+    filled = [at for at in range(len(table.names)) if any(row[at] != places.GAP for row in rows)]
+    first = filled[0] if filled else 0
+    counts = first in rising and all(
+        row[first].isdigit() or row[first] == places.GAP for row in rows
+    )
+    if names & LISTED or ((table.places or len(table.labels) > 1) and not counts):
+        return False  # rows of a listing
+    if names >= {"x", "y", "z"} and (0 not in rising or len({row[0] for row in rows}) < len(rows)):
+        return False  # of positions
+    changing = sum(len({row[at] for row in rows}) > 1 for at in range(len(table.names)))
+    if table.places and rising and len(rows) > 5 and changing > 3:
+        return True
     return bool(fractional) and (bool(rising) or len(fractional) * 2 >= len(table.names))
 
 
@@ -189,9 +244,10 @@ def _is_number(cell: str) -> bool:
 
 
 def _rises(rows: list[list[str]], at: int) -> bool:
-    if not all(_is_number(row[at]) for row in rows):
+    cells = [row[at] for row in rows if row[at] != places.GAP]
+    if len(cells) < 3 or not all(map(_is_number, cells)):
         return False
-    values = [as_float(row[at].rstrip("%")) for row in rows]
+    values = [as_float(cell.rstrip("%")) for cell in cells]
     return all(a <= b for a, b in pairwise(values)) and values[0] < values[-1]
 
 
