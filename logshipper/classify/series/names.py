@@ -51,7 +51,7 @@ _AVERAGE = frozenset(("(", "(avg:", "(avg", "(mean"))
 # parentheses in a name, as in `time per iteration (ms):`, stand between these two characters
 _OPEN, _CLOSE = "\x02", "\x03"
 _PAREN = re.compile(r"(\s?)\(([A-Za-z][\w/%., -]{0,20})\)")
-_NORM = re.compile(r"\|[\w ]{1,20}\|$")  # |grad|
+_NORM = re.compile(r"\|\w{1,20}\|$")  # |grad|
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _GLUE = frozenset(("", ":", ".", "-", ",", "T", "x", "_", "+"))  # inside dates, versions, addresses
 

@@ -61,8 +61,8 @@ class Shape(Source):
         numbers = NUMBER.findall(line)
         values = {column.name: as_json(numbers[column.at].decode()) for column in self.columns}
         if self.rank is not None:
-            is_place = isinstance(self.rank, int)
-            values["rank"] = as_json(numbers[self.rank].decode()) if is_place else self.rank
+            rank = self.rank if isinstance(self.rank, str) else numbers[self.rank].decode()
+            values["rank"] = as_json(rank)
         self.count += 1
         return Item(seq, time, values, self)
 
@@ -148,9 +148,7 @@ class Shapes:
         steady = [
             column
             for column in columns
-            if column.is_strong
-            and column.name not in counters
-            and is_fractional(rows[-1][column.at])
+            if column.is_strong and column.name not in counters and "." in rows[-1][column.at]
         ]
         if counters and not values and len(steady) == 1 and len(columns) == 2:
             values = steady

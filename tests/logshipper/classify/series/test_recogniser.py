@@ -41,7 +41,7 @@ def repeated(line: str) -> list[str]:
         ("time per step (ms): {x} step: {n}", {"time per step (ms)": "0.250", "step": "4"}),
         ("2026-11-28 10:00:0{n},123 INFO train: loss={x} acc={x}", {"loss": "0.250", "acc": "0.250"}),
         ("INFO:root:loss: {x}", {"loss": "0.250"}),
-        ("[rank0]: step {n} loss {x}", {"step": "4", "loss": "0.250"}),
+        ("[rank0]: step {n} loss {x}", {"step": "4", "loss": "0.250", "rank": "0"}),
         ("3: step {n} loss {x}", {"step": "4", "loss": "0.250", "rank": "3"}),
         ("total energy  =  -{x} Ry", {"total energy": "-0.250"}),
         ("step {n} loss=nan", {}),
@@ -100,6 +100,21 @@ def test_rows_may_begin_with_a_label() -> None:
     rows = [f"DAV:  {step}   -0.{step}E+01   {step}.5" for step in range(1, 5)]
     values = values_of(["       N       E        rms", *rows])
     assert values[-1] == {"N": "4", "E": "-0.4E+01", "rms": "4.5"}
+
+
+def test_places_tell_the_cells_of_rows_with_gaps_and_clocks() -> None:
+    lines = ["      Step     Time      Energy    fmax", "BFGS:    0 12:33:08    8.046844"]
+    lines += [f"BFGS:    {step} 12:33:08    {step}.081936  0.{step}08" for step in range(1, 4)]
+    assert values_of(lines)[0] == {"Step": "0", "Energy": "8.046844"}
+    assert values_of(lines)[-1] == {"Step": "3", "Energy": "3.081936", "fmax": "0.308"}
+
+
+def test_lines_that_change_in_their_place_are_series() -> None:
+    recogniser = Recogniser()
+    rows = [f"frame= {n} q={n}.5 speed=1.{n}x".encode() for n in range(1, 6)]
+    found = [r for n, row in enumerate(rows) for r in recogniser.feed_bars([row], float(n))]
+    found += recogniser.flush()
+    assert found[-1].values == {"frame": "5", "q": "5.5", "speed": "1.5"}
 
 
 def test_a_counter_leads_the_lines_below_it() -> None:
