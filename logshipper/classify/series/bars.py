@@ -11,11 +11,13 @@ _BAR = re.compile(
 _CLOCK = re.compile(r"\[?[0-9?]{1,9}:[0-9?]{2}(?::[0-9?]{2})?(?:\s?[<•]\s?[-0-9:?]{1,20})?")
 _RATE = re.compile(r"(?<![\w.])[?0-9.]{1,20}\s?[A-Za-z]{0,20}/(?:s|it|step|epoch|batch)\b")
 _COUNT = re.compile(r"(?<![\w./:])([0-9]{1,20})\s?/\s?([0-9]{1,20}|\?)(?![\w/])")
+_COUNT_BEFORE = re.compile(r"(?:^|\s|\[)([0-9]{1,20})/([0-9]{1,20})\]?\s*(?:[0-9]{1,3}%\|?)?\s*$")
 _PAIR = re.compile(
     r"(?P<key>[A-Za-z_][\w./@ -]{0,40}?)\s?[=:]\s{0,3}"
     r"(?P<value>[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,9})?|nan|inf)(?![\w:/.])"
 )
 _EPOCH = re.compile(r"\b[Ee]poch\s?[:#]?\s?\[?(?P<number>[0-9]{1,20})")
+_TIME = re.compile(r"(?<![\w.:=]) [0-9.]{1,12}(?:s|ms|us|m|h)\b")
 _SKIPPED = frozenset("eta elapsed remaining it/s s/it".split())
 _BAR_END = re.compile(rb":?\s{0,9}[0-9]{1,3}%\s?\|.*|\s{0,9}(?:\xe2[\x94-\x97].){2}.*")
 
@@ -31,8 +33,8 @@ def read(text: str) -> dict[str, str] | None:
     if bar is None:
         return None
     before, behind = text[: bar.start()], text[bar.end() :]
-    plain = _RATE.sub(" ", _CLOCK.sub(" ", behind))
-    count = _COUNT.search(plain)
+    plain = _TIME.sub(" ", _RATE.sub(" ", _CLOCK.sub(" ", behind)))
+    count = _COUNT.search(plain) or _COUNT_BEFORE.search(before)
     pairs = _pairs(_COUNT.sub("  ", plain))
     for name, number in _pairs(before).items():
         if name.lower() != "epoch":

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_NAME_CHARACTERS = 64
-MAX_NAME_WORDS = 5
+MAX_NAME_WORDS = 6
 MAX_COLUMNS = 100  # of a line; further numbers get no name
 
 _COUNTERS = frozenset(
     "epoch epochs step steps iteration iterations iter iters it itr round batch episode episodes "
     "generation gen time timestep timesteps cycle cycles update updates sweep pass trial frame "
-    "sample samples progress nstep scf ionic".split()
+    "sample samples progress nstep scf ionic increment".split()
 )
 # with one of these words, a name of a counter is one of a measurement
 _MEASURES = frozenset(
@@ -21,8 +21,11 @@ _MEASURES = frozenset(
 _NO_SERIES = frozenset(
     "port pid ppid uid gid line lines code status errno signal version release revision rev date id "
     "address addr row column col page chapter section seed rank returned job task gpu cuda device "
-    "node thread worker year http https serial irq bus slot offset build".split()
+    "node dof thread worker year http https serial irq bus slot offset build".split()
 )
+# a number behind one of these at a line's begin numbers a row of a listing
+LISTED = frozenset("vector atom orbital band mode center state no no. pid".split())
+_FILE = re.compile(r"(?:^|\s)/|\.(?:py|c|cc|cpp|h|go|rs|java|f90|jl)$")
 _UNITS = frozenset(
     "% s ms us µs ns sec secs second seconds min mins minute minutes m h hour hours hrs days day d "
     "B KB kB MB GB TB KiB MiB GiB TiB K M G T k Hz kHz MHz GHz eV meV Ry Ha Hartree hartree a.u. au "
@@ -39,7 +42,7 @@ _LOGGER = re.compile(rf"{_LEVEL}:[\w.]{{1,80}}:")
 _LEVEL_WORD = re.compile(rf"(?<![^\s|\[(])[|\[(<]?{_LEVEL}[\]:|)>]?(?!\S)")
 # ends a part of a text; the last part before a number names it
 _BREAK = re.compile(
-    r"[,;|\"'`>{}\[\]]+|(?<!\w)[()]|\)(?=\s|$)|\s[-–—·•]{1,9}\s|\s{2,}|[:=](?=\s)|\.\s(?=[A-Z])|->|\t"
+    r"[,;|\"`>{}\[\]]+|(?<!\w)'|'(?!\w)|(?<!\w)[()]|\)(?=\s|$)|\s[-–—·•]{1,9}\s|\s{2,}|[:=](?=\s)|\.\s(?=[A-Z])|->|\t"
 )
 _EDGE = " \t:=#@~*-–_/\\.<!?&+^$|"
 _INNER = re.compile(r"\]?[\s,]{0,3}[\[(]\s{0,9}")  # between an epoch and its iteration
@@ -47,8 +50,8 @@ _OF_TOTAL = re.compile(r"\s{0,9}/\s{0,9}|\sof\s")  # between a counter and its l
 _AVERAGE = frozenset(("(", "(avg:", "(avg", "(mean"))
 # parentheses in a name, as in `time per iteration (ms):`, stand between these two characters
 _OPEN, _CLOSE = "\x02", "\x03"
-_PAREN = re.compile(r"\s?\(([A-Za-z][\w/%. -]{0,20})\)")
-_NORM = re.compile(r"\|[\w ]{1,20}\|$")  # |grad|
+_PAREN = re.compile(r"(\s?)\(([A-Za-z][\w/%., -]{0,20})\)")
+_NORM = re.compile(r"\|\w{1,20}\|$")  # |grad|
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _ABBREVIATION = re.compile(r"[^\W\d_]\.$")  # its dot belongs to the name, unlike a row of dots
 _GLUE = frozenset(("", ":", ".", "-", ",", "T", "x", "_", "+"))  # inside dates, versions, addresses
@@ -99,15 +102,19 @@ def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
             last = ""
             continue
         name = _name_of(before, right, last if "." in number else "", is_first=at == 0)
+        if at == 0 and name.text.lower() in LISTED:
+            return Reading((), 0, len(numbers))
         if not name.text and last and is_counter(last) and _INNER.fullmatch(before):
             name = _Name("iteration", is_strong=True)
         free_words += max(_count_words(before) - name.words, 0)
         last = name.text
         nameless += not last
-        is_weak = len(last) == 1 and not name.is_strong
+        is_weak = len(last) == 1 and not name.is_strong and len(columns) < 3
+        is_item = before.endswith("#") and not is_counter(last)  # in modes #3, #1
         if (
             last
             and not is_weak
+            and not is_item
             and last not in columns
             and _NO_SERIES.isdisjoint(last.lower().split())
         ):
@@ -150,6 +157,8 @@ def _unit_end(text: str) -> int:
     match = _UNIT.match(text)
     if match is None or not (match["unit"] in _UNITS or _RATE.fullmatch(match["unit"])):
         return 0
+    if text[match.end() :] == ":":
+        return 0  # 0h:0m:1s
     return match.end()
 
 
@@ -169,13 +178,15 @@ def _name_before(text: str, *, is_first: bool) -> _Name:
     """Return the name at a text's end. is_first: the text begins the line."""
     if is_first and (logger := _LOGGER.match(text)) is not None:
         text = text[logger.end() :]
-    text = _PAREN.sub(rf"{_OPEN}\1{_CLOSE}", _LEVEL_WORD.sub("  ", text)).rstrip(" \t")
-    signed = text.rstrip(" \t([{|#")
+    text = _PAREN.sub(rf"\1{_OPEN}\2{_CLOSE}", _LEVEL_WORD.sub("  ", text)).rstrip(" \t")
+    signed = text.rstrip(" \t([{#")
+    if not _NORM.search(signed):
+        signed = signed.rstrip(" \t([{|#")
     if signed.endswith(("->", "=>", ">=", "<=", "==", "!=", "::")):
         return _NO_NAME
     body = signed.rstrip(" \t:=~<")
-    norm = _NORM.search(body)
-    if norm is not None and body != signed:
+    norm = _NORM.search(signed.rstrip(" \t:=~<"))
+    if norm is not None:
         return _Name(norm[0], is_strong=True, words=1)
     if not body or not (body[-1].isalnum() or body[-1] in f"{_CLOSE})%_]²#.°'\""):
         return _NO_NAME
@@ -187,8 +198,8 @@ def _name_before(text: str, *, is_first: bool) -> _Name:
     if len(words) > MAX_NAME_WORDS:
         # the begin of a sentence says less
         words = words[-MAX_NAME_WORDS if is_strong else 2 - MAX_NAME_WORDS :]
-    name = " ".join(words).replace(_OPEN, " (").replace(_CLOSE, ")").strip()
-    if len(name) > MAX_NAME_CHARACTERS or not any(map(str.isalpha, name)):
+    name = " ".join(words).replace(_OPEN, "(").replace(_CLOSE, ")").strip()
+    if len(name) > MAX_NAME_CHARACTERS or not any(map(str.isalpha, name)) or _FILE.search(name):
         return _NO_NAME
     return _Name(name, is_strong, len(words))
 

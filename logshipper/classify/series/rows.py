@@ -54,7 +54,7 @@ class Row(NamedTuple):
     cells: tuple[Cell, ...]
     separator: str
     has_bars: bool = False  # `|` stands between cells
-    has_rest: bool = False  # words stand behind them
+    rest: str = ""  # the first word behind them
 
 
 class Header(NamedTuple):
@@ -68,7 +68,7 @@ class Header(NamedTuple):
         """Return the cell of each column; None if the row is not of this table."""
         if row.separator != self.separator:
             return None
-        if len(row.cells) == len(self.names) and not row.has_rest:
+        if len(row.cells) == len(self.names) and not row.rest:
             return row.cells
         if not self.spans:
             return None
@@ -108,12 +108,12 @@ def read_row(text: str) -> Row | None:
     body = text.replace("|", " ")
     cells: list[Cell] = []
     begin = 0
-    has_rest = False
+    rest = ""
     for word in _WORD.finditer(body):
         match = _CELL.fullmatch(word[0])
         if match is None:
             if sum(bool(cell.number) for cell in cells) >= LEAST_ALIGNED:
-                has_rest = True
+                rest = word[0] if len(word[0]) > 1 else "-"
                 break
             cells.clear()
             begin = word.end()
@@ -127,7 +127,7 @@ def read_row(text: str) -> Row | None:
     if numbers < 2 or len(cells) > MAX_COLUMNS:
         return None
     label = " ".join(word for word in body[:begin].split() if word not in _MARKS)
-    return Row(label, tuple(cells), "", "|" in text, has_rest)
+    return Row(label, tuple(cells), "", "|" in text, rest)
 
 
 def _separated(text: str, separator: str) -> Row | None:
@@ -139,7 +139,7 @@ def _separated(text: str, separator: str) -> Row | None:
         cell = part.strip().strip('"')
         match = _CSV_CELL.fullmatch(cell)
         is_time = match is None and _CSV_TIME.fullmatch(cell) is not None
-        if match is None and not is_time and any(mark in cell for mark in "=:({["):
+        if match is None and not is_time and any(mark in cell[:-1] for mark in "=:({["):
             return None
         if len(cell) > MAX_NAME_CHARACTERS:
             return None
@@ -151,6 +151,17 @@ def _separated(text: str, separator: str) -> Row | None:
     return Row("", tuple(cells), separator)
 
 
+def stacked(upper: str, lower: str) -> str:
+    """Return two lines of a header in one: the lower one, with words of the upper one beside its
+    words."""
+    line = lower.ljust(len(upper))
+    for word in _WORD.finditer(upper):
+        begin, end = max(word.start() - 1, 0), word.end() + 1
+        if not line[begin:end].strip():
+            line = line[: word.start()] + word[0] + line[word.end() :]
+    return line
+
+
 def read_header(text: str, row: Row, *, may_align: bool) -> Header | None:
     """Return the header of a row, if this text is one. may_align: its words may stand above the
     numbers."""
@@ -158,7 +169,7 @@ def read_header(text: str, row: Row, *, may_align: bool) -> Header | None:
         cells = [cell.strip().strip('"') for cell in text.strip().lstrip("#").split(row.separator)]
         names = _checked(cells, len(row.cells))
         return None if names is None else Header(names, row.separator)
-    names = None if row.has_rest else _names(text, row)
+    names = None if row.rest else _names(text, row)
     aligned = _aligned(text, row) if may_align else None
     if names is None or (aligned is not None and aligned.names == names):
         return aligned
@@ -209,12 +220,15 @@ def _aligned(header: str, row: Row) -> Header | None:
         words = words[1:]
     if row.label and [word[0] for word in words[:label_words]] == row.label.split():
         words = words[label_words:]  # a prefix of all lines
-    numbers = sum(bool(cell.number) for cell in row.cells)
-    if numbers < LEAST_ALIGNED or not LEAST_ALIGNED <= len(words) <= MAX_COLUMNS:
+    if len(row.cells) < LEAST_ALIGNED or not LEAST_ALIGNED <= len(words) <= MAX_COLUMNS:
         return None
     if sum(word[0] in _SENTENCE for word in words) * 5 > len(words):
         return None
-    if words[-1][0].endswith((".", ":")) or any(word[0][0].isdigit() for word in words):
+    if (
+        words[-1][0].endswith(".")
+        or any(word[0].endswith(":") for word in words)
+        or any(word[0][0].isdigit() for word in words)
+    ):
         return None
     spans = tuple(word.span() for word in words)
     places = _places(row.cells, spans)
@@ -238,16 +252,18 @@ def _aligned(header: str, row: Row) -> Header | None:
             names.append(word[0])
             columns.append((begin, end))
     checked = _checked(names, len(names))
-    if checked is None or len(set(names)) < len(names):
+    if checked is None or names.count(names[0]) > 1 or any(map(_is_torn, names)):
         return None
     found = Header(checked, "", tuple(columns))
     cells = found.cells(row)
-    if (
-        cells is None
-        or sum(cell is not None and bool(cell.number) for cell in cells) < LEAST_ALIGNED
-    ):
+    if cells is None or sum(cell is not None and bool(cell.number) for cell in cells) < 2:
         return None
     return found
+
+
+def _is_torn(name: str) -> bool:
+    """Return whether a name is a piece of a sentence, such as `(in`."""
+    return name.count("(") != name.count(")") or "=" in name or name.endswith(",")
 
 
 def _places(cells: tuple[Cell, ...], spans: tuple[tuple[int, int], ...]) -> list[int | None] | None:
@@ -283,6 +299,7 @@ def _checked(cells: list[str], count: int) -> tuple[str, ...] | None:
         if (
             not _IS_NAME.fullmatch(name)
             or len(name) > MAX_NAME_CHARACTERS
+            or name.startswith("(")
             or NUMBER.fullmatch(name.encode())
         ):
             return None

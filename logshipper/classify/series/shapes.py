@@ -30,6 +30,8 @@ _COUNTER_LINE = re.compile(
 ).fullmatch
 
 
+_ASSIGNS = re.compile(rb"(?:[A-Za-z]\w* = \x01,? ?){2,8}").fullmatch  # nSV = 280, nBSV = 275
+_RANK = re.compile(rb"\s*\[rank([0-9]{1,9})\]").match
 _NO_SIGN = re.compile(rb"[^=:|]*").fullmatch
 
 
@@ -52,17 +54,18 @@ class Shape(Source):
         counters: frozenset[str],
         *,
         is_boxed: bool,
-        rank: int | None = None,
+        rank: int | str | None = None,
     ) -> None:
         super().__init__(counters, only_counts=len(counters) == len(columns), is_boxed=is_boxed)
         self.columns = columns
-        self.rank = rank  # place of the rank's number
+        self.rank = rank  # or the place of its number
 
     def item(self, seq: int, time: float, line: bytes) -> Item:
         numbers = NUMBER.findall(line)
         values = {column.name: as_json(numbers[column.at].decode()) for column in self.columns}
         if self.rank is not None:
-            values["rank"] = as_json(numbers[self.rank].decode())
+            rank = self.rank if isinstance(self.rank, str) else numbers[self.rank].decode()
+            values["rank"] = as_json(rank)
         self.count += 1
         return Item(seq, time, values, self)
 
@@ -160,7 +163,14 @@ class Shapes:
                 column.name for column in changing
             }
         values = [column for column in changing if column.name not in counters]
-        if counters and not values:
+        steady = [
+            column
+            for column in columns
+            if column.is_strong and column.name not in counters and "." in rows[-1][column.at]
+        ]
+        if counters and not values and len(steady) == 1 and len(columns) == 2:
+            values = steady
+        elif counters and not values:
             columns = tuple(column for column in columns if column.name in counters)
         fractional = [
             column for column in values if any(is_fractional(row[column.at]) for row in rows)
@@ -174,11 +184,15 @@ class Shapes:
             or (strong >= 2 and reading.free_words <= _FREE_WORDS_EACH * strong)
             or (strong == 1 and reading.free_words <= 3)
             or (len(fractional) >= 2 and reading.free_words <= 2)
+            or (_ASSIGNS(key) is not None and len(values) > 1)
         )
         if not is_series:
             return None
         columns = self._apart(key, columns)
-        return Shape(columns, counters, is_boxed=is_boxed, rank=_rank(texts))
+        rank = _rank(line, texts)
+        if rank == 0 and any(column.at == 0 for column in columns):
+            rank = None
+        return Shape(columns, counters, is_boxed=is_boxed, rank=rank)
 
     def _apart(self, key: bytes, columns: tuple[Column, ...]) -> tuple[Column, ...]:
         """Add a word of the shape to the names that other shapes have, too: `Ux Initial residual`."""
@@ -239,8 +253,8 @@ def _with_leading_counter(
 ) -> tuple[Column, ...]:
     """Add a bare number at the line's begin that counts: `12 KSP Residual norm 1e-3`."""
     if (
-        texts[0].strip()
-        or not texts[1].startswith(" ")
+        texts[0].strip() not in ("", "[", "#")
+        or not texts[1].startswith((" ", "\t", "]", ":"))
         or any(column.at == 0 for column in columns)
     ):
         return columns
@@ -260,9 +274,12 @@ def _rises(rows: list[list[str]], at: int) -> bool:
     return any(a < b for a, b in pairs) and all(a <= b or b in (0.0, 1.0) for a, b in pairs)
 
 
-def _rank(texts: list[str]) -> int | None:
-    """Return the place of a rank before the line: `[rank0]:`, `3: ` of srun -l."""
+def _rank(line: bytes, texts: list[str]) -> int | str | None:
+    """Return a rank before the line, `[rank0]`, or the place of its number: `3: ` of srun -l."""
+    named = _RANK(line)
+    if named is not None:
+        return named[1].decode()
     begin = texts[0].lower().lstrip()
-    if begin in ("[rank", "[rank ", "(rank ", "rank "):
+    if begin in ("[rank ", "(rank ", "rank "):
         return 0
     return 0 if not begin and len(texts) > 2 and texts[1].startswith(": ") else None

@@ -10,7 +10,7 @@ from itertools import pairwise
 from logshipper.classify.series.items import Item, Source
 from logshipper.classify.series.names import is_counter
 from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional
-from logshipper.classify.series.rows import Cell, Header, Row, read_header, read_row
+from logshipper.classify.series.rows import Cell, Header, Row, read_header, read_row, stacked
 
 MAX_HEADERS = 4  # lines above a row that may be its header
 MAX_TABLES = 16
@@ -18,6 +18,8 @@ MAX_HEADER_CHARACTERS = 2048
 _JUDGED_ROWS = (3, 4, 6, 12, 20, 30)  # numbers of held rows at which they are judged; then anew
 _LEAST_ROWS = 12  # of a table without a counter, whose header recurs
 MAX_HELD_CELLS = 600  # of a table
+_LISTED = 3  # rows with a name of their own make a listing
+_LEAST_COUNTED = 6  # rows of whole numbers behind a rising one
 _RULE = "-=+|_ *#:~"
 
 
@@ -43,7 +45,8 @@ class Table(Source):
             return bool(self.label) == bool(row.label)
         label = row.label
         has_colons = self.label.endswith(":") and label.endswith(":")
-        return label == self.label or has_colons or len(label) <= 1 >= len(self.label)
+        has_flag = len(label) + len(self.label) == 1
+        return label == self.label or has_colons or has_flag
 
 
 class Tables:
@@ -82,7 +85,7 @@ class Tables:
         table.example = table.example or line
         if not table.is_confirmed:
             table.held.append(entry)
-            table.labels.add(row.label)
+            table.labels |= {row.label, row.rest}
             table.is_confirmed = len(table.held) in _JUDGED_ROWS and _is_series(table)
             rows = []
             is_last = len(table.held) == max(_JUDGED_ROWS)
@@ -105,6 +108,9 @@ class Tables:
             if len(text) > MAX_HEADER_CHARACTERS or not text.strip(_RULE):
                 continue
             header = read_header(text, row, may_align=may_align)
+            if header is None and may_align and self.headers:
+                upper = self.headers[-1].decode("utf-8", "replace")
+                header = read_header(stacked(upper, text), row, may_align=True)
             may_align = False
             if header is not None:
                 self.headers.clear()
@@ -129,7 +135,8 @@ class Tables:
 
 def _is_series(table: Table) -> bool:
     rows = [cells for _, _, cells in table.held]
-    if len(table.labels) == len(rows):  # each row has a name of its own: a listing
+    labels = {label for label in table.labels if not label.endswith(":")}
+    if len(labels) >= _LISTED:
         return False
     names = table.header.names
     columns = [
@@ -148,6 +155,8 @@ def _is_series(table: Table) -> bool:
         return True
     if changing and all(times) and len(set(times)) > 1:
         return True
+    if rising[:1] == [0] and len(rows) >= _LEAST_COUNTED and len(changing) > _LISTED:
+        return len(set(columns[0])) == len(rows)
     return (
         table.headers > 1
         and len(rows) >= _LEAST_ROWS

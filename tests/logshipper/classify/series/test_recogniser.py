@@ -171,6 +171,13 @@ def test_rows_may_begin_with_a_label() -> None:
     assert values[-1] == {"N": "4", "E": "-0.4E+01", "rms": "4.5"}
 
 
+def test_places_tell_the_cells_of_rows_with_gaps_and_clocks() -> None:
+    lines = ["      Step     Time      Energy    fmax", "BFGS:    0 12:33:08    8.046844"]
+    lines += [f"BFGS:    {step} 12:33:08    {step}.081936  0.{step}08" for step in range(1, 4)]
+    assert values_of(lines)[0] == {"Step": "0", "Energy": "8.046844"}
+    assert values_of(lines)[-1] == {"Step": "3", "Energy": "3.081936", "fmax": "0.308"}
+
+
 def test_a_counter_leads_the_lines_below_it() -> None:
     lines = []
     for step in range(1, 6):
