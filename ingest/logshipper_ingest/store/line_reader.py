@@ -329,8 +329,9 @@ def text_blocks(path: str) -> Iterator[TextBlock]:
                         break
                 else:
                     is_end = True
-            for *head, codec, packed in rows:
-                yield TextBlock(*head, unpacked_text(codec, packed, path)[:-1])
+            for time_ns, number, lines, stream, attrs, codec, packed in rows:
+                text = unpacked_text(codec, packed, path)[:-1]
+                yield TextBlock(time_ns, number, lines, stream, attrs, text)
 
 
 def _open(heap: list[_Open], block_id: int, lines: Iterator[LogLine]) -> None:

@@ -1,6 +1,6 @@
 """Searches the lines of jobs of any store."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from logshipper_observe.search.line_search import JobMatches, LineSearch
@@ -16,7 +16,7 @@ def search_jobs(
     jobs: "Sequence[JobSummary]",
     search: LineSearch,
     report: Callable[[str], None],
-) -> Iterator[JobMatches]:
+) -> Generator[JobMatches]:
     """Yield each job with its matches, in this order, newest first.
 
     report: gets faults that hid matches, a sentence each. Raises QueryError.

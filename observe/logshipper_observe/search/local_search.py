@@ -7,7 +7,7 @@ it quotes.
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -199,7 +199,7 @@ def search_local(
     jobs: Iterable["JobSummary"],
     search: LineSearch,
     report: Callable[[str], None],
-) -> Iterator[JobMatches]:
+) -> Generator[JobMatches]:
     """Yield each job with its matches, in this order. report: gets faults that hid matches."""
     threads = min(os.cpu_count() or 1, _MAX_THREADS)
     tasks: deque[_Task] = deque()

@@ -2,7 +2,7 @@
 their line and lines have colours."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ _ANCHORS = re.compile(r"[\^$]|\\B")  # which match elsewhere in a note than in i
 
 def search_loki(
     store: "LokiStore", jobs: "Sequence[JobSummary]", search: LineSearch
-) -> Iterator[JobMatches]:
+) -> Generator[JobMatches]:
     """Yield each job with its matches, in this order. Raises QueryError."""
     for job, lines in store.lines_of_jobs(jobs, line_filter(search), search.streams):
         matches: Iterator[LineMatch] = islice(_matches(job, lines, search), search.limit)

@@ -37,13 +37,12 @@ def blocks(draw: st.DrawFn) -> list[BlockRow]:
         free[stream] = first + len(texts)
         is_note = draw(st.booleans())
         attrs: dict[int, Json] | None = {0: {"repeat": 3}} if is_note else None
-        runs: list[tuple[int, int]] | None = (
-            [(Kind.NOTE, 1), (Kind.LOG, len(texts) - 1)][: len(texts)] if is_note else None
-        )
+        runs: list[tuple[int, int]] = [(Kind.NOTE, 1), (Kind.LOG, len(texts) - 1)]
         if is_note:
             texts[0] = f"[repeated 3 times: {texts[0]}]"
         text = "".join(f"{line}\n" for line in texts).encode()
-        rows.append(BlockRow(stream, BEGIN_NS + first, len(texts), runs, attrs, text))
+        of_notes = runs[: len(texts)] if is_note else None
+        rows.append(BlockRow(stream, BEGIN_NS + first, len(texts), of_notes, attrs, text))
     return rows
 
 
