@@ -375,7 +375,7 @@ def _printed() -> Json:
     """Return the newest matching line of each job. No stream has a label `printed`, so a blank text
     selects none."""
     streams = f"{{{CLUSTER}, kind=~`log|metadata|command`, printed!=`${{printed:percentencode}}`}}"
-    text = as_text('(regexReplaceAll "\\x1b\\[[0-9;]*m" __line__ "")')
+    text = as_text('(regexReplaceAll "\\x1b[[][0-9;]*m" __line__ "")')
     line = f'{{"job_id":"{{{{.job_id}}}}","printed":"{{{{{text}}}}}"}}'
     matches = (
         f"{streams} |~ `(?i)${{printed:regex}}` | user=~`${{user:pipe}}` | line_format `{line}`"
