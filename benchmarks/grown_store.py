@@ -148,7 +148,7 @@ def _lines(time_ns: int, text: bytes, kind: Kind = Kind.LOG) -> Frame:
 
 
 def _long_job(store: LocalStore, lines: int, now_ns: int) -> None:
-    with closing(JobWriter(store._path_of(LONG), wal=store.uses_wal)) as job:
+    with closing(JobWriter(store.path_of(LONG), wal=store.uses_wal)) as job:
         account = CaptureAccount(
             name="long", user="ada", host="node1", started_ns=now_ns - 500 * NS
         )

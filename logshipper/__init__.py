@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Record,
         XChoice,
     )
-    from logshipper_observe.api.store_api import Jobs, Store, TimedOut
+    from logshipper_observe.api.store_api import Jobs, Match, Store, TimedOut
     from logshipper_observe.api.tables import Columns, Rollup, Rollups
     from logshipper_observe.model.job_info import Iterations, JobInfo, Metric
     from logshipper_observe.query.asked import UnknownKey
@@ -55,6 +55,7 @@ __all__ = [
     "KeyStats",
     "Line",
     "LogshipperError",
+    "Match",
     "Metric",
     "QueryError",
     "Record",
@@ -85,7 +86,7 @@ _MODULES = {
     "logshipper_observe.query.info_lookup": "Found",
     "logshipper_observe.api.job_api": "Capture Event Job JobSummary KeyStats Line Record XChoice",
     "logshipper_observe.model.job_info": "Iterations JobInfo Metric",
-    "logshipper_observe.api.store_api": "Jobs Store TimedOut",
+    "logshipper_observe.api.store_api": "Jobs Match Store TimedOut",
     "logshipper_observe.api.tables": "Columns Rollup Rollups",
 }
 

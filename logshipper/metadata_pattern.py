@@ -26,11 +26,6 @@ def problem_of(pattern: str) -> str:
     return _syntax_problem(pattern) or _groups_problem(pattern) or _form_problem(pattern)
 
 
-def search_problem(pattern: str) -> str:
-    """Return the same for a search expression, which needs no group."""
-    return _syntax_problem(pattern) or _form_problem(pattern)
-
-
 def _syntax_problem(pattern: str) -> str:
     if len(pattern) > MAX_CHARS:
         return f"is over {MAX_CHARS} characters long"

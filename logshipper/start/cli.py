@@ -17,6 +17,7 @@ from logshipper.start.run_options import OptionParser, add_run_options, end_sile
 _CALLED_ELSEWHERE = {
     "follow": "monitor", "tail": "logs", "cat": "logs", "console": "logs", "view": "show", "list": "ls",
     "delete": "rm", "remove": "rm", "compare": "diff", "queue": "allocations",
+    "search": "grep", "rg": "grep",
 }  # fmt: skip
 
 _EPILOG = """examples:

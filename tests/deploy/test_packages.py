@@ -440,7 +440,7 @@ for package in (logshipper, logshipper_ingest, logshipper_observe, logshipper_gr
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not found.name.endswith(("__main__", ".export_parquet", ".record_columns")):  # these: the extra `parquet`
             importlib.import_module(found.name)
-for name in ("orjson", "yaml", "cramjam", "rich", "requests", "plotext", "argcomplete", "prometheus_client",
+for name in ("orjson", "yaml", "cramjam", "re2", "rich", "requests", "plotext", "argcomplete", "prometheus_client",
              "grafana_client"):
     assert importlib.import_module(name).__file__.startswith("/opt/logshipper/"), name
 there = {re.sub("[-_.]+", "-", found.metadata["Name"]).lower() for found in metadata.distributions()}

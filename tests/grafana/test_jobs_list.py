@@ -31,16 +31,20 @@ def of_prometheus(ref: str, values: dict[str, float], **labels: dict[str, str]) 
     return Frame(tuple(fields), len(values), ref)
 
 
-def of_loki(*lines: tuple[int, str, str]) -> Frame:
+def of_loki(*lines: tuple[int, str, str], ref: str = "N", name: str = "bar") -> Frame:
     """Return the bars' frame in the query's line format. lines: time in ms, job, bar."""
-    documents = [
-        (at, json.dumps({"job_id": job, "state": "RUNNING", "bar": bar})) for at, job, bar in lines
-    ]
-    return loki_frame("N", documents)
+    state = {"state": "RUNNING"} if name == "bar" else {}
+    documents = [(at, json.dumps({"job_id": job, **state, name: text})) for at, job, text in lines]
+    return loki_frame(ref, documents)
 
 
-def listed(states: dict[str, str], *bars: tuple[int, str, str]) -> dict[str, Json]:
-    """Return the rows by job. states: of each listed job, the last one as the newest."""
+def listed(
+    states: dict[str, str],
+    *bars: tuple[int, str, str],
+    printed: list[tuple[int, str, str]] | None = None,
+) -> dict[str, Json]:
+    """Return the rows by job. states: of each listed job, the last one as the newest; printed: as
+    bars, the lines with the sought text; None without such a text."""
     started = {job: float(number) for number, job in enumerate(states)}
     frames = [
         of_prometheus(
@@ -50,7 +54,9 @@ def listed(states: dict[str, str], *bars: tuple[int, str, str]) -> dict[str, Jso
         of_prometheus("B", {**started, "bobs": 1.0}, state={**states, "bobs": "RUNNING"}),
         of_prometheus("C", {**started, "bobs": 1.0}),
         of_prometheus("I", {}),
+        of_prometheus("O", started if printed is None else {}),
         of_loki(*bars),
+        of_loki(*printed or (), ref="P", name="printed"),
     ]
     (frame,) = applied(LIST["transformations"], frames)
     rows = frame.rows()
@@ -78,6 +84,16 @@ def test_bars_of_jobs_that_are_not_listed_make_no_rows() -> None:
     assert {job: row["bar"] for job, row in rows.items()} == {"1": "70%"}
 
 
+def test_a_printed_text_lists_the_jobs_with_it() -> None:
+    states = {"1": "FAILED", "2": "RUNNING", "3": "RUNNING"}
+    rows = listed(
+        states, printed=[(3, "1", "out of memory"), (9, "1", "Out of memory"), (5, "bobs", "x")]
+    )
+    assert {job: row["printed"] for job, row in rows.items()} == {"1": "Out of memory"}
+    assert [*listed(states, (9, "3", "90%"), printed=[(3, "3", "a")])] == ["3"]
+    assert listed(states, printed=[]) == {}
+
+
 def test_without_bars_there_is_no_such_column() -> None:
     rows = listed({"1": "RUNNING", "2": "COMPLETED"})
     assert [*rows] == ["2", "1"]
@@ -90,6 +106,7 @@ def test_a_column_that_no_job_has_a_value_in_is_not_there() -> None:
         of_prometheus("B", {"1": 0.0}, state={"1": "RUNNING"}),
         of_prometheus("C", {"1": 1.0}),
         *(of_prometheus(ref, {}) for ref in "IJKLM"),
+        of_prometheus("O", {"1": 1.0}),
         of_loki(),
     ]
     (frame,) = applied(LIST["transformations"], frames)
@@ -106,11 +123,12 @@ def test_columns_stand_in_their_order() -> None:
         *(of_prometheus(ref, one) for ref in "CDFGHIJKLM"),
         of_prometheus("E", one, node={"1": "n1 +3"}),
         of_loki((9, "1", "90%")),
+        of_loki((9, "1", "CUDA out of memory"), ref="P", name="printed"),
     ]
     (frame,) = applied(LIST["transformations"], frames)
     assert frame.names == [
-        "state", "job_id", "name", "user", "started", "duration", "ended by", "restarts", "node", "bar", "lost",
-        "key1", "key2", "key3", "from", "to",
+        "state", "job_id", "name", "user", "started", "duration", "ended by", "restarts", "node", "bar",
+        "printed", "lost", "key1", "key2", "key3", "from", "to",
     ]  # fmt: skip
 
 

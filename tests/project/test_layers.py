@@ -115,12 +115,13 @@ FOLDERS = {
         "base": (),
         "model": ("base",),
         "query": ("base", "model"),
-        "api": ("base", "model", "query"),
+        "search": ("base",),
+        "api": ("base", "model", "query", "search"),
         "analytics": ("api", "base", "model", "query"),
         "formats": ("base", "model"),
         "graphs": ("analytics", "base", "model", "query"),
         "follow": ("base", "model"),
-        "page": ("api", "base", "formats", "graphs", "model", "query"),
+        "page": ("api", "base", "formats", "graphs", "model", "query", "search"),
         "commands": (
             "analytics",
             "api",
@@ -131,6 +132,7 @@ FOLDERS = {
             "model",
             "page",
             "query",
+            "search",
         ),
     },
     GRAFANA: {

@@ -43,7 +43,9 @@ _INFO = "logshipper_job_info"
 _LOST = 'outcome="lost"'
 _FEW_HOSTS = 100  # naming more costs Loki more than reading all
 _MAX_BARS = 1000  # entries: those of 100 running bars in 100 s
-_LABELS = ("name", "user", "account", "partition", "state", "node", "bar")  # that are columns
+_MAX_PRINTED = 5000  # entries: Loki's default limit
+# that are columns
+_LABELS = ("name", "user", "account", "partition", "state", "node", "bar", "printed")
 # of bars as tqdm, Keras and rich draw them
 _CELLS = r'"[|][█▏▎▍▌▋▊▉ #.]*[|]|\\x5b[=>.# -]{3,}\\x5d|[━╸╺─█#]{3,}"'
 _LIST_HEIGHT = 20  # with the numbers above it, a screen of 1,080 lines
@@ -102,6 +104,12 @@ def _variables() -> list[Json]:
         _labels("partition", "Partition", "The scheduler's partition."),
         variables.text(
             "name", "Name", "Only jobs whose name contains this, in upper or lower case."
+        ),
+        variables.text(
+            "printed",
+            "Printed",
+            "Only jobs with a line that contains this, in upper or lower case, among the newest "
+            f"{_MAX_PRINTED:,} such lines of the page's time.",
         ),
         *keys,
         _running_hosts(),
@@ -262,9 +270,10 @@ def _list() -> Json:
         columns[ref] = (key, *_of_listed(f"max by(job_id)({newest})", values_by_loki))
     columns["L"] = ("ended by", run_queries.ends_by_number(), loki_jobs.ends_by_number())
     columns["M"] = ("restarts", *_of_listed(restarts, loki_jobs.restarts()))
+    columns["O"] = ("", _unless_printed(_info()), _unless_printed(loki_jobs.infos()))
     renamed = {f"Value #{ref}": name for ref, (name, _, _) in columns.items() if name}
     order = ["state", "job_id", "name", "user", "Value #C", "Value #D", "Value #L", "Value #M", "node", "bar",
-             "Value #F", "Value #I", "Value #J", "Value #K", "partition", "account"]  # fmt: skip
+             "printed", "Value #F", "Value #I", "Value #J", "Value #K", "partition", "account"]  # fmt: skip
     when = 'from=${__data.fields["from"]}&to=${__data.fields["to"]}'
     to_job = links.page(links.JOB, job="${__data.fields.job_id:percentencode}", when=when)
     return table(
@@ -272,22 +281,24 @@ def _list() -> Json:
         "One row for each captured job that was seen in the page's time: its newest attempt. State: what Slurm says "
         "of its end, else RUNNING while one of its captures runs, then the worst end. Ended by: the worst of all "
         "captures. Node: where it began, and how many others it has. Running bar: what it shows now without its cells, "
-        "of several the first. Values: the last ones, of several tasks the largest. A click on a job opens its page at "
-        "the job's own time.",
+        "of several the first. Printed: the newest line with that text. Values: the last ones, of several tasks the "
+        "largest. A click on a job opens its page at the job's own time.",
         [
             *(
                 _asked(promql, logql, table=True, ref=ref)
                 for ref, (_, promql, logql) in columns.items()
             ),
             _bars(),
+            _printed(),
         ],
         height=_LIST_HEIGHT,
         transformations=[
             *transforms.decoded(),
             # an answer without jobs is dropped, as it shares no field with others; bars of other
             # jobs get rows without a user
-            *transforms.newest_of_each(["job_id"], [*_LABELS, *renamed], merge=True),
-            transforms.organize(renamed, order=order),
+            *transforms.newest_of_each(["job_id"], [*_LABELS, *renamed, "Value #O"], merge=True),
+            transforms.rows_with_any("Value #O", "printed"),
+            transforms.organize(renamed, order=order, hidden=["Value #O"]),
             transforms.rows_with("user", "state"),
             transforms.sort_by("started", newest_first=True),
             transforms.as_time("started"),
@@ -309,7 +320,8 @@ def _list() -> Json:
                 "user",
                 custom__width=80,
                 links=links.of_user(
-                    "Only jobs of ${__value.text}", kept=("state", "partition", "name", *_KEYS)
+                    "Only jobs of ${__value.text}",
+                    kept=("state", "partition", "name", "printed", *_KEYS),
                 ),
             ),
             time_column("started", 155),
@@ -325,6 +337,7 @@ def _list() -> Json:
             field("restarts", unit="none", custom__width=70),
             field("node", custom__width=90),
             field("bar", displayName="running bar", custom__minWidth=190),
+            field("printed", custom__minWidth=190),
             field(
                 "lost",
                 unit="none",
@@ -356,6 +369,24 @@ def _bars() -> Json:
     hosts = "host=~`${running:pipe}`"
     lines = f'{{{CLUSTER}, {hosts}, kind="status"}} | user=~`${{user:pipe}}` | line_format `{line}`'
     return loki(lines, lines=_MAX_BARS, ref="N")
+
+
+def _printed() -> Json:
+    """Return the newest matching line of each job. No stream has a label `printed`, so a blank text
+    selects none."""
+    streams = f"{{{CLUSTER}, kind=~`log|metadata|command`, printed!=`${{printed:percentencode}}`}}"
+    text = as_text('(regexReplaceAll "\\x1b[[][0-9;]*m" __line__ "")')
+    line = f'{{"job_id":"{{{{.job_id}}}}","printed":"{{{{{text}}}}}"}}'
+    matches = (
+        f"{streams} |~ `(?i)${{printed:regex}}` | user=~`${{user:pipe}}` | line_format `{line}`"
+    )
+    return loki(matches, lines=_MAX_PRINTED, ref="P")
+
+
+def _unless_printed(jobs: str) -> str:
+    """Return a series for each job while the text is blank, in words of both servers."""
+    text = 'label_replace(vector(1), "text", "${printed:percentencode}", "", "")'
+    return f"max by(job_id)({jobs}) and on() (vector(1) and on(text) {text})"
 
 
 _OVER = "|".join(state for state in queries.STATES if state not in ("RUNNING", "UNRESPONSIVE"))

@@ -113,6 +113,11 @@ def rows_with(*fields: str) -> Json:
     return _filtered("include", "all", *filters)
 
 
+def rows_with_any(*fields: str) -> Json:
+    """Keep rows with one of these fields at least."""
+    return _filtered("include", "any", *(_filter(field, "isNotNull") for field in fields))
+
+
 def rows_without_blank(field: str) -> Json:
     """Only rows in which the field holds more than blanks."""
     return _filtered("exclude", "any", _filter(field, "regex", value="^ *$"))

@@ -36,7 +36,7 @@ from logshipper_ingest.model.job import (
     job_shard,
 )
 from logshipper_ingest.model.metadata_keys import line_by_origin, parse_record
-from logshipper_ingest.model.stores import Progress, Reader
+from logshipper_ingest.model.stores import ALL_KINDS, Progress, Reader
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.servers.logql import selector, with_metadata
 
@@ -272,6 +272,13 @@ class LokiJobReader(Reader):
         for at, line in enumerate(self._lines(query, begin_ns=first_ns)):
             if at >= skipped:
                 yield _log_line(line, number, history)
+
+    def lines_near(self, time_ns: int, before: int, after: int) -> list[LokiLine]:
+        """Return numbers of lines before a time and behind it, in order."""
+        query = _Query(frozenset(ALL_KINDS), frozenset())
+        older = self._lines(query, "backward", end_ns=time_ns, page=max(before, 2))
+        newer = self._lines(query, begin_ns=time_ns + 1, page=max(after, 2))
+        return [*reversed([*islice(older, before)]), *islice(newer, after)]
 
     # ---- records, events, status
 

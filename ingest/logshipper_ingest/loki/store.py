@@ -6,12 +6,15 @@ ids, and all other texts as quoted strings.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from logshipper.errors import UnknownJob
+from logshipper.spool.segment import Stream
 from logshipper_ingest.loki.account import MAX_CAPTURES, JobAccount, capture_id, is_job_id, job_key
 from logshipper_ingest.loki.ahead import Ahead
 from logshipper_ingest.loki.finding import Finder, LokiJob, Metrics, begin_of
+from logshipper_ingest.loki.line_search import lines_of_jobs
+from logshipper_ingest.loki.lines import LokiLine
 from logshipper_ingest.loki.reader import (
     AHEAD_NS,
     MARGIN_NS,
@@ -258,6 +261,20 @@ class LokiStore:
         elif self._now() - loki_job.read_ns > _FRESH_NS:
             self._read_on(loki_job)
         return self._reader(loki_job)
+
+    def lines_of_jobs(
+        self, jobs: Sequence[JobSummary], line_filter: str, streams: Collection[Stream]
+    ) -> Iterator[tuple[JobSummary, list[LokiLine]]]:
+        """See line_search.lines_of_jobs."""
+        now_ns = self._now()
+        return lines_of_jobs(
+            self._client,
+            jobs,
+            line_filter,
+            streams,
+            since_ns=now_ns - self._since_ns,
+            now_ns=now_ns,
+        )
 
     def _reader(self, loki_job: LokiJob) -> LokiJobReader:
         summary = loki_job.account.summary(self._now())

@@ -9,6 +9,7 @@ import sqlite3
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cache
 from itertools import chain, islice, repeat
 from types import MappingProxyType
@@ -40,6 +41,17 @@ class BlockHead(NamedTuple):
     lines: int
     stream: int
     capture: int
+
+
+class TextBlock(NamedTuple):
+    """A block with its text."""
+
+    time_ns: int  # its first line's; the others are 1 ns apart
+    id: int
+    lines: int
+    stream: int
+    attrs: str | None  # JSON
+    text: bytes  # lines with an LF between them
 
 
 class _Open(NamedTuple):
@@ -292,6 +304,34 @@ class LineReader(Reader):
     def block_lines(self, head: BlockHead) -> list[LogLine]:
         """A block's lines, all kinds; their positions are of no use."""
         return list(self._block(_Selection(frozenset(ALL_KINDS), self._attempts_of(), ""), head))
+
+
+def text_blocks(path: str) -> Iterator[TextBlock]:
+    """Yield a job's blocks in order of time: quicker than a reader, which knows the job's captures.
+
+    Raises StoreError. It holds no lock between two blocks.
+    """
+    query = (
+        "SELECT time_ns, id, lines, stream, attrs, codec, text FROM block"
+        " WHERE (time_ns, id) > (?, ?) ORDER BY time_ns, id"
+    )
+    with closing(open_reader(path, VERSION)) as connection:
+        after: Row = (-1, 0)
+        is_end = False
+        while not is_end:
+            rows, size = [], 0
+            with store_errors(path), closing(connection.execute(query, after)) as cursor:
+                for row in cursor:
+                    rows.append(row)
+                    size += len(row[-1])
+                    if size > _PACKED_BYTES or len(rows) == PAGE:
+                        after = row[:2]
+                        break
+                else:
+                    is_end = True
+            for time_ns, number, lines, stream, attrs, codec, packed in rows:
+                text = unpacked_text(codec, packed, path)[:-1]
+                yield TextBlock(time_ns, number, lines, stream, attrs, text)
 
 
 def _open(heap: list[_Open], block_id: int, lines: Iterator[LogLine]) -> None:

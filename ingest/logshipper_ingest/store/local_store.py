@@ -182,7 +182,7 @@ class LocalStore:
     def _stamp(self, job_id: str) -> int:
         """Another one once the job's database was purged."""
         try:
-            return os.stat(self._path_of(job_id)).st_mtime_ns
+            return os.stat(self.path_of(job_id)).st_mtime_ns
         except FileNotFoundError:
             return 0
 
@@ -318,7 +318,7 @@ class LocalStore:
         Raises UnknownJob for an unknown job, or one without ingested data; StoreError for an
         unreadable database.
         """
-        path = self._path_of(job_id)
+        path = self.path_of(job_id)
         from logshipper_ingest.store.job_reader import JobReader
 
         try:
@@ -336,7 +336,8 @@ class LocalStore:
         self._readers.add(reader)
         return reader
 
-    def _path_of(self, job_id: str) -> str:
+    def path_of(self, job_id: str) -> str:
+        """Return the path of a job's database. Raises UnknownJob for an impossible id."""
         if not NAME.fullmatch(job_id):
             raise UnknownJob(job_id, f"{job_id!r} is no job id")
         return os.path.join(self._jobs, f"{job_id}.db")
@@ -350,7 +351,7 @@ class LocalStore:
         """
         from logshipper_ingest.store.job_traces import remove_traces
 
-        path = self._path_of(job_id)
+        path = self.path_of(job_id)
         summary = self.summary(job_id)
         if summary is None and not os.path.exists(path):
             raise UnknownJob(job_id, f"no job has the id {job_id!r}")
@@ -387,7 +388,7 @@ class LocalStore:
         """
         from logshipper_ingest.store.job_purge import purge_job
 
-        self._path_of(job_id)
+        self.path_of(job_id)
         with self._changing("`purge`"):
             if not dry_run:
                 self._values.remove()

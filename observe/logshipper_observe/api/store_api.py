@@ -4,15 +4,18 @@ answers."""
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import LogshipperError, StoreError, UnknownJob
 from logshipper.spool.captures import store_root
 from logshipper_ingest.model.job import JobSummary
-from logshipper_observe.api.job_api import Job
+from logshipper_observe.api.job_api import Job, StreamName
 from logshipper_observe.api.lazy_answers import LazyAnswers
 from logshipper_observe.base.words import state_of
+from logshipper_observe.model.documents import STREAM_NAMES, STREAMS
 from logshipper_observe.model.overlay import Overlay
 from logshipper_observe.model.properties import field_of
 from logshipper_observe.query.conditions import parse_condition, tag_condition
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from logshipper_observe.api.job_ends import Waiting
     from logshipper_observe.model.job_info import JobInfo
     from logshipper_observe.query.info_lookup import Found
+    from logshipper_observe.search.line_search import LineSearch
 
 INGEST_SECS = 60.0
 T = TypeVar("T")
@@ -65,6 +69,18 @@ class Jobs(LazyAnswers[Job]):
 
     def _cells(self, item: Job) -> Sequence[object]:
         return [value for _, value in item._properties()]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line that `Store.grep` found."""
+
+    job: Job
+    number: int  # in the job's log, from 1; 0 for a job in Loki
+    time_ns: int  # nanoseconds since 1970
+    stream: str  # `stdout` or `stderr`, "" for notes of neither
+    text: str  # without colours
+    printed: int = 1  # number of times: a note of repeats stands for several
 
 
 class Store:
@@ -160,6 +176,56 @@ class Store:
             summary = reader.summary
         marks = self._overlay.of(summary.key)
         return Job(self._store, summary, self._overlay, marks, check=self._check)
+
+    def grep(
+        self,
+        pattern: "str | Sequence[str]",
+        *selectors: str,
+        fixed: bool = False,
+        ignore_case: bool = False,
+        words: bool = False,
+        invert: bool = False,
+        stream: StreamName = "both",
+        limit: int | None = None,
+        filter: "str | Sequence[str]" = (),
+        tags: "str | Sequence[str]" = (),
+        state: "str | Sequence[str]" = (),
+        name: str = "",
+    ) -> Iterator[Match]:
+        """Yield the lines that match a regular expression of RE2, or one of several, as they are
+        found: job by job, newest first, in order within a job.
+
+        selectors, filter, tags, state, name: the searched jobs, as in `jobs`; fixed: the patterns
+        are texts; words: whole words; invert: the other lines; limit: the most lines of a job.
+        Raises ConfigError for an invalid expression; `problems` gets unreadable jobs.
+        """
+        from logshipper_observe.search.line_search import LineSearch
+
+        search = LineSearch(
+            _several(pattern),
+            fixed=fixed,
+            ignore_case=ignore_case,
+            words=words,
+            invert=invert,
+            streams=STREAMS[stream],
+            limit=limit,
+        )
+        found = self.jobs(*selectors, filter=filter, tags=tags, state=state, name=name)
+        return self._matches(found, search)
+
+    def _matches(self, found: Jobs, search: "LineSearch") -> Iterator[Match]:
+        from logshipper_observe.search.job_search import search_jobs
+
+        jobs = {job.summary.key: job for job in found}
+        self.problems += map(str, found.unknown)
+        summaries = [job.summary for job in jobs.values()]
+        with closing(search_jobs(self._store, summaries, search, self.problems.append)) as answers:
+            for answer in answers:
+                job = jobs[answer.job.key]
+                for line in answer.matches:
+                    self._check()
+                    stream = STREAM_NAMES[line.stream]
+                    yield Match(job, line.number, line.time_ns, stream, line.text, line.printed)
 
     def info(self, *names: str) -> "Found[JobInfo]":
         """Return data about each of these jobs, by the given name.

@@ -27,6 +27,7 @@ COMMANDS = {
     ),
     "status": CommandRow("reading.status", "print jobs' states, a line each"),
     "logs": CommandRow("reading.logs", "print a job's output"),
+    "grep": CommandRow("reading.grep", "search the lines of all jobs, or of selected ones"),
     "monitor": CommandRow("reading.monitor", "watch a job: its state and its log as it grows"),
     "metadata": CommandRow("reading.metadata", "print a job's metadata: table, JSON lines or CSV"),
     "export": CommandRow(

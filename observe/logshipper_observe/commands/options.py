@@ -121,6 +121,21 @@ def add_tag(
     add_list(parser, "--tag", metavar="TAG|KEY=VALUE", help=help_text)
 
 
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add options for a selection of jobs, besides names (query/listing.py)."""
+    add_states(parser, f"only these, joined by commas: {', '.join(STATES)}")
+    parser.add_argument(
+        "--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)"
+    )
+    add_list(
+        parser,
+        "--filter",
+        metavar="CONDITION",
+        help="such as 'loss<0.3'; again for more, all must hold",
+    )
+    add_tag(parser, "only jobs that have it; again for more")
+
+
 def tags_of(args: argparse.Namespace) -> dict[str, str]:
     """Return the tags of --tag; "" for any value."""
     return dict(text.partition("=")[::2] for text in args.tag or ())
@@ -208,6 +223,15 @@ def add_json(
     help_text: str = "for programs: JSON, described in docs/reading.md",
 ) -> None:
     parser.add_argument("--json", action="store_true", help=help_text)
+
+
+def add_color(parser: argparse._ActionsContainer, help_text: str = "") -> None:
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help=f"colours{help_text} (default: auto, on a terminal)",
+    )
 
 
 def add_raw_cells(parser: argparse._ActionsContainer) -> None:

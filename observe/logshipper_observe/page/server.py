@@ -30,8 +30,8 @@ from logshipper_observe.page.api.request import (
     json_answer,
 )
 from logshipper_observe.page.data.thread_store import SharedIngest, ThreadStore
-from logshipper_observe.page.log.line_expression import ExpressionRefusal
 from logshipper_observe.query.asked import UnknownKey
+from logshipper_observe.search.line_search import ExpressionRefusal
 
 MAX_CONNECTIONS = 64
 HEAD_SECS = 20.0  # from the connection or the last answer to the end of a request's head

@@ -3,6 +3,7 @@
 Conditions on properties and tags come first, so that excluded jobs' metadata is never read.
 """
 
+import argparse
 import fnmatch
 import re
 import time
@@ -16,7 +17,7 @@ from logshipper_ingest.store.job_list import states_of
 from logshipper_observe.model.overlay import NO_MARKS, Overlay
 from logshipper_observe.model.properties import MISSING, Field, JobRow
 from logshipper_observe.query.columns import sort_key
-from logshipper_observe.query.conditions import Condition
+from logshipper_observe.query.conditions import Condition, parse_condition, tag_condition
 from logshipper_observe.query.selectors import WILDCARDS, pick
 
 if TYPE_CHECKING:
@@ -41,8 +42,19 @@ class JobQuery:
         return not all(condition.field.cheap for condition in self.conditions)
 
     @property
+    def selects(self) -> bool:
+        """Whether it may leave out jobs."""
+        return bool(self.selectors or self.states or self.name or self.conditions)
+
+    @property
     def orders(self) -> bool:
         return self.sort is not None or self.reverse
+
+
+def selection_of(args: argparse.Namespace) -> JobQuery:
+    """Return the selection of a command's options. Raises UsageError."""
+    conditions = [*map(parse_condition, args.filter or ()), *map(tag_condition, args.tag or ())]
+    return JobQuery(args.jobs, args.state or (), args.name or "", conditions)
 
 
 class Listing:

@@ -156,6 +156,50 @@ def test_lines(store: logshipper.Store) -> None:
     assert [line.kind for line in store.job("a5").lines()] == ["log", "note"]
 
 
+def test_matching_lines_of_all_jobs(store: logshipper.Store) -> None:
+    def found(*patterns: str, jobs: str = "a1-a5", **options: Any) -> list[str]:
+        matches = store.grep(patterns, jobs, **options)
+        return [f"{match.job.job_id} {match.stream} {match.text}" for match in matches]
+
+    assert found("^epoch [45] done$", state="failed") == [
+        f"a{job} stderr epoch {epoch} done" for job in (3, 1) for epoch in (4, 5)
+    ], "job by job, newest first"
+    assert found("TRAINING", ignore_case=True) == [
+        "a4 stdout Training on 1,000 samples", "a3 stdout Training", "a2 stdout Training", "a1 stdout Training",
+    ]  # fmt: skip
+    assert found("größer", "no(thing)? to", limit=1) == [
+        "a5 stdout nothing to say", "a3 stdout größer ✓", "a2 stdout größer ✓", "a1 stdout größer ✓",
+    ]  # fmt: skip
+    assert found('"loss": 0.5', jobs="a4", fixed=True) == [
+        'a4 stdout {"epoch": 2, "loss": 0.5, "opt": {"lr": 0.1}}', 'a4 stdout {"epoch": 1, "loss": 0.5}'
+    ], "both attempts"  # fmt: skip
+    assert found("UserWarning", stream="stdout") == []
+    assert found("epoch", jobs="a5", invert=True) == [
+        "a5 stdout nothing to say",
+        "a5 stdout a note",
+    ]
+    lines = list(store.job("a1").lines())
+    first = next(store.grep("epoch 1 done", "a1"))
+    assert (first.time_ns, first.printed) == (lines[4].time_ns, 1)
+    assert first.number in (5, 0), "Loki has no numbers"
+    (note,) = store.grep("above 499", "a4")
+    assert note.printed == 499
+
+
+def test_lines_around_matches(
+    stores: TwoStores, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["grep", "-C1", "--json", "epoch 2 done", "a1", "a2", *stores.options(source)]) == 0
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for job_id in ("a1", "a2"):
+        main(["logs", job_id, "--json", *stores.options(source)])
+        texts = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]
+        at = texts.index("epoch 2 done")
+        of_job = [document for document in documents if document["job_id"] == job_id]
+        assert [document["text"] for document in of_job] == texts[at - 1 : at + 2]
+        assert [document["match"] for document in of_job] == [False, True, False]
+
+
 def test_records_are_exact(store: logshipper.Store) -> None:
     records = list(store.job("a3").records())
     assert (

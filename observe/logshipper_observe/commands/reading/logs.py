@@ -13,6 +13,7 @@ from logshipper_observe.base.running import say
 from logshipper_observe.commands.options import (
     JOBS_HELP,
     LAST,
+    add_color,
     add_flag,
     add_jobs,
     add_json,
@@ -84,12 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_lines(parser, "only the last N lines (that match)")
     add_flag(parser, "-t", "--times", help="local time before each line")
-    parser.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="colours, also those that the job's lines hold (default: auto, on a terminal)",
-    )
+    add_color(parser, ", also those that the job's lines hold")
     parser.add_argument(
         "--grep",
         metavar="RE",

@@ -5,29 +5,26 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import STATES
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
     add_completed,
     add_flag,
     add_jobs,
     add_json,
-    add_list,
     add_number,
+    add_selection,
     add_source,
-    add_states,
-    add_tag,
     describe,
 )
 from logshipper_observe.commands.reading.ls_answer import ListAnswer
 from logshipper_observe.model.properties import field_of
 from logshipper_observe.query.columns import parse_columns
-from logshipper_observe.query.conditions import parse_condition, tag_condition
-from logshipper_observe.query.listing import JobQuery, Listing
+from logshipper_observe.query.listing import JobQuery, Listing, selection_of
 from logshipper_observe.query.opening import (
     LIST_SECS,
     ingest,
@@ -69,17 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_jobs(parser, "only these")
     add_number(parser, "--limit", default=10, help="at most N jobs (default: 10)")
     add_flag(parser, "--all", help="all jobs")
-    add_states(parser, f"only these, joined by commas: {', '.join(STATES)}")
-    parser.add_argument(
-        "--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)"
-    )
-    add_list(
-        parser,
-        "--filter",
-        metavar="CONDITION",
-        help="such as 'loss<0.3'; again for more, all must hold",
-    )
-    add_tag(parser, "only jobs that have it; again for more")
+    add_selection(parser)
     add_completed(
         parser,
         completers.columns,
@@ -136,15 +123,8 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _job_query(args: argparse.Namespace) -> JobQuery:
-    conditions = [*map(parse_condition, args.filter or ()), *map(tag_condition, args.tag or ())]
-    return JobQuery(
-        selectors=args.jobs,
-        states=args.state or (),
-        name=args.name or "",
-        conditions=conditions,
-        sort=field_of(args.sort) if args.sort else None,
-        reverse=args.reverse,
-    )
+    sort = field_of(args.sort) if args.sort else None
+    return replace(selection_of(args), sort=sort, reverse=args.reverse)
 
 
 def _tell_problems(

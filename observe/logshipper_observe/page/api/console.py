@@ -11,7 +11,6 @@ from logshipper_observe.base.words import is_further_part, uncoloured, utc
 from logshipper_observe.model.documents import STREAM_NAMES
 from logshipper_observe.model.line_levels import MAX_HEAD, level_of
 from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal, json_answer
-from logshipper_observe.page.log.line_expression import MAX_MATCHED
 from logshipper_observe.page.log.logs import STREAMS, Blocks, Log, View
 from logshipper_observe.page.log.search import MAX_TEXT, SearchQuery
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine
 
 MAX_LINES = 1_000  # of an answer
-MAX_CHARS = MAX_MATCHED  # of a line; the page requests the rest separately
+MAX_CHARS = 4_096  # of a line; the page requests the rest separately
 _LEVEL_CHARS = 4 * MAX_HEAD  # includes colours
 MARKS_SECS = 0.2  # limits the search for matches of an expression in the lines of an answer
 MAX_COPIED = 100_000  # lines of one copy
@@ -166,17 +165,20 @@ def marks(request: Request) -> PageAnswer:
     """Return the matches of an expression in lines.
 
     Parameters: as for lines. Answer: for each line a list of begins and ends. They count UTF-16
-    units of the uncoloured text, as browsers do. Lines after MARKS_SECS have empty lists.
+    units of the uncoloured text, as browsers do. Lines after MARKS_SECS have empty lists, and the
+    matches lie in the first MAX_CHARS characters.
     """
     with open_log(request) as (log, source):
         line_search = log.searches.get(_query(request))
         hits = line_search.hits if request.flag("only") else None
         selection = _selection(log, source, hits, request)
-        expression = line_search.expression
         deadline = time.monotonic() + MARKS_SECS
+        texts = (uncoloured(line.text)[:MAX_CHARS] for line in selection.lines)
         spans = [
-            _utf16_spans(text, list(expression.spans(text, deadline))) if expression else []
-            for text in (uncoloured(line.text) for line in selection.lines)
+            _utf16_spans(text, line_search.expression.spans(text))
+            if time.monotonic() < deadline
+            else []
+            for text in texts
         ]
     return json_answer({"from": selection.first, "marks": spans})
 

@@ -96,6 +96,12 @@ def jobs(request: Request) -> PageAnswer:
     return tagged_answer(request, {**document, "now_ns": now_ns}, facts)
 
 
+def matching_jobs(request: Request) -> Sequence[JobSummary]:
+    """Return all jobs that the request selects, newest first."""
+    listing = request.caches.listing.of(request.store.get())
+    return _matches(request, listing, listing.total)[0]
+
+
 def _matches(request: Request, listing: Listing, limit: int) -> tuple[Sequence[JobSummary], int]:
     """Return the matching jobs, newest first, and their number. The jobs are complete, or at least
     as many as the answer has."""

@@ -12,6 +12,7 @@ from logshipper_observe.page.api import (
     graphs,
     groups,
     jobs,
+    line_search,
     points,
     records,
     reread,
@@ -24,6 +25,7 @@ AnswerFunction: TypeAlias = Callable[[Request], PageAnswer]
 ROUTES: dict[str, AnswerFunction] = {
     "jobs": jobs.jobs,
     "last": jobs.last,
+    "grep": line_search.grep,
     "jobs/*": jobs.job,
     "jobs/*/lines": console.lines,
     "jobs/*/search": console.search,

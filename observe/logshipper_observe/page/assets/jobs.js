@@ -5,6 +5,7 @@ import { el, fill } from "./dom.js";
 import { duration, grouped, isRunning, local, plural, shortText, when } from "./format.js";
 import { JobColumns } from "./job_columns.js";
 import { listen } from "./keys.js";
+import { LineSearch } from "./line_search.js";
 
 const PAGE = 100;
 const MAX_LIMIT = 1000;
@@ -27,7 +28,7 @@ export function show(root, context) {
 class Jobs {
   constructor(root, context) {
     this.context = context;
-    this.asked = Object.fromEntries(["q", "state", "tag", "starred", "sort", "ascending"].map((name) => [name, context.words.get(name) || ""]));
+    this.asked = Object.fromEntries(["q", "in", "state", "tag", "starred", "sort", "ascending"].map((name) => [name, context.words.get(name) || ""]));
     this.limit = PAGE;
     this.chosen = new Set(); // ids, to be compared
     this.last = new Map(); // by id: [records, values]
@@ -42,6 +43,7 @@ class Jobs {
 
   close() {
     this.looking.stop();
+    this.lineSearch.stop();
     clearTimeout(this.typing);
     this.keys.close();
   }
@@ -51,7 +53,7 @@ class Jobs {
     const changed = () => this.#ask();
     this.field = el("input", {
       type: "search", placeholder: "Search", value: asked.q, maxlength: 200, spellcheck: "false",
-      "aria-label": "Search in names, ids, users, hosts, tags and notes",
+      "aria-label": "Search in names, ids, users, hosts, tags and notes, or in lines",
       on: { input: () => { clearTimeout(this.typing); this.typing = setTimeout(changed, TYPED_MS); }, keydown: (event) => this.#searchKey(event) },
     });
     this.state = el("select", { "aria-label": "State", on: { change: changed } }, el("option", { value: asked.state }, asked.state || "Any state"));
@@ -60,6 +62,11 @@ class Jobs {
       type: "button", "aria-pressed": String(asked.starred === "1"), "aria-label": "Only starred jobs", title: "Only starred jobs",
       on: { click: () => { this.starred.setAttribute("aria-pressed", String(this.starred.getAttribute("aria-pressed") !== "true")); changed(); } },
     }, "★");
+    this.inLines = el("button", {
+      type: "button", "aria-pressed": String(asked.in === "lines"), title: "Search in the lines of the jobs",
+      on: { click: () => { this.inLines.setAttribute("aria-pressed", String(!this.#searchesLines)); changed(); } },
+    }, "in lines");
+    this.lineSearch = new LineSearch((error) => this.context.failed(error));
     this.compare = el("a", { class: "button", hidden: true }, "Compare");
     this.summary = el("p", { class: "dim", role: "status" });
     this.head = el("tr");
@@ -68,9 +75,9 @@ class Jobs {
     root.append(
       el("h1", {}, "Jobs"),
       el("div", { class: "tools", role: "toolbar", "aria-label": "Which jobs" },
-        el("span", { class: "group search" }, this.field), el("span", { class: "group" }, this.state, this.tag, this.starred, this.columns.chooser.root, this.compare)),
-      this.summary,
-      el("div", { class: "jobs-scroll" }, el("table", { class: "jobs" }, el("thead", {}, this.head), this.body)),
+        el("span", { class: "group search" }, this.field, this.inLines), el("span", { class: "group" }, this.state, this.tag, this.starred, this.columns.chooser.root, this.compare)),
+      this.summary, this.lineSearch.root,
+      this.table = el("div", { class: "jobs-scroll" }, el("table", { class: "jobs" }, el("thead", {}, this.head), this.body)),
       this.more);
     this.#drawHead();
     this.#keepAddress();
@@ -98,10 +105,14 @@ class Jobs {
     this.#ask();
   }
 
+  get #searchesLines() {
+    return this.inLines.getAttribute("aria-pressed") === "true";
+  }
+
   /** Requests jobs by the fields, and updates the address. */
   #ask() {
     Object.assign(this.asked, {
-      q: this.field.value, state: this.state.value, tag: this.tag.value,
+      q: this.field.value, in: this.#searchesLines ? "lines" : "", state: this.state.value, tag: this.tag.value,
       starred: this.starred.getAttribute("aria-pressed") === "true" ? "1" : "",
     });
     this.#keepAddress();
@@ -117,9 +128,13 @@ class Jobs {
   }
 
   #look() {
+    const { q, state, tag, starred } = this.asked;
+    const text = this.#searchesLines ? q : "";
+    this.table.hidden = text !== "";
+    this.lineSearch.search(text, { state, tag, starred });
     return repeat(async (signal) => {
       try {
-        const { document, changed } = await look(["jobs"], { ...this.asked, columns: this.columns.request, limit: this.limit }, signal);
+        const { document, changed } = await look(["jobs"], { ...this.asked, q: this.#searchesLines ? "" : this.asked.q, in: "", columns: this.columns.request, limit: this.limit }, signal);
         this.context.answered();
         if (changed || !this.drawn) this.#draw(document);
         this.complete = document.complete;
@@ -144,7 +159,7 @@ class Jobs {
     const heads = JSON.stringify([found.columns, this.columns.hasLast]);
     if (heads !== this.heads) this.#drawHead();
     this.heads = heads;
-    this.more.hidden = jobs.length >= matching || this.limit >= MAX_LIMIT;
+    this.more.hidden = this.table.hidden || jobs.length >= matching || this.limit >= MAX_LIMIT;
     const focused = document.activeElement?.closest?.("tr[data-id]")?.dataset.id;
     const part = document.activeElement?.matches?.("input") ? "input" : "a";
     const now = Date.now();

@@ -2,10 +2,9 @@
 
 A search scans each block once, for a limited time per request. An index of words would be larger
 than the log and miss parts of words; a scan takes a fraction of a second per million lines
-(benchmarks/page.py). It matches texts against many blocks at once, expressions line by line.
+(benchmarks/page.py).
 """
 
-import re
 import time
 from array import array
 from bisect import bisect_left, bisect_right
@@ -15,15 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from logshipper.classify.repeat_note import NOTE_BEGIN, printed_line
 from logshipper.spool.segment import Kind
 from logshipper_observe.base.words import uncoloured
-from logshipper_observe.page.log.line_expression import LineExpression
 from logshipper_observe.page.log.line_index import IndexChange, LineIndex
+from logshipper_observe.search.line_search import COLOURS, LineSearch
 
 SECS = 0.25  # scanning time of one answer
 MAX_TEXT = 200  # characters of a query
 MAX_HITS = 5_000_000  # lines: then the search ends
-_CLOCK_LINES = 16  # between two readings of the clock
-_DENSE = 8  # with a hit in so many lines, comparing line by line is faster
-_COLOURS = re.compile(rb"\x1b\[[0-9;]{0,64}m")
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine
@@ -44,16 +40,11 @@ class Search:
         self.hits = array("q")  # numbers of lines
         # hits that may be repeat notes, with their number of repeats; 0: not read yet
         self.notes: dict[int, int] = {}
-        self.expression = (
-            LineExpression(query.text, exact=query.exact) if query.is_expression else None
+        self.expression = LineSearch(
+            [query.text], fixed=not query.is_expression, ignore_case=not query.exact
         )
         self._generation = 0
         self._at = 0  # place in the index: all blocks before it are scanned
-        self._lines_done = 0  # scanned lines of the blocks from there on
-        self._exact = query.exact
-        text = query.text if query.exact else query.text.lower()
-        self._needle = text.encode("utf-8", "replace")
-        self._ascii = query.text.isascii()
 
     def scan(
         self, index: LineIndex, texts: Callable[[int], tuple[int, bytes]], secs: float = SECS
@@ -67,12 +58,8 @@ class Search:
         until = time.monotonic() + secs
         while self._at < len(index) and not self.is_full:
             first = index.first(self._at)
-            end, text = texts(self._at)
-            if self.expression is None:
-                self._find(first, index.first(end) - first, text)
-            elif not self._match(self.expression, first, text, until):
-                break
-            self._at, self._lines_done = end, 0
+            self._at, text = texts(self._at)
+            self._find(first, text)
             if time.monotonic() > until:
                 break
         return self._at >= len(index) or self.is_full
@@ -84,11 +71,7 @@ class Search:
 
     def _drop_from(self, change: IndexChange, index: LineIndex) -> None:
         """Forget hits in renumbered lines."""
-        if change.block <= self._at:
-            self._at, self._lines_done = change.block, 0
-        elif self._lines_done:
-            unchanged = change.line - index.first(self._at)
-            self._lines_done = max(min(self._lines_done, unchanged), 0)
+        self._at = min(self._at, change.block)
         del self.hits[bisect_left(self.hits, change.line) :]
         self.notes = {at: lines for at, lines in self.notes.items() if at < change.line}
 
@@ -115,61 +98,20 @@ class Search:
     def _lines_of(self, line: "LogLine") -> int:
         lines = line.attrs.get("repeat", 1)
         text = printed_line(uncoloured(line.text), line.attrs)
-        if self.expression is not None:
-            has_text = self.expression.search(text)
-        else:
-            needle = self._needle.decode("utf-8", "replace")
-            has_text = needle in (text if self._exact else text.lower())
         is_note = line.kind is Kind.NOTE and isinstance(lines, int) and lines > 0
-        return lines if is_note and has_text else 1
+        return lines if is_note and self.expression.has(text) else 1
 
     def scanned(self, index: LineIndex) -> float:
         """Return the scanned part of the log: 0 to 1."""
         return self._at / len(index) if len(index) else 1.0
 
-    def _match(self, expression: LineExpression, first: int, text: bytes, until: float) -> bool:
-        """Match at least some lines. Return False if the time is up before the text's end."""
-        lines = text.split(b"\n")[:-1]
-        begin = self._lines_done
-        for at in range(begin, len(lines)):
-            if at > begin and not at % _CLOCK_LINES and time.monotonic() > until:
-                return False
-            line = _COLOURS.sub(b"", lines[at]) if b"\x1b" in lines[at] else lines[at]
-            if expression.search(line.decode("utf-8", "replace")):
-                self._take(first + at, line)
-            self._lines_done = at + 1
-        return True
-
-    def _find(self, first: int, lines: int, text: bytes) -> None:
+    def _find(self, first: int, text: bytes) -> None:
         if b"\x1b" in text:
-            text = _COLOURS.sub(b"", text)
-        if not self._exact:
-            text = (
-                text.lower()
-                if self._ascii
-                else text.decode("utf-8", "replace").lower().encode("utf-8", "replace")
-            )
-        hit_count = text.count(self._needle)
-        if not hit_count:
-            return
-        if hit_count * _DENSE > lines:
-            needle = self._needle
-            for at, line in enumerate(text.split(b"\n")):
-                if needle in line:
-                    self._take(first + at, line)
-            return
-        number, previous_at, at = first, 0, text.find(self._needle)
-        while at >= 0:
-            number += text.count(b"\n", previous_at, at)
-            previous_at = at
-            self._take(number, text, text.rfind(b"\n", 0, at) + 1)
-            end = text.find(b"\n", at)
-            at = text.find(self._needle, end) if end >= 0 else -1
-
-    def _take(self, number: int, text: bytes, begin: int = 0) -> None:
-        self.hits.append(number)
-        if text.startswith(NOTE_BEGIN, begin):
-            self.notes[number] = 0
+            text = COLOURS.sub(b"", text)
+        for at, begin, _ in self.expression.lines_in(text.removesuffix(b"\n")):
+            self.hits.append(first + at)
+            if text.startswith(NOTE_BEGIN, begin):
+                self.notes[first + at] = 0
 
     def near(self, number: int, *, back: bool) -> int | None:
         """Return the index of the first hit from a line on, or of the last hit up to a line (back),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_observe.model.overlay import MarkChange, Overlay
@@ -52,6 +52,51 @@ def test_search_and_states(page: Page) -> None:
     expect_names(page)
 
 
+def test_search_in_lines(page: Page) -> None:
+    page.get_by_role("searchbox").fill("IS")
+    page.get_by_role("button", name="in lines").click()
+    found = page.get_by_label("Matching lines")
+    expect(found.locator("h2 a")).to_have_text(["train.py", "prepare data.sh", "simulate"])
+    expect(found.get_by_role("status")).to_have_text("3 jobs with matching lines, of 3")
+    expect(page.locator("table.jobs")).to_be_hidden()
+    page.get_by_role("searchbox").fill("checkpoint written")
+    expect(found.locator("h2 a")).to_have_text(["simulate"])
+    expect(found.locator("mark")).to_have_text(["checkpoint written"] * 3)
+    expect(found.get_by_text("more in the job")).to_be_visible()
+    page.reload()  # the address has the search
+    found.locator(".match").nth(1).click()
+    expect(page.get_by_text("line 5,001 is picked")).to_be_visible()
+    expect(page.locator(".row mark")).to_have_text(["checkpoint written"])
+    page.go_back()
+    page.get_by_role("searchbox").fill("no line has this")
+    expect(found.get_by_role("status")).to_have_text("0 jobs with matching lines, of 3")
+    page.get_by_role("button", name="in lines").click()
+    expect_names(page)
+    expect(found).to_be_hidden()
+
+
+def test_a_changed_text_ends_the_search_in_lines(page: Page) -> None:
+    asked: list[str] = []
+
+    def answer_slowly(route: Route) -> None:
+        """Leave the first text without an answer."""
+        asked.append(route.request.url)
+        if "text=simulat" not in route.request.url:
+            route.continue_()
+
+    page.route("**/api/grep?*", answer_slowly)
+    page.get_by_role("button", name="in lines").click()
+    with page.expect_event("requestfailed", lambda request: "text=simulat" in request.url):
+        page.get_by_role("searchbox").fill("simulat")
+        expect(page.get_by_label("Matching lines").get_by_role("status")).to_have_text("Searching…")
+        while not asked:
+            page.wait_for_timeout(50)
+        page.get_by_role("searchbox").fill("half of it")
+    expect(page.get_by_label("Matching lines").locator(".match")).to_have_text(
+        ["2 half of it is there"]
+    )
+
+
 def test_order(page: Page) -> None:
     page.get_by_role("button", name="Name").click()
     expect_names(page, "prepare data.sh", "simulate", "train.py")
@@ -60,7 +105,7 @@ def test_order(page: Page) -> None:
     )
     page.get_by_role("button", name="Name").click()
     expect_names(page, "train.py", "simulate", "prepare data.sh")
-    page.get_by_role("button", name="Lines").click()
+    page.get_by_role("button", name="Lines", exact=True).click()
     expect_names(page, "simulate", "train.py", "prepare data.sh")
     page.get_by_role("button", name="Started").click()
     expect_names(page, "train.py", "prepare data.sh", "simulate")

@@ -1,0 +1,1 @@
+"""Searches the lines of many jobs."""
