@@ -19,17 +19,21 @@ BAR_SECS = 1.0  # between two samples of running bars
 
 
 class StreamSeries:
-    """Takes masked lines of a stream in mode `enabled`, or in mode `metadata`."""
+    """Takes masked lines of a stream in mode `enabled`, or in mode `metadata`. is_limited: by
+    CPU_SHARE."""
 
     def __init__(
         self,
         output: StreamOutput,
         capture: CaptureLog,
         clock: Callable[[], float] = time.thread_time,
+        *,
+        is_limited: bool = True,
     ) -> None:
         self._output = output
         self._capture = capture
         self._clock = clock
+        self._is_limited = is_limited
         self._recogniser: Recogniser | None = Recogniser()  # None: it failed
         self._credit = BURST_SECS  # CPU time that may be used now
         self._credited_at: float | None = None
@@ -63,10 +67,14 @@ class StreamSeries:
     def next_tick(self) -> float | None:
         return self._recogniser.next_tick() if self._recogniser is not None else None
 
-    def reset(self) -> None:
-        """Log the open records; let no earlier line affect later ones."""
+    def flush(self) -> None:
+        """Log the open records."""
         self._run(lambda recogniser: recogniser.flush())
         self._report()
+
+    def reset(self) -> None:
+        """Log the open records; let no earlier line affect later ones."""
+        self.flush()
         if self._recogniser is not None:
             self._recogniser = Recogniser()
 
@@ -81,7 +89,7 @@ class StreamSeries:
             self._recogniser = None
             self._capture.report_series_off(repr(error))
         self._credit -= self._clock() - begin
-        self._is_paused = self._is_paused or self._credit < 0
+        self._is_paused = self._is_limited and (self._is_paused or self._credit < 0)
 
     def _refill(self, now: float) -> None:
         """Add the CPU time of the time since the last call. A pause ends with half the credit."""

@@ -8,14 +8,17 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.metadata import Hint, keys_of
+from logshipper.config import JSON, Config
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.masks.shape_mask import ShapeMask, masked_text
@@ -23,7 +26,7 @@ from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool.segment import Stream, decode_frame
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_rows import RecordRow, Rows
-from logshipper_ingest.model.imported import ImportedChange, ImportedJob
+from logshipper_ingest.model.imported import ImportedChange, ImportedJob, LogPiece
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import QUEUED, RUNNING, STATE_CHANGED, UNKNOWN, Json
 from logshipper_ingest.model.ledger import clean_ledger
@@ -43,7 +46,6 @@ Value = TypeVar("Value")
 _FACTS = (
     "user", "host", "parent", "nodes", "cores", "packing", "allocation", "partition", "signal", "reason",
 )  # fmt: skip
-_MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed in one moment
 
 
 class ImportOutcome(NamedTuple):
@@ -81,45 +83,47 @@ class JobImports:
         place = self._place(job)
         if not place.exists:
             return {}
-        with closing(self._writer(place.path, is_new=place.is_new)) as writer:
+        with closing(
+            ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)
+        ) as writer:
             row = writer.capture(job.key)
         return {} if row is None else dict(_import_facts(row.account).get("taken", {}))
 
     def put(self, job: ImportedJob) -> ImportOutcome:
         """Ingests a job; `flush` brings it to its place, and into the lists. Raises StoreError."""
+        return self.begin(job)()
+
+    def begin(self, job: ImportedJob, pool: Executor | None = None) -> Callable[[], ImportOutcome]:
+        """Begin to ingest a job, in a process of the pool, if any. Return a function that waits for
+        the result, as `put`. pool: for jobs without tags and notes."""
         place = self._place(job)
         job_id, is_new = place.job_id, not place.exists
         if is_new and self._catalogue.tombstone(job_id) is not None and not self._again:
-            return ImportOutcome(job_id, was_removed=True)
+            return partial(ImportOutcome, job_id, was_removed=True)
         path = self._new.make(job_id, job.key, small=job.is_small) if is_new else place.path
+        target = _Target(job_id, path, place.is_new, self._wal)
+        write = (
+            partial(_write, job, target, self._marks)
+            if pool is None
+            else (pool.submit(_write, job, target, None).result)
+        )
+        return partial(self._finish, job_id, is_new, write)
+
+    def _finish(self, job_id: str, is_new: bool, write: "Callable[[], _Written]") -> ImportOutcome:
         try:
-            log_differs = self._write(job, job_id, path, is_new=place.is_new)
+            written = write()
         except BaseException:
             if is_new:
                 self._new.drop(job_id)
             raise
-        if self._new.is_full:
-            self.flush()
-        return ImportOutcome(job_id, is_new=is_new, log_differs=log_differs)
+        if written.list_row is not None:
+            self._rows[job_id] = written.list_row
+        return ImportOutcome(job_id, is_new=is_new, log_differs=written.log_differs)
 
-    def _write(self, job: ImportedJob, job_id: str, path: str, *, is_new: bool) -> bool:
-        """Write a job; return whether its log has changed."""
-        job = without_secrets(job)
-        with closing(self._writer(path, is_new=is_new)) as writer, writer.writing():
-            row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
-            marks = _changed_marks(job_id, job, _import_facts(row.account))
-            log_differs = not _put(writer, row, job)
-            if marks is not None:
-                self._marks.add(marks, note=not is_new)
-            list_row = writer.catalogue_row(job_id)
-            fault_point("import_written")
-        fault_point("import_committed")
-        if list_row is not None:
-            self._rows[job_id] = list_row
-        return log_differs
-
-    def _writer(self, path: str, *, is_new: bool) -> ImportedJobWriter:
-        return ImportedJobWriter(path, wal=self._wal, synced=not is_new)
+    @property
+    def is_full(self) -> bool:
+        """Whether `flush` is due."""
+        return self._new.is_full
 
     def flush(self) -> None:
         """Publish new databases and update the lists."""
@@ -161,10 +165,53 @@ class _Place(NamedTuple):
 # ---- one job
 
 
-def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
-    """False where the log is another one; within `writing`."""
+class _Target(NamedTuple):
+    """A job's database."""
+
+    job_id: str
+    path: str
+    is_new: bool
+    wal: bool
+
+
+class _Written(NamedTuple):
+    """Result of writing a job: its row for the lists, and whether its log has changed."""
+
+    list_row: CatalogueRow | None
+    log_differs: bool = False
+
+
+def _write(job: ImportedJob, target: _Target, marks: MarksOnTheirWay | None) -> _Written:
+    """Write a job, perhaps in another process; without its log if that has changed. marks: gets
+    changed tags and notes."""
+    job = without_secrets(job)
+    try:
+        return _write_whole(job, target, marks)
+    except _AnotherLog:
+        written = _write_whole(replace(job, log=()), target, marks)
+        return written._replace(log_differs=True)
+
+
+def _write_whole(job: ImportedJob, target: _Target, marks: MarksOnTheirWay | None) -> _Written:
+    database = ImportedJobWriter(target.path, wal=target.wal, synced=not target.is_new)
+    with closing(database) as writer, writer.writing():
+        row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
+        changed_marks = _changed_marks(target.job_id, job, _import_facts(row.account))
+        _put(writer, row, job)
+        if changed_marks is not None and marks is not None:
+            marks.add(changed_marks, note=not target.is_new)
+        list_row = writer.catalogue_row(target.job_id)
+        fault_point("import_written")
+    fault_point("import_committed")
+    return _Written(list_row)
+
+
+def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> None:
+    """Within `writing`. Raises _AnotherLog."""
     account, rows = row.account, Rows()
-    changes = merge_changes(writer.changes(row.id), job.changes)
+    changes = merge_changes([] if job.is_whole_history else writer.changes(row.id), job.changes)
+    if job.is_whole_history:
+        account.exit_code, account.signal, account.reason = None, 0, ""
     _take_facts(account, job)
     _take_history(account, job.origin, changes)
     runs = (change.time_ns for change in changes if state_of(job.origin, change.to) == RUNNING)
@@ -174,18 +221,13 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
         account.newest_ns = max(account.newest_ns, event.time_ns)
     _take_records(row, job, rows)
     writer.add(row, rows)
-    is_same = True
-    try:
-        for of_log in _log_rows(row, job, log_ns):
-            writer.add(row, of_log)
-    except _AnotherLog:
-        is_same = False
+    for of_log in _log_rows(row, job, log_ns):
+        writer.add(row, of_log)
     account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
     events = list(_events(job.origin, changes))
     times = [time_ns for time_ns, _ in events]
     account.first_change_ns, account.last_change_ns = min(times, default=0), max(times, default=0)
     writer.finish(row, events, job.children)
-    return is_same
 
 
 def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
@@ -308,35 +350,93 @@ def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]
     """Render a console as a capture of it.
 
     Ingested bytes pass through as well, so that modes, fences and record numbers continue. time_ns:
-    of new lines, but never before earlier ones. Raises _AnotherLog if the ingested bytes have
-    changed.
+    of lines without a later time; new lines are never before earlier ones. Raises _AnotherLog if
+    the ingested bytes have changed.
     """
     if job.log == ():
         return
     account, facts = row.account, _import_facts(row.account)
     is_ended = job.log_ended or (is_over(account.state) and account.state != UNKNOWN)
-    offset, last_digest = int(facts.get("log_bytes", 0)), facts.get("log_digest", "")
-    classifier = Classifier("enabled")
+    was_ended = bool(facts.get("log_ended"))
+    logs = {stream: _LogPosition(facts, stream) for stream in (Stream.STDOUT, Stream.STDERR)}
+    config = job.config or Config(metadata=(JSON,))
+    classifier = Classifier(
+        "enabled",
+        obey=config.commands,
+        keep_colours=config.colors == "keep",
+        metadata=config.metadata or (JSON,),
+        finds_series=config.metadata is None,
+        limits_series=False,
+        mask=config.mask,
+    )
     builder = FrameBuilder(max(account.last_ns.values(), default=0), epoch_ns=time_ns)
-    digest, fed = hashlib.sha256(), 0
-    for data in _steps(job.log, offset):
-        if offset and fed == offset and last_digest != digest.hexdigest():
-            raise _AnotherLog
-        classifier.feed(Stream.STDOUT, data, _MOMENT)
+    now_ns = time_ns
+    for piece in _steps(job.log, logs):
+        log = logs[piece.stream]
+        if piece.time_ns > now_ns:
+            now_ns = piece.time_ns
+            classifier.tick((now_ns - time_ns) / 1e9)
+        now = (now_ns - time_ns) / 1e9
+        classifier.feed(piece.stream, piece.data, now)
+        log.feed(piece.data)
+        if log.is_at_end and was_ended:
+            classifier.end(piece.stream, now, may_continue=True)  # as the last import did
         items = classifier.take()
-        fed += len(data)
-        digest.update(data)
-        if fed > offset:
-            yield _rows_of(row, items, builder, time_ns)
-    if fed and (fed < offset or (fed == offset and last_digest != digest.hexdigest())):
+        if log.is_past_end:
+            yield _rows_of(row, items, builder, now_ns)
+    if any(log.fed and not log.is_known for log in logs.values()):
         raise _AnotherLog
-    if fed > offset or (fed and is_ended and not facts.get("log_ended")):
-        if is_ended:
-            classifier.end(Stream.STDOUT, _MOMENT)
-        yield _rows_of(row, classifier.take(), builder, time_ns)
+    fed_logs = {stream: log for stream, log in logs.items() if log.fed}
+    if any(log.is_past_end for log in fed_logs.values()) or (
+        fed_logs and is_ended and not was_ended
+    ):
+        for stream, log in fed_logs.items():
+            if is_ended and (log.is_past_end or not was_ended):
+                classifier.end(stream, (now_ns - time_ns) / 1e9, may_continue=True)
+        yield _rows_of(row, classifier.take(), builder, now_ns)
         account.ledger = clean_ledger(classifier.ledger())
         account.mode = classifier.mode
-        facts |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
+        for log in fed_logs.values():
+            facts |= log.facts()
+        facts["log_ended"] = is_ended
+
+
+class _LogPosition:
+    """How far a stream's log was ingested, and is fed now. facts: of the last import."""
+
+    def __init__(self, facts: Json, stream: Stream) -> None:
+        self._name = "log" if stream is Stream.STDOUT else "log_stderr"
+        self.end = int(facts.get(f"{self._name}_bytes", 0))
+        self.fed = 0
+        self._last_digest = facts.get(f"{self._name}_digest", "")
+        self._digest = hashlib.sha256()
+
+    def feed(self, data: bytes) -> None:
+        """Raise _AnotherLog if the ingested bytes have changed."""
+        if self.is_at_end and not self.is_known:
+            raise _AnotherLog
+        self.fed += len(data)
+        self._digest.update(data)
+
+    @property
+    def is_at_end(self) -> bool:
+        return 0 < self.fed == self.end
+
+    @property
+    def is_past_end(self) -> bool:
+        return self.fed > self.end
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it may continue the ingested log."""
+        is_same = not self.is_at_end or self._digest.hexdigest() == self._last_digest
+        return self.fed >= self.end and is_same
+
+    def facts(self) -> Json:
+        return {
+            f"{self._name}_bytes": self.fed,
+            f"{self._name}_digest": self._digest.hexdigest(),
+        }
 
 
 def _rows_of(
@@ -350,17 +450,15 @@ def _rows_of(
     return rows
 
 
-def _steps(log: Iterable[bytes], boundary: int) -> Iterator[bytes]:
-    """Split a log into pieces, none across the boundary."""
-    at = 0
-    for data in log:
-        begin = 0
-        while begin < len(data):
-            step_bytes = boundary - at if at < boundary else _LOG_STEP_BYTES
-            piece = data[begin : begin + min(_LOG_STEP_BYTES, step_bytes)]
-            yield piece
-            begin += len(piece)
-            at += len(piece)
+def _steps(log: Iterable[LogPiece], logs: Mapping[Stream, _LogPosition]) -> Iterator[LogPiece]:
+    """Split a log into small pieces, none across the end of the ingested bytes."""
+    for piece in log:
+        position, begin = logs[piece.stream], 0
+        while begin < len(piece.data):
+            missing = position.end - position.fed
+            step_bytes = min(_LOG_STEP_BYTES, missing) if missing > 0 else _LOG_STEP_BYTES
+            yield piece._replace(data=piece.data[begin : begin + step_bytes])
+            begin += step_bytes
 
 
 def _changed_marks(job_id: str, job: ImportedJob, facts: Json) -> DueMarks | None:
