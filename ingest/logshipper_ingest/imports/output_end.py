@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from logshipper_ingest.model.job import UNKNOWN
 
-TAIL_BYTES = 64 << 10
 _LINES_BEHIND = 5  # a traceback, at most: a program that goes on has caught it
 _CANCELLED = re.compile(
     r"slurmstepd\S*: error: \*\*\* .* CANCELLED AT (\S+?)(?: DUE TO (.+?))?(?: \*\*\*|$)",

@@ -6,7 +6,6 @@ each file, and reads changed files again. A file that is shorter than before, or
 is a new job.
 """
 
-import glob
 import hashlib
 import os
 import pwd
@@ -14,14 +13,14 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
-from operator import attrgetter
-from typing import NamedTuple
 
 from logshipper.config import Config
-from logshipper.errors import LogshipperError
+from logshipper.errors import os_words
 from logshipper.spool.segment import Stream
-from logshipper_ingest.imports.faults import Faults, display_text
-from logshipper_ingest.imports.output_end import TAIL_BYTES, output_end
+from logshipper_ingest.imports import sacct
+from logshipper_ingest.imports.faults import Faults
+from logshipper_ingest.imports.file_jobs import FileJobs
+from logshipper_ingest.imports.output_end import output_end
 from logshipper_ingest.imports.output_names import (
     OutputName,
     as_id,
@@ -37,47 +36,25 @@ from logshipper_ingest.imports.output_text import (
     bytes_read,
     times_in,
 )
-from logshipper_ingest.imports.sacct import SlurmJob, slurm_jobs
-from logshipper_ingest.imports.source_file import SourceFile, Unreadable, is_plain_file
+from logshipper_ingest.imports.source_file import SourceFile, Unreadable
 from logshipper_ingest.imports.staging import Staging
 from logshipper_ingest.imports.values import MAX_NAME_CHARS, BadValue, time_of
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob, PositionLookup
 from logshipper_ingest.model.imported_states import is_over
-from logshipper_ingest.model.job import RUNNING, UNKNOWN, Allocation, Json
+from logshipper_ingest.model.job import RUNNING, UNKNOWN, Json
 
-ORIGIN = "files"
-MAX_FILES = 100_000  # of a folder
 QUIET_SECS = 60.0  # a followed file that did not grow for so long has ended
-_HEAD_BYTES = 64 << 10
+_END_BYTES = 64 << 10  # at begin and end of a file: times, and the state
 _MARK_BYTES = 256  # before the end: identify a file again
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-class _File(NamedTuple):
-    """A file, as of its last look."""
+class FilesSource(FileJobs):
+    """config: of the lines' classes; pattern: of the files' names; asks_slurm: uses sacct; follows:
+    files may still grow."""
 
-    path: str
-    stream: Stream
-    size: int
-    changed_ns: int
-    owner: int
-
-
-class _Output(NamedTuple):
-    """Files of one job. main: the path that identifies it."""
-
-    main: str
-    name: OutputName
-    files: list[_File]
-
-
-class FilesSource:
-    """Files, folders that are searched for them, and patterns of names.
-
-    config: of the lines' classes; zone: of times without one; name: of the jobs, otherwise from the
-    files; pattern: of the files' names; asks_slurm: uses sacct; follows: files may still grow.
-    Raises LogshipperError.
-    """
+    ORIGIN = "files"
+    FILES = "*"
 
     def __init__(
         self,
@@ -91,224 +68,133 @@ class FilesSource:
         asks_slurm: bool = False,
         follows: bool = False,
     ) -> None:
-        self._paths = paths
-        self._faults = faults
+        super().__init__(paths, faults, zone=zone, name=name)
         self._config = config
-        self._zone = zone
-        self._name = name
         self._pattern = pattern
         self._asks_slurm = asks_slurm
         self._follows = follows
-        self._is_last = False
-        self._outputs = self._find()
-
-    def size(self) -> int:
-        return sum(file.size for output in self._outputs for file in output.files)
+        self._slurm: dict[str, sacct.SlurmJob] = {}
 
     def done(self) -> int:
         return int(bytes_read.value)
 
-    def is_over(self) -> bool:
-        return False
-
-    def allocations(self) -> list[Allocation]:
-        return []
-
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
-        """Look for files. last: no file counts as growing."""
-        self._is_last = last
-        self._outputs = self._find()
-        with bytes_read.get_lock():
-            bytes_read.value = 0
-        yield
-
-    def jobs(self, staging: Staging, position_of: PositionLookup) -> Iterator[ImportedJob]:
-        yield from self.jobs_since(position_of)
+        bytes_read.value = 0
+        return super().stage(staging, last=last)
 
     def jobs_since(self, position_of: PositionLookup) -> Iterator[ImportedJob]:
-        """Jobs of the files; unchanged ones have this mark only."""
-        slurm: dict[str, SlurmJob] = {}
         if self._asks_slurm:
-            slurm = slurm_jobs([output.name.job_id for output in self._outputs])
-        for output in self._outputs:
-            try:
-                yield self._job(output, slurm.get(output.name.job_id), position_of)
-            except Unreadable as error:
-                self._faults.leave_out_file(error.path, error.words)
+            self._slurm = sacct.slurm_jobs([self._name_of(main).job_id for main in self._jobs])
+        return super().jobs_since(position_of)
 
-    # ---- files
+    def _main_of(self, path: str) -> str:
+        return (is_stderr(path) and stdout_beside(path)) or path
 
-    def _find(self) -> list[_Output]:
-        by_main: dict[str, _Output] = {}
-        for file in filter(None, map(self._look, self._find_paths())):
-            path = file.path
-            main = (file.stream is Stream.STDERR and stdout_beside(path)) or path
-            name = output_name(main, self._pattern)
-            if self._name:
-                name = OutputName(self._name, as_id(f"{self._name}-{name.job_id}"))
-            by_main.setdefault(main, _Output(main, name, [])).files.append(file)
-        for output in by_main.values():
-            output.files.sort(key=attrgetter("stream"))
-        return list(by_main.values())
-
-    def _find_paths(self) -> Iterator[str]:
-        """Yield real paths, each once."""
-        seen: set[str] = set()
-        for argument in self._paths:
-            paths = [argument] if os.path.lexists(argument) else sorted(glob.glob(argument))
-            if not paths:
-                raise LogshipperError(f"{display_text(argument)}: no such file or folder")
-            for path in paths:
-                files = self._files_in(path) if os.path.isdir(path) else [path]
-                for file in map(os.path.realpath, files):
-                    if file not in seen:
-                        seen.add(file)
-                        yield file
-
-    def _files_in(self, folder: str) -> Iterator[str]:
-        count = 0
-        for path, folders, names in os.walk(folder):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(names):
-                file = os.path.join(path, name)
-                if not name.startswith(".") and is_plain_file(file, self._faults):
-                    count += 1
-                    yield file
-                if count == MAX_FILES:
-                    return
-
-    def _look(self, path: str) -> _File | None:
-        """None for a file that is unreadable or empty."""
-        try:
-            file = SourceFile(path, self._faults)
-        except Unreadable as error:
-            self._faults.leave_out_file(error.path, error.words)
-            return None
-        stream = Stream.STDERR if is_stderr(path) else Stream.STDOUT
-        return _File(path, stream, file.size, file.changed_ns, file.owner) if file.size else None
+    def _name_of(self, main: str) -> OutputName:
+        name = output_name(main, self._pattern)
+        return OutputName(self._name, as_id(f"{self._name}-{name.job_id}")) if self._name else name
 
     # ---- jobs
 
-    def _job(
-        self, output: _Output, slurm: SlurmJob | None, position_of: PositionLookup
-    ) -> ImportedJob:
-        job, position = self._known_job(output, position_of)
-        known = {path: tuple(state[:2]) for path, state in position.get("files", {}).items()}
-        is_known = all(
-            known.get(file.path) == (file.size, file.changed_ns) for file in output.files
-        )
-        changed_ns = max(file.changed_ns for file in output.files)
-        job.log_ended = (
-            not self._follows or self._is_last or time.time_ns() - changed_ns > QUIET_SECS * NS
-        )
+    def _jobs_of(
+        self, main: str, files: list[SourceFile], position_of: PositionLookup
+    ) -> Iterator[ImportedJob]:
+        files.sort(key=lambda file: is_stderr(file.path))
+        job, position = self._known_job(main, files, position_of)
+        slurm = self._slurm.get(self._name_of(main).job_id)
+        known = position.get("files", {})
+        states = {file.path: [file.size, file.changed_ns] for file in files}
+        is_known = all(known.get(path, [])[:2] == state for path, state in states.items())
+        quiet_ns = time.time_ns() - max(file.changed_ns for file in files)
+        job.log_ended = not self._follows or self._is_last or quiet_ns > QUIET_SECS * NS
         if is_known and slurm is None and position["ended"] >= job.log_ended:
             job.is_unchanged = True
             with bytes_read.get_lock():
-                bytes_read.value += sum(file.size for file in output.files)
-            return job
-        self._describe(job, output, slurm)
-        job.position = {
-            "files": {
-                **position.get("files", {}),
-                **{
-                    file.path: [file.size, file.changed_ns, _mark(file.path, file.size)]
-                    for file in output.files
-                },
-            },
-            "ended": job.log_ended,
-        }
-        return job
+                bytes_read.value += sum(file.size for file in files)
+        else:
+            self._describe(job, main, files, slurm)
+            marks = {path: [*state, _mark(path, state[0])] for path, state in states.items()}
+            job.position = {"files": {**known, **marks}, "ended": job.log_ended}
+        yield job
 
-    def _known_job(self, output: _Output, position_of: PositionLookup) -> tuple[ImportedJob, Json]:
+    def _known_job(
+        self, main: str, files: list[SourceFile], position_of: PositionLookup
+    ) -> tuple[ImportedJob, Json]:
         """Return the newest job of these files, without content, and its position."""
-        number, position = 1, {}
-        job = _empty_job(output, number)
+        job, position = self._empty_job(main, 1), Json()
+        newest, number = job, 1
         while later := position_of(job):
-            position = later
-            job = _empty_job(output, number := number + 1)
-        if number == 1:
-            return job, position
-        for file in output.files:
-            size, _, mark = position["files"].get(file.path, (0, 0, ""))
+            newest, position, number = job, later, number + 1
+            job = self._empty_job(main, number)
+        for file in files:
+            size, _, mark = position.get("files", {}).get(file.path, (0, 0, ""))
             if file.size < size or (size and _mark(file.path, size) != mark):
                 words = "became shorter" if file.size < size else "has another text"
-                self._faults.remark(
-                    file.path, 0, f"{words}: it is imported as the new job {job.ids[0]}"
-                )
+                self._faults.remark(file.path, 0, f"{words}: the new job {job.ids[0]} has it")
                 return job, {}
-        return _empty_job(output, number - 1), position
+        return newest, position
 
-    def _describe(self, job: ImportedJob, output: _Output, slurm: SlurmJob | None) -> None:
-        ends = _read_ends(output.files, self._zone)
-        end = output_end(ends.tails)
-        begin_ns, end_ns = ends.first_ns or ends.changed_ns, ends.last_ns or ends.changed_ns
-        if end.time:
-            try:
-                end_ns = time_of(end.time, "", self._zone)
-            except BadValue:
-                pass  # Slurm reports no time
-        job.config = self._config
-        job.user = _user_of(output.files[0].owner)
-        job.reason, job.exit_code, job.signal = end.reason, end.exit_code, end.signal
+    def _empty_job(self, main: str, number: int) -> ImportedJob:
+        """number: of the jobs whose output was in these files, one after the other."""
+        name, job_id = self._name_of(main)
+        suffix = [str(number)] if number > 1 else []
+        folder_id = as_id(f"{os.path.basename(os.path.dirname(main))}-{job_id}")
+        ids = ["-".join([text, *suffix]) for text in (job_id, folder_id)]
+        job = ImportedJob("\n".join([f"{self.ORIGIN}:{main}", *suffix]), ids, name, self.ORIGIN)
+        job.name = name or stem_of(main)
+        job.config, job.is_whole_history = self._config, True
+        return job
+
+    def _describe(
+        self, job: ImportedJob, main: str, files: list[SourceFile], slurm: sacct.SlurmJob | None
+    ) -> None:
+        tails, firsts, lasts = [], [], []
+        for file in files:
+            head, tail = _read(file.path, 0), _read(file.path, max(0, file.size - _END_BYTES))
+            if b"\0" in head and not head.startswith(_UTF_16):
+                raise Unreadable(file.path, "is binary")
+            tails.append(tail.decode("utf-8", "replace"))
+            firsts.append(next((time_ns for _, time_ns in times_in(head, self._zone)), 0))
+            lasts += [time_ns for _, time_ns in times_in(tail, self._zone)]
+        end = output_end(tails)
+        end_ns = max(lasts, default=0) or max(file.changed_ns for file in files)
+        try:
+            end_ns = time_of(end.time, "", self._zone)
+        except BadValue:
+            pass  # Slurm printed no time
+        begin_ns = min(filter(None, firsts), default=end_ns)
         state, is_exact = end.state, end.state != UNKNOWN
+        job.user = _user_of(files[0].owner)
+        job.reason, job.exit_code, job.signal = end.reason, end.exit_code, end.signal
         if slurm is not None:
-            job.name = slurm.name if not self._name else job.name
-            job.user, job.host = slurm.user or job.user, slurm.hosts[:MAX_NAME_CHARS]
-            job.nodes, job.cores, job.partition = slurm.nodes, slurm.cores, slurm.partition
-            job.exit_code, job.signal = slurm.exit_code, slurm.signal
-            job.reason = job.reason if slurm.state == end.state else ""
-            begin_ns, end_ns = slurm.started_ns or begin_ns, slurm.ended_ns or end_ns
+            _take_slurm(job, slurm, keeps_name=bool(self._name))
+            begin_ns = sacct.time_ns(slurm.Start) or begin_ns
+            end_ns = sacct.time_ns(slurm.End) or end_ns
+            job.reason = job.reason if slurm.state == state else ""
             state, is_exact = slurm.state, True
-        begin_ns = min(begin_ns, end_ns)
         if state == UNKNOWN and not job.log_ended:
             state = RUNNING
-        job.changes = [ImportedChange(begin_ns, RUNNING)]
+        job.begun_ns = min(begin_ns, end_ns)
+        job.changes = [ImportedChange(job.begun_ns, RUNNING)]
         if is_over(state):
             job.changes.append(ImportedChange(end_ns, state, inexact=not is_exact))
-        job.begun_ns = begin_ns
-        job.details = {"path": output.main}
-        files = []
-        for file, first_ns in zip(output.files, ends.firsts_ns, strict=True):
-            without = end_ns if file.stream is Stream.STDERR else begin_ns
-            files.append(OutputFile(file.path, file.stream, first_ns or without))
-        job.log = OutputText(files, self._zone)
+        job.details = {"path": main}
+        outputs = []
+        for file, first_ns in zip(files, firsts, strict=True):
+            stream = Stream.STDERR if is_stderr(file.path) else Stream.STDOUT
+            without_ns = end_ns if stream is Stream.STDERR else job.begun_ns
+            outputs.append(OutputFile(file.path, stream, first_ns or without_ns))
+        job.log = OutputText(outputs, self._zone, end_ns - job.begun_ns)
 
 
-def _empty_job(output: _Output, number: int) -> ImportedJob:
-    """number: of the jobs whose output was in these files, one after the other."""
-    name, job_id = output.name
-    suffix = "" if number == 1 else f"-{number}"
-    folder = os.path.basename(os.path.dirname(output.main))
-    ids = [f"{job_id}{suffix}", f"{as_id(f'{folder}-{job_id}')}{suffix}"]
-    key = "\n".join([f"{ORIGIN}:{output.main}", *([str(number)] if number > 1 else [])])
-    job = ImportedJob(key, ids, name or stem_of(output.main), ORIGIN)
-    job.is_whole_history = True
-    return job
-
-
-class _Ends(NamedTuple):
-    """Begins and ends of a job's files. Times in ns, 0 for none; firsts_ns: by file."""
-
-    tails: list[str]
-    firsts_ns: list[int]
-    first_ns: int
-    last_ns: int
-    changed_ns: int
-
-
-def _read_ends(files: Sequence[_File], zone: tzinfo | None) -> _Ends:
-    tails, firsts, lasts = [], [], []
-    for file in files:
-        head = _read(file.path, 0, _HEAD_BYTES)
-        if b"\0" in head and not head.startswith(_UTF_16):
-            raise Unreadable(file.path, "is binary")
-        tail = _read(file.path, max(0, file.size - TAIL_BYTES), TAIL_BYTES)
-        tails.append(tail.decode("utf-8", "replace"))
-        firsts.append(next((time_ns for _, time_ns in times_in(head, zone)), 0))
-        lasts += [time_ns for _, time_ns in times_in(tail, zone)]
-    first_ns = min(filter(None, firsts), default=0)
-    changed_ns = max(file.changed_ns for file in files)
-    return _Ends(tails, firsts, first_ns, max(lasts, default=0), changed_ns)
+def _take_slurm(job: ImportedJob, slurm: sacct.SlurmJob, *, keeps_name: bool) -> None:
+    job.name = job.name if keeps_name else slurm.JobName
+    job.user, job.host = slurm.User or job.user, slurm.NodeList[:MAX_NAME_CHARS]
+    job.nodes, job.cores = sacct.whole(slurm.NNodes), sacct.whole(slurm.AllocCPUS)
+    job.partition = slurm.Partition
+    code, _, signo = slurm.ExitCode.partition(":")
+    job.exit_code = sacct.whole(code) if is_over(slurm.state) else None
+    job.signal = sacct.whole(signo)
 
 
 def _mark(path: str, size: int) -> str:
@@ -317,12 +203,12 @@ def _mark(path: str, size: int) -> str:
     return hashlib.sha256(_read(path, begin, size - begin)).hexdigest()[:16]
 
 
-def _read(path: str, offset: int, size: int) -> bytes:
+def _read(path: str, offset: int, size: int = _END_BYTES) -> bytes:
     try:
         with open(path, "rb") as file:
             return os.pread(file.fileno(), size, offset)
     except OSError as error:
-        raise Unreadable(path, str(error.strerror).lower()) from None
+        raise Unreadable(path, os_words(error)) from None
 
 
 def _user_of(uid: int) -> str:

@@ -1,6 +1,7 @@
 """Reads a job's output files as a capture would have read them: bytes with their times.
 
-A line has the time of the last timestamp at the begin of a line, up to its own, in whole seconds.
+A line has the time of a timestamp at the begin of a line, its own or one before, in steps: many
+times would cost many frames.
 """
 
 import heapq
@@ -20,6 +21,7 @@ from logshipper_ingest.imports.source_file import SourceFile
 from logshipper_ingest.model.imported import LogPiece
 
 NS = 1_000_000_000
+MAX_STEPS = 2000  # of a job's duration
 _BEGIN = rb"(?m)^[^\n\r]{0,40}?"  # of a line, before its timestamp
 _TIME = re.compile(
     _BEGIN
@@ -45,12 +47,14 @@ class OutputText:
 
     Commands of logshipper in one file concern the other one, too, and the common order is not
     certain. So the file with commands comes first, and they apply to all of the other one.
-    zone: of times without one, None for this machine's. Reading raises Unreadable.
+    zone: of times without one, None for this machine's; duration_ns: of the job. Reading raises
+    Unreadable.
     """
 
-    def __init__(self, files: list[OutputFile], zone: tzinfo | None) -> None:
+    def __init__(self, files: list[OutputFile], zone: tzinfo | None, duration_ns: int) -> None:
         self._files = files
         self._zone = zone
+        self._step_ns = max(NS, duration_ns // MAX_STEPS)
 
     def __iter__(self) -> Iterator[LogPiece]:
         files = self._files
@@ -65,7 +69,7 @@ class OutputText:
         for data in SourceFile(file.path, Faults(lambda _: None)).pieces():
             begin = 0
             for at, at_ns in times_in(data, self._zone):
-                if at_ns > time_ns:
+                if at_ns >= time_ns + self._step_ns:
                     if at > begin:
                         yield LogPiece(data[begin:at], file.stream, time_ns)
                     begin, time_ns = at, at_ns

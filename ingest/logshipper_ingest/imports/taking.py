@@ -89,6 +89,8 @@ class Taking:
         self._mark = mark
         self._progress = progress
         self._workers = workers
+        if workers is not None and progress is not None:
+            workers.advanced = lambda: progress(source.done(), source.size())
         self._imports: JobImports | None = None
         self._new_jobs: set[str] = set()
         self._known_jobs: set[str] = set()
@@ -124,7 +126,9 @@ class Taking:
     def _take(self, jobs: Iterator[ImportedJob]) -> bool:
         """Import jobs for HELD_SECS; return whether there may be more."""
         until = time.monotonic() + HELD_SECS
-        pool, at_once = (None, 1) if self._workers is None else self._workers
+        submit, at_once = None, 1
+        if self._workers is not None:
+            submit, at_once = self._workers.submit, self._workers.at_once
         pending: _Pending = deque()
         with self._store.importing(self._mark, again=self._again) as self._imports:
             try:
@@ -132,7 +136,7 @@ class Taking:
                     if job.is_unchanged:
                         self._count(job.key, is_new=False)
                     else:
-                        pending.append((job.key, self._imports.begin(job, pool)))
+                        pending.append((job.key, self._imports.begin(job, submit)))
                     if len(pending) >= at_once:
                         self._finish(*pending.popleft())
                     if time.monotonic() >= until or self._imports.is_full:
@@ -154,8 +158,6 @@ class Taking:
     def _finish(self, key: str, result: Callable[[], ImportOutcome]) -> None:
         try:
             imported = result()
-            if self._workers is not None and self._progress is not None:
-                self._progress(self._source.done(), self._source.size())
         except DamagedError as error:
             self._faults.leave_out_file(error.path, str(error.reason))
             return

@@ -2,19 +2,42 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import NamedTuple
+from typing import TypeVar
+
+from logshipper.errors import LogshipperError
+
+_ADVANCE_SECS = 0.2
+Result = TypeVar("Result")
 
 
-class Workers(NamedTuple):
-    """at_once: jobs that wait or run at a time."""
+class Workers:
+    """at_once: jobs that wait or run at a time; advanced: called during waits for results."""
 
-    pool: Executor
-    at_once: int
+    def __init__(self, pool: Executor, at_once: int) -> None:
+        self._pool = pool
+        self.at_once = at_once
+        self.advanced: Callable[[], object] = list
+
+    def submit(self, work: Callable[..., Result], *values: object) -> Callable[[], Result]:
+        """Begin work; return a function that waits for its result."""
+        return partial(self._result, self._pool.submit(work, *values))
+
+    def _result(self, future: "Future[Result]") -> Result:
+        while not wait([future], timeout=_ADVANCE_SECS).done:
+            self.advanced()
+        self.advanced()
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            words = "a process of the import was killed, perhaps out of memory; import again"
+            raise LogshipperError(words) from None
 
 
 @contextmanager

@@ -8,40 +8,35 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from logshipper.classify.classifier import Classifier
-from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.metadata import Hint, keys_of
-from logshipper.config import JSON, Config
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.masks.shape_mask import ShapeMask, masked_text
-from logshipper.sidecar.frame_builder import FrameBuilder
-from logshipper.spool.segment import Stream, decode_frame
+from logshipper.spool.segment import Stream
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_rows import RecordRow, Rows
-from logshipper_ingest.model.imported import ImportedChange, ImportedJob, LogPiece
+from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import QUEUED, RUNNING, STATE_CHANGED, UNKNOWN, Json
-from logshipper_ingest.model.ledger import clean_ledger
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
 from logshipper_ingest.store.imported_db import ImportedJobWriter, key_of
+from logshipper_ingest.store.imported_log import AnotherLog, import_facts, log_rows
 from logshipper_ingest.store.job_db import CaptureRow
-from logshipper_ingest.store.job_rows import OWN_DETAILS
 from logshipper_ingest.store.new_databases import NewDatabases
 
 MAX_KEY_SETS = 256  # of a job's records, with kept numbers
-_LOG_STEP_BYTES = 64 << 10
 Value = TypeVar("Value")
+# begins work with these arguments; the result waits for its end
+Submit: TypeAlias = Callable[..., Callable[[], "_Written"]]
 # of a job that its account takes over, unless they are unknown
 _FACTS = (
     "user", "host", "parent", "nodes", "cores", "packing", "allocation", "partition", "signal", "reason",
@@ -55,10 +50,6 @@ class ImportOutcome(NamedTuple):
     is_new: bool = False  # the store did not have it
     was_removed: bool = False  # omitted, because the user removed it
     log_differs: bool = False  # omitted, because the log differs from the imported one
-
-
-class _AnotherLog(Exception):
-    """A job's log differs from the imported one."""
 
 
 class JobImports:
@@ -87,26 +78,24 @@ class JobImports:
             ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)
         ) as writer:
             row = writer.capture(job.key)
-        return {} if row is None else dict(_import_facts(row.account).get("taken", {}))
+        return {} if row is None else dict(import_facts(row.account).get("taken", {}))
 
     def put(self, job: ImportedJob) -> ImportOutcome:
         """Ingests a job; `flush` brings it to its place, and into the lists. Raises StoreError."""
         return self.begin(job)()
 
-    def begin(self, job: ImportedJob, pool: Executor | None = None) -> Callable[[], ImportOutcome]:
-        """Begin to ingest a job, in a process of the pool, if any. Return a function that waits for
-        the result, as `put`. pool: for jobs without tags and notes."""
+    def begin(self, job: ImportedJob, submit: Submit | None = None) -> Callable[[], ImportOutcome]:
+        """Begin to ingest a job, perhaps in another process. Return a function that waits for the
+        result, as `put`. submit: begins work there; for jobs without tags and notes."""
         place = self._place(job)
         job_id, is_new = place.job_id, not place.exists
         if is_new and self._catalogue.tombstone(job_id) is not None and not self._again:
             return partial(ImportOutcome, job_id, was_removed=True)
         path = self._new.make(job_id, job.key, small=job.is_small) if is_new else place.path
         target = _Target(job_id, path, place.is_new, self._wal)
-        write = (
-            partial(_write, job, target, self._marks)
-            if pool is None
-            else (pool.submit(_write, job, target, None).result)
-        )
+        if submit is not None:
+            return partial(self._finish, job_id, is_new, submit(_write, job, target, None))
+        write = partial(_write, job, target, self._marks)
         return partial(self._finish, job_id, is_new, write)
 
     def _finish(self, job_id: str, is_new: bool, write: "Callable[[], _Written]") -> ImportOutcome:
@@ -187,7 +176,7 @@ def _write(job: ImportedJob, target: _Target, marks: MarksOnTheirWay | None) -> 
     job = without_secrets(job)
     try:
         return _write_whole(job, target, marks)
-    except _AnotherLog:
+    except AnotherLog:
         written = _write_whole(replace(job, log=()), target, marks)
         return written._replace(log_differs=True)
 
@@ -196,7 +185,7 @@ def _write_whole(job: ImportedJob, target: _Target, marks: MarksOnTheirWay | Non
     database = ImportedJobWriter(target.path, wal=target.wal, synced=not target.is_new)
     with closing(database) as writer, writer.writing():
         row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
-        changed_marks = _changed_marks(target.job_id, job, _import_facts(row.account))
+        changed_marks = _changed_marks(target.job_id, job, import_facts(row.account))
         _put(writer, row, job)
         if changed_marks is not None and marks is not None:
             marks.add(changed_marks, note=not target.is_new)
@@ -207,7 +196,7 @@ def _write_whole(job: ImportedJob, target: _Target, marks: MarksOnTheirWay | Non
 
 
 def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> None:
-    """Within `writing`. Raises _AnotherLog."""
+    """Within `writing`. Raises AnotherLog."""
     account, rows = row.account, Rows()
     changes = merge_changes([] if job.is_whole_history else writer.changes(row.id), job.changes)
     if job.is_whole_history:
@@ -221,7 +210,7 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> None:
         account.newest_ns = max(account.newest_ns, event.time_ns)
     _take_records(row, job, rows)
     writer.add(row, rows)
-    for of_log in _log_rows(row, job, log_ns):
+    for of_log in log_rows(row, job, log_ns):
         writer.add(row, of_log)
     account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
     events = list(_events(job.origin, changes))
@@ -239,7 +228,7 @@ def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
     account.heartbeat_ns = 0  # none is sent
     account.children = [max(account.children[0], job.children_total), *account.children[1:]]
     account.details = _joined_details(account.details, job.details)
-    facts = _import_facts(account)
+    facts = import_facts(account)
     facts["taken"] = {**facts.get("taken", {}), **job.position}
     facts["tags"] = {**facts.get("tags", {}), **job.tags}
     if job.note:
@@ -251,12 +240,6 @@ def _joined_details(details: Json, update: Json) -> Json:
     nested = {name: {**details[name], **update[name]} for name in details.keys() & update.keys()
             if isinstance(details[name], dict) and isinstance(update[name], dict)}  # fmt: skip
     return {**details, **update, **nested}
-
-
-def _import_facts(account: CaptureAccount) -> Json:
-    """The facts that importing itself keeps with a job."""
-    facts: Json = account.details.setdefault(OWN_DETAILS, {})
-    return facts
 
 
 def _take_history(account: CaptureAccount, origin: str, changes: Sequence[ImportedChange]) -> None:
@@ -329,7 +312,7 @@ def _events(origin: str, changes: Sequence[ImportedChange]) -> Iterator[tuple[in
 def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
     """Records keep their order where their times are equal."""
     account = row.account
-    numbers: dict[str, int] = _import_facts(account).setdefault("numbers", {})
+    numbers: dict[str, int] = import_facts(account).setdefault("numbers", {})
     for record in job.records:
         keys = keys_of(record.line)
         if keys is None or isinstance(keys, Hint):
@@ -344,121 +327,6 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
         parsed = parse_record(record.line)
         if parsed is not None:
             row.axis.add(parsed, record.time_ns)
-
-
-def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]:
-    """Render a console as a capture of it.
-
-    Ingested bytes pass through as well, so that modes, fences and record numbers continue. time_ns:
-    of lines without a later time; new lines are never before earlier ones. Raises _AnotherLog if
-    the ingested bytes have changed.
-    """
-    if job.log == ():
-        return
-    account, facts = row.account, _import_facts(row.account)
-    is_ended = job.log_ended or (is_over(account.state) and account.state != UNKNOWN)
-    was_ended = bool(facts.get("log_ended"))
-    logs = {stream: _LogPosition(facts, stream) for stream in (Stream.STDOUT, Stream.STDERR)}
-    config = job.config or Config(metadata=(JSON,))
-    classifier = Classifier(
-        "enabled",
-        obey=config.commands,
-        keep_colours=config.colors == "keep",
-        metadata=config.metadata or (JSON,),
-        finds_series=config.metadata is None,
-        limits_series=False,
-        mask=config.mask,
-    )
-    builder = FrameBuilder(max(account.last_ns.values(), default=0), epoch_ns=time_ns)
-    now_ns = time_ns
-    for piece in _steps(job.log, logs):
-        log = logs[piece.stream]
-        if piece.time_ns > now_ns:
-            now_ns = piece.time_ns
-            classifier.tick((now_ns - time_ns) / 1e9)
-        now = (now_ns - time_ns) / 1e9
-        classifier.feed(piece.stream, piece.data, now)
-        log.feed(piece.data)
-        if log.is_at_end and was_ended:
-            classifier.end(piece.stream, now, may_continue=True)  # as the last import did
-        items = classifier.take()
-        if log.is_past_end:
-            yield _rows_of(row, items, builder, now_ns)
-    if any(log.fed and not log.is_known for log in logs.values()):
-        raise _AnotherLog
-    fed_logs = {stream: log for stream, log in logs.items() if log.fed}
-    if any(log.is_past_end for log in fed_logs.values()) or (
-        fed_logs and is_ended and not was_ended
-    ):
-        for stream, log in fed_logs.items():
-            if is_ended and (log.is_past_end or not was_ended):
-                classifier.end(stream, (now_ns - time_ns) / 1e9, may_continue=True)
-        yield _rows_of(row, classifier.take(), builder, now_ns)
-        account.ledger = clean_ledger(classifier.ledger())
-        account.mode = classifier.mode
-        for log in fed_logs.values():
-            facts |= log.facts()
-        facts["log_ended"] = is_ended
-
-
-class _LogPosition:
-    """How far a stream's log was ingested, and is fed now. facts: of the last import."""
-
-    def __init__(self, facts: Json, stream: Stream) -> None:
-        self._name = "log" if stream is Stream.STDOUT else "log_stderr"
-        self.end = int(facts.get(f"{self._name}_bytes", 0))
-        self.fed = 0
-        self._last_digest = facts.get(f"{self._name}_digest", "")
-        self._digest = hashlib.sha256()
-
-    def feed(self, data: bytes) -> None:
-        """Raise _AnotherLog if the ingested bytes have changed."""
-        if self.is_at_end and not self.is_known:
-            raise _AnotherLog
-        self.fed += len(data)
-        self._digest.update(data)
-
-    @property
-    def is_at_end(self) -> bool:
-        return 0 < self.fed == self.end
-
-    @property
-    def is_past_end(self) -> bool:
-        return self.fed > self.end
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it may continue the ingested log."""
-        is_same = not self.is_at_end or self._digest.hexdigest() == self._last_digest
-        return self.fed >= self.end and is_same
-
-    def facts(self) -> Json:
-        return {
-            f"{self._name}_bytes": self.fed,
-            f"{self._name}_digest": self._digest.hexdigest(),
-        }
-
-
-def _rows_of(
-    row: CaptureRow, items: Iterable[LoggedLines | LoggedEvent], builder: FrameBuilder, time_ns: int
-) -> Rows:
-    rows = Rows()
-    for built in builder.build(items, time_ns):
-        decoded = decode_frame(built.data, 0)
-        if decoded is not None:
-            row.account.take(decoded[0], row.axis, rows, 0)
-    return rows
-
-
-def _steps(log: Iterable[LogPiece], logs: Mapping[Stream, _LogPosition]) -> Iterator[LogPiece]:
-    """Split a log into small pieces, none across the end of the ingested bytes."""
-    for piece in log:
-        position, begin = logs[piece.stream], 0
-        while begin < len(piece.data):
-            missing = position.end - position.fed
-            step_bytes = min(_LOG_STEP_BYTES, missing) if missing > 0 else _LOG_STEP_BYTES
-            yield piece._replace(data=piece.data[begin : begin + step_bytes])
-            begin += step_bytes
 
 
 def _changed_marks(job_id: str, job: ImportedJob, facts: Json) -> DueMarks | None:

@@ -1,9 +1,10 @@
 """`logshipper import`: jobs of other systems into the local store."""
 
 import argparse
+import importlib
 import time
 import zoneinfo
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from datetime import UTC, tzinfo
@@ -42,7 +43,16 @@ SCHEMA_JOB = "logshipper.import-job/1"  # with --dry-run
 EXIT_LEFT_OUT = 1
 POLL_SECS = 1.0
 
-SYSTEMS = ("files", "qcg", "balsam", "xt")
+# by system: module and class
+_SOURCES = {
+    "files": ("output_files", "FilesSource"),
+    "csv": ("tracked", "CsvSource"),
+    "tensorboard": ("tensorboard", "TensorboardSource"),
+    "wandb": ("wandb", "WandbSource"),
+    "qcg": ("qcg", "QcgSource"),
+    "balsam": ("balsam", "BalsamSource"),
+    "xt": ("xt", "XtSource"),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,16 +63,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "nodes, tags, metadata and logs. Importing again adds only new content. The command\n"
         "reports unreadable files and lines, and imports all else.\n"
         "\n"
-        "  files   output files, such as Slurm's: files, folders, patterns such as 'slurm-*.out'\n"
-        "  qcg     a manager's folder .qcgpjm-service-NAME, a folder of them, or its files\n"
-        "          jobs.report, track.states and track.reqs\n"
-        "  balsam  a site's folder data/ (job.out), and exports of events, jobs and batch\n"
-        "          jobs as JSON, JSON lines or CSV\n"
-        "  xt      runs' folders and logs: run.log, all_runs.jsonl",
+        "  files        output files, such as Slurm's: files, folders, patterns\n"
+        "  csv          tables with a header: each row is a record\n"
+        "  tensorboard  folders with event files: scalars, texts, hyperparameters\n"
+        "  wandb        folders with runs (run-*.wandb): history, configuration, console\n"
+        "  qcg          a manager's folder .qcgpjm-service-NAME, a folder of them, or its\n"
+        "               files jobs.report, track.states and track.reqs\n"
+        "  balsam       a site's folder data/ (job.out), and exports of events, jobs and\n"
+        "               batch jobs as JSON, JSON lines or CSV\n"
+        "  xt           runs' folders and logs: run.log, all_runs.jsonl",
         "examples:\n"
         "  logshipper import files 'slurm-*.out' run.log logs/\n"
         "  logshipper import files --dry-run logs/     names, ids, times and states only\n"
         "  logshipper import files --name-pattern '%x_%j.txt' logs/\n"
+        "  logshipper import csv results.csv\n"
+        "  logshipper import tensorboard tb/\n"
+        "  logshipper import wandb wandb/\n"
         "  logshipper import qcg .                     all runs in this folder\n"
         "  logshipper import qcg .qcgpjm-service-n1.8303 --follow     while it runs\n"
         "  logshipper import balsam site/data events.json jobs.jsonl batchjobs.csv\n"
@@ -72,7 +88,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "2 wrong usage, 130 Ctrl-C",
     )
     parser.add_argument(
-        "system", metavar="SYSTEM", choices=SYSTEMS, help=f"one of {', '.join(SYSTEMS)}"
+        "system", metavar="SYSTEM", choices=tuple(_SOURCES), help=f"one of {', '.join(_SOURCES)}"
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="folders and files")
     add_flag(
@@ -149,29 +165,17 @@ def _import(
 
 def _source(args: argparse.Namespace, faults: Faults) -> ImportSource:
     zone = _zone(args.timezone)
-    if args.system == "files":
-        pattern = args.name_pattern and name_pattern(args.name_pattern)
-        return FilesSource(
-            args.paths,
-            faults,
-            config=_own_config(),
-            zone=zone,
-            name=args.run_name,
-            pattern=pattern,
-            asks_slurm=args.sacct,
-            follows=args.follow,
-        )
-    if args.system == "qcg":
-        from logshipper_ingest.imports.qcg import QcgSource
-
-        return QcgSource(args.paths, faults, zone=zone, name=args.run_name)
+    options: dict[str, object] = {"zone": zone, "name": args.run_name}
     if args.system == "balsam":
-        from logshipper_ingest.imports.balsam import BalsamSource
-
-        return BalsamSource(args.paths, faults, zone=zone or UTC, name=args.run_name)
-    from logshipper_ingest.imports.xt import XtSource
-
-    return XtSource(args.paths, faults, zone=zone, name=args.run_name)
+        options["zone"] = zone or UTC
+    elif args.system == "files":
+        options |= {"config": _own_config(), "asks_slurm": args.sacct, "follows": args.follow}
+        options["pattern"] = args.name_pattern and name_pattern(args.name_pattern)
+    module, name = _SOURCES[args.system]
+    make: Callable[..., ImportSource] = getattr(
+        importlib.import_module(f"logshipper_ingest.imports.{module}"), name
+    )
+    return make(args.paths, faults, **options)
 
 
 def _own_config() -> Config:
