@@ -4,6 +4,7 @@ with a Python that has tensorboardX 2.6.5 and wandb 0.31.0:
     python make_tracked.py tracked
 """
 
+import importlib
 import os
 import shutil
 import sys
@@ -13,10 +14,10 @@ os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 folder = Path(sys.argv[1])
 folder.mkdir(exist_ok=True)
 
-import wandb  # noqa: E402  it reads the environment
-from tensorboardX import SummaryWriter  # noqa: E402
+wandb = importlib.import_module("wandb")  # it reads the environment
+tensorboard = importlib.import_module("tensorboardX")
 
-with SummaryWriter(str(folder / "tensorboard" / "mlp")) as writer:
+with tensorboard.SummaryWriter(str(folder / "tensorboard" / "mlp")) as writer:
     writer.add_text("note", "first try", 0)
     for step in range(1, 6):
         writer.add_scalar("train/loss", 1 / step, step, walltime=1_790_000_000 + step)

@@ -8,8 +8,7 @@ from logshipper_ingest.model.job import UNKNOWN
 
 _LINES_BEHIND = 5  # a traceback, at most: a program that goes on has caught it
 _CANCELLED = re.compile(
-    r"slurmstepd\S*: error: \*\*\* .* CANCELLED AT (\S+?)(?: DUE TO (.+?))?(?: \*\*\*|$)",
-    re.MULTILINE,
+    r"(?m)^slurmstepd[^\n]{0,200}? CANCELLED AT ([0-9T:-]{1,30})(?: DUE TO ([A-Z][A-Z ]{0,40}))?"
 )
 _BY_REASON = {
     "TIME LIMIT": ("TIMEOUT", "killed: time limit (Slurm)"),
@@ -49,11 +48,9 @@ def output_end(texts: list[str]) -> OutputEnd:
     if _OUT_OF_MEMORY.search(text):
         return OutputEnd("OUT_OF_MEMORY", "killed: out of memory (Slurm)", time=time)
     if cancelled is not None:
-        default = (
-            "CANCELLED",
-            f"cancelled{f': {cancelled[2].lower()}' if cancelled[2] else ''} (Slurm)",
-        )
-        state, reason = _BY_REASON.get(cancelled[2] or "", default)
+        words = (cancelled[2] or "").strip()
+        default = "CANCELLED", f"cancelled{words and f': {words.lower()}'} (Slurm)"
+        state, reason = _BY_REASON.get(words, default)
         return OutputEnd(state, reason, time=time)
     exception = next(filter(None, map(_final_exception, texts)), "")
     failed = _SRUN.search(text)

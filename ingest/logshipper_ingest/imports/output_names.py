@@ -18,10 +18,8 @@ _LETTERS = {
     "x": "(?P<name>.+?)", "j": _JOB, "J": _JOB, "A": "(?P<array>[0-9]+)", "a": "(?P<task>[0-9]+)", "u": ".+?",
     "N": ".+?", "n": "[0-9]+", "t": "[0-9]+", "s": ".+?", "b": "[0-9]+", "%": "%",
 }  # fmt: skip
-_KNOWN = (
-    re.compile(r"(?:(?P<name>slurm)-)?(?P<job>[0-9]+(?:_[0-9]+)?)"),
-    re.compile(r"(?P<name>.+)[-_.](?P<job>[0-9]{3,}(?:_[0-9]+)?)"),
-)
+_ID = re.compile(r"(?:(?P<name>slurm)-)?(?P<job>[0-9]+(?:_[0-9]+)?)")
+_NAME_AND_ID = re.compile(r"(?P<name>.+)[-_.](?P<job>[0-9]{3,20}(?:_[0-9]{1,20})?)")
 _GRID_ENGINE = re.compile(r"(?P<name>.+)\.(?P<stream>[oe])(?P<job>[0-9]+(?:\.[0-9]+)?)")
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_ID_CHARS = 50
@@ -55,8 +53,7 @@ def output_name(path: str, pattern: "re.Pattern[str] | None" = None) -> OutputNa
     base, stem = os.path.basename(path), stem_of(path)
     match = pattern.fullmatch(base) if pattern is not None else None
     if match is None:
-        tries = [_GRID_ENGINE.fullmatch(base), *(known.fullmatch(stem) for known in _KNOWN)]
-        match = next((found for found in tries if found is not None), None)
+        match = _GRID_ENGINE.fullmatch(base) or _ID.fullmatch(stem) or _NAME_AND_ID.fullmatch(stem)
     if match is None:
         return OutputName(stem, as_id(stem))
     groups = match.groupdict()

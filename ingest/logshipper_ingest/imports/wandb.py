@@ -96,7 +96,7 @@ def _update(target: Json, update: Message, *, is_flat: bool = False) -> None:
 
 def _value(text: str) -> object:
     try:
-        return plain(text, json.loads(text))  # type: ignore[no-any-return]  # JSON
+        return plain(text, json.loads(text))
     except (ValueError, RecursionError):
         return None
 
