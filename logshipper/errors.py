@@ -44,6 +44,9 @@ class _PlaceError(LogshipperError):
         self.reason = reason
         super().__init__(f"{path}: {reason}")
 
+    def __reduce__(self) -> "tuple[type[_PlaceError], tuple[str, str]]":
+        return type(self), (self.path, self.reason)  # from another process
+
 
 class SpoolError(_PlaceError):
     """The spool is unusable. path: file or folder at fault."""

@@ -38,8 +38,8 @@ _IN_DOUBT = (
 
 class Classifier:
     """See the module's docstring. columns, rows: the terminal's size; collapse: repeats and blank
-    lines; finds_series: in mode `enabled`, even without `auto` in metadata; first_secs: see Renderer;
-    mask: secrets by their shape; all else as configured."""
+    lines; finds_series: in mode `enabled`, even without `auto` in metadata; limits_series: their CPU
+    time; first_secs: see Renderer; mask: secrets by their shape; all else as configured."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Classifier:
         finds_series: bool = False,
         ignore: tuple[str, ...] = (),
         rename: tuple[tuple[str, str], ...] = (),
+        limits_series: bool = True,
         first_secs: float = 0.0,
         mask: bool = True,
     ) -> None:
@@ -90,6 +91,7 @@ class Classifier:
                 series_modes=series_modes,
                 ignore=ignore,
                 rename=rename,
+                limits_series=limits_series,
                 mask=mask,
             )
             for stream in (Stream.STDOUT, Stream.STDERR)
@@ -151,14 +153,15 @@ class Classifier:
         for state in self._streams.values():
             state.renderer.resize(columns, rows)
 
-    def end(self, stream: Stream, now: float) -> None:
-        """End the stream: its unfinished line, screen and repeats are final."""
+    def end(self, stream: Stream, now: float, *, may_continue: bool = False) -> None:
+        """End the stream: its unfinished line, screen and repeats are final. may_continue: series
+        go on in later text."""
         state = self._streams[stream]
         self._end_half_command(state, now)
         rendering = state.renderer.end_line(now)
         state.sort(rendering.blocks)
         self._handle_command(_CommandLine(state, rendering), now)
-        state.settle()
+        state.settle(keeps_series=may_continue)
         for limit in (self._user_events, self._refusals):
             limit.report()
         self._log.report_masked(now, at_end=True)

@@ -31,7 +31,7 @@ class StreamLog:
     capture: the state common with the other stream; snapshot_secs: between two snapshots of a running
     bar, 0 for none; collapse: repeats and blank lines; text_records: finds records in lines that are
     not JSON; series_modes: modes in which plain lines and bars are searched for series; ignore, rename:
-    as configured, for series; mask: secrets by their shape.
+    as configured, for series; limits_series: their CPU time; mask: secrets by their shape.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class StreamLog:
         series_modes: tuple[str, ...] = (),
         ignore: tuple[str, ...] = (),
         rename: tuple[tuple[str, str], ...] = (),
+        limits_series: bool = True,
         mask: bool = True,
     ) -> None:
         self.stream = stream
@@ -65,6 +66,7 @@ class StreamLog:
         self._heads = b""  # the newest lines before the first number: a table's header may be there
         self._series_modes = series_modes
         self._ignore, self._rename = ignore, rename
+        self._limits_series = limits_series
         self._shapes = ShapeMask(capture.masked) if mask else None
         self.status = StreamStatus(renderer, self.output, capture, self._shapes, snapshot_secs)
         self._part_end = b""  # of a long line's last part: a token may continue in the next part
@@ -132,12 +134,17 @@ class StreamLog:
             "line_feeds": self.renderer.line_feeds - self.renderer.held_line_feeds() - held,
         }
 
-    def settle(self) -> None:
-        """Log everything that the stream shows and holds, and start afresh without a status."""
+    def settle(self, *, keeps_series: bool = False) -> None:
+        """Log everything that the stream shows and holds, and start afresh without a status.
+
+        keeps_series: the shapes of series stay confirmed.
+        """
         self.sort(self.renderer.flush())
         if self.output.repeats:
             self.output.report_repeats()
-        if self._series is not None:
+        if self._series is not None and keeps_series:
+            self._series.flush()
+        elif self._series is not None:
             self._series.reset()
         self._heads = b""
         self.status.withdraw()
@@ -245,7 +252,9 @@ class StreamLog:
             from logshipper.classify.stream_series import StreamSeries
 
             rules = KeyRules(self._ignore, self._rename)
-            self._series = StreamSeries(self.output, self._capture, rules)
+            self._series = StreamSeries(
+                self.output, self._capture, rules, is_limited=self._limits_series
+            )
             self._series.take(self._heads.splitlines(), 0.0)
         return self._series
 

@@ -25,7 +25,7 @@ BAR_SECS = 1.0  # between two samples of running bars
 
 class StreamSeries:
     """Takes masked lines of a stream in mode `enabled`, or in mode `metadata`. key_rules: the user's
-    corrections."""
+    corrections; is_limited: by CPU_SHARE."""
 
     def __init__(
         self,
@@ -33,11 +33,14 @@ class StreamSeries:
         capture: CaptureLog,
         key_rules: KeyRules,
         clock: Callable[[], float] = time.thread_time,
+        *,
+        is_limited: bool = True,
     ) -> None:
         self._output = output
         self._capture = capture
         self._key_rules = key_rules
         self._clock = clock
+        self._is_limited = is_limited
         self._recogniser: Recogniser | None = Recogniser(key_rules)  # None: it failed
         self._credit = BURST_SECS  # CPU time that may be used now
         self._credited_at: float | None = None
@@ -78,10 +81,14 @@ class StreamSeries:
     def next_tick(self) -> float | None:
         return self._recogniser.next_tick() if self._recogniser is not None else None
 
-    def reset(self) -> None:
-        """Log the open records; let no earlier line affect later ones."""
+    def flush(self) -> None:
+        """Log the open records."""
         self._run(lambda recogniser: recogniser.flush())
         self._report()
+
+    def reset(self) -> None:
+        """Log the open records; let no earlier line affect later ones."""
+        self.flush()
         if self._recogniser is not None:
             self._recogniser = Recogniser(self._key_rules)
 
@@ -97,7 +104,7 @@ class StreamSeries:
             self._capture.report_series_off(repr(error))
         self._credit -= self._clock() - begin
         self._own_secs += time.monotonic() - began_at
-        self._is_paused = self._is_paused or self._credit < 0
+        self._is_paused = self._is_limited and (self._is_paused or self._credit < 0)
 
     def _refill(self, now: float, size: int) -> None:
         """Add the CPU time of the time since the last call. A pause ends with half the credit."""

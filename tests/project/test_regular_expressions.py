@@ -27,6 +27,7 @@ BUILT = {
     "ingest/logshipper_ingest/spool/purge_pattern.py:compiled": "`purge --grep`, of an admin",
     "ingest/logshipper_ingest/servers/call_failures.py:re.search(pattern, words, re.I)": "of a table; the text is cut",
     "ingest/logshipper_ingest/servers/refusals.py:re.search(regex, words, re.I)": "no repetition in the tables",
+    "ingest/logshipper_ingest/imports/output_names.py:re.compile(regex)": "`--name-pattern`, on names of files",
     "observe/logshipper_observe/query/columns.py:matches": "a wildcard of the reader's, by fnmatch",
     "observe/logshipper_observe/query/conditions.py:search": "a condition of the reader's",
     "observe/logshipper_observe/query/listing.py:matches": "a wildcard of the reader's, by fnmatch",

@@ -28,7 +28,7 @@ from logshipper_ingest.imports.values import (
     time_of,
     whole_of,
 )
-from logshipper_ingest.model.imported import ImportedChange, ImportedJob, PositionLookup
+from logshipper_ingest.model.imported import ImportedChange, ImportedJob, LogPiece, PositionLookup
 from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import QUEUED, RUNNING, UNKNOWN, Allocation, Json
 
@@ -263,7 +263,7 @@ class BalsamSource:
             self._faults.leave_out_file(path, error.words)
             return
         job.log_ns = file.changed_ns
-        job.log = file.pieces()
+        job.log = map(LogPiece, file.pieces())
         job.log_ended = False  # another run of the job may go on in it
 
     def _take_allocation(self, value: Json) -> None:

@@ -43,6 +43,9 @@ class Unreadable(LogshipperError):
         self.path = path
         self.words = words
 
+    def __reduce__(self) -> tuple[type["Unreadable"], tuple[str, str]]:
+        return type(self), (self.path, self.words)  # from another process
+
 
 class SourceFile:
     """A file.

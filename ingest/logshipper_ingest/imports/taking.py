@@ -6,23 +6,27 @@ job.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.source_file import Unreadable
 from logshipper_ingest.imports.staging import Staging
+from logshipper_ingest.imports.workers import Workers
 from logshipper_ingest.model.imported import ImportedJob, PositionLookup
 from logshipper_ingest.model.job import Allocation, Json
 from logshipper_ingest.sqlite_file import DamagedError
 from logshipper_ingest.store.due_marks import Mark
-from logshipper_ingest.store.job_imports import JobImports
+from logshipper_ingest.store.job_imports import ImportOutcome, JobImports
 from logshipper_ingest.store.local_store import LocalStore
 
 HELD_SECS = 2.0
 
 Progress = Callable[[int, int], None]
+# jobs' keys, and functions that wait for their results
+_Pending: TypeAlias = deque[tuple[str, Callable[[], ImportOutcome]]]
 
 
 class ImportSource(Protocol):
@@ -63,7 +67,7 @@ class Taking:
     """A source and its store.
 
     again: includes removed jobs; mark: gets each imported job, for tags and notes; progress: bytes
-    done, and in all.
+    done, and in all; workers: for sources whose jobs have no tags and notes.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Taking:
         mark: Mark,
         again: bool = False,
         progress: Progress | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.counts = ImportCounts()
         self._store = store
@@ -83,6 +88,9 @@ class Taking:
         self._again = again
         self._mark = mark
         self._progress = progress
+        self._workers = workers
+        if workers is not None and progress is not None:
+            workers.advanced = lambda: progress(source.done(), source.size())
         self._imports: JobImports | None = None
         self._new_jobs: set[str] = set()
         self._known_jobs: set[str] = set()
@@ -118,18 +126,38 @@ class Taking:
     def _take(self, jobs: Iterator[ImportedJob]) -> bool:
         """Import jobs for HELD_SECS; return whether there may be more."""
         until = time.monotonic() + HELD_SECS
+        submit, at_once = None, 1
+        if self._workers is not None:
+            submit, at_once = self._workers.submit, self._workers.at_once
+        pending: _Pending = deque()
         with self._store.importing(self._mark, again=self._again) as self._imports:
-            for job in jobs:
-                self._take_job(self._imports, job)
-                if time.monotonic() >= until:
-                    break
-            else:
-                until = 0.0
+            try:
+                for job in jobs:
+                    if job.is_unchanged:
+                        self._count(job.key, is_new=False)
+                    else:
+                        pending.append((job.key, self._imports.begin(job, submit)))
+                    if len(pending) >= at_once:
+                        self._finish(*pending.popleft())
+                    if time.monotonic() >= until or self._imports.is_full:
+                        break
+                else:
+                    until = 0.0
+            finally:
+                self._drain(pending)  # nobody writes without the lock
         return until > 0.0
 
-    def _take_job(self, imports: JobImports, job: ImportedJob) -> None:
+    def _drain(self, pending: "_Pending") -> None:
+        """Finish all, even if some fail."""
+        if pending:
+            try:
+                self._finish(*pending.popleft())
+            finally:
+                self._drain(pending)
+
+    def _finish(self, key: str, result: Callable[[], ImportOutcome]) -> None:
         try:
-            imported = imports.put(job)
+            imported = result()
         except DamagedError as error:
             self._faults.leave_out_file(error.path, str(error.reason))
             return
@@ -140,10 +168,14 @@ class Taking:
             words = "its log differs from the imported one, and is left out (`--as NAME` imports it as another)"
             self._faults.remark(imported.job_id, 0, words)
         if imported.was_removed:
-            self._removed_jobs.add(imported.job_id)
-        elif imported.is_new:
-            self._new_jobs.add(imported.job_id)
-        elif imported.job_id not in self._new_jobs:
-            self._known_jobs.add(imported.job_id)
+            self._removed_jobs.add(key)
+            self.counts.removed = len(self._removed_jobs)
+        else:
+            self._count(key, is_new=imported.is_new)
+
+    def _count(self, key: str, *, is_new: bool) -> None:
+        if is_new:
+            self._new_jobs.add(key)
+        elif key not in self._new_jobs:
+            self._known_jobs.add(key)
         self.counts.new, self.counts.known = len(self._new_jobs), len(self._known_jobs)
-        self.counts.removed = len(self._removed_jobs)

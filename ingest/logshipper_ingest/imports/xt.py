@@ -36,6 +36,7 @@ from logshipper_ingest.model.imported import (
     ImportedEvent,
     ImportedJob,
     ImportedRecord,
+    LogPiece,
     PositionLookup,
 )
 from logshipper_ingest.model.imported_states import is_known, is_over, state_of
@@ -171,7 +172,8 @@ class XtSource(LineSource):
     def _take_console(self, job: ImportedJob, path: str) -> None:
         file = open_source(path, self._faults, is_argument=False)
         if file is not None:
-            job.log, job.log_ns, job.log_ended = file.pieces(), file.changed_ns, False
+            job.log, job.log_ns = map(LogPiece, file.pieces()), file.changed_ns
+            job.log_ended = False
 
     def _take(self, job: ImportedJob, value: Json, *, is_repeat: bool) -> None:
         """Apply an entry.

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from logshipper.config import Config
+from logshipper.spool.segment import Stream
 from logshipper_ingest.model.job import Json
 
 
@@ -31,6 +33,14 @@ class ImportedRecord(NamedTuple):
 
     time_ns: int
     line: bytes
+
+
+class LogPiece(NamedTuple):
+    """Bytes of a console. time_ns: of their output; 0: the job's begin."""
+
+    data: bytes
+    stream: Stream = Stream.STDOUT
+    time_ns: int = 0
 
 
 class ImportedChild(NamedTuple):
@@ -78,9 +88,12 @@ class ImportedJob:
     # events and records behind the imported ones
     events: list[ImportedEvent] = field(default_factory=list)
     records: list[ImportedRecord] = field(default_factory=list)
-    log: Iterable[bytes] = ()  # all bytes of a console, from its first one
+    log: Iterable[LogPiece] = ()  # all of a console, from its first byte
     log_ns: int = 0  # time of the output, if the history does not report the begin
     log_ended: bool = True  # no more come, though the job may go on
+    config: Config | None = None  # of the log's classes, as for a run by hand; None: JSON only
+    is_whole_history: bool = False  # changes, exit code, signal and reason replace stored ones
+    is_unchanged: bool = False  # since the last import: there is nothing to write
     # how far the importer has read events and records, kept with the job
     position: Json = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)  # for readers

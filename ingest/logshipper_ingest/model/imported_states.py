@@ -28,8 +28,10 @@ def is_known(origin: str, state: str) -> bool:
 
 
 def state_of(origin: str, state: str) -> str:
-    """The state here; QUEUED before the first one."""
-    return _BY_ORIGIN[origin][state] if state else QUEUED
+    """The state here; QUEUED before the first one. Files have no states of their own."""
+    if not state:
+        return QUEUED
+    return _BY_ORIGIN[origin][state] if origin in _BY_ORIGIN else state
 
 
 def is_over(state: str) -> bool:

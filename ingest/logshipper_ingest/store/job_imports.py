@@ -8,42 +8,39 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from logshipper.classify.classifier import Classifier
-from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.metadata import Hint, keys_of
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.masks.shape_mask import ShapeMask, masked_text
-from logshipper.sidecar.frame_builder import FrameBuilder
-from logshipper.spool.segment import Stream, decode_frame
+from logshipper.spool.segment import Stream
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_rows import RecordRow, Rows
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import QUEUED, RUNNING, STATE_CHANGED, UNKNOWN, Json
-from logshipper_ingest.model.ledger import clean_ledger
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
 from logshipper_ingest.store.imported_db import ImportedJobWriter, key_of
+from logshipper_ingest.store.imported_log import AnotherLog, import_facts, log_rows
 from logshipper_ingest.store.job_db import CaptureRow
-from logshipper_ingest.store.job_rows import OWN_DETAILS
 from logshipper_ingest.store.new_databases import NewDatabases
 
 MAX_KEY_SETS = 256  # of a job's records, with kept numbers
-_LOG_STEP_BYTES = 64 << 10
 Value = TypeVar("Value")
+# begins work with these arguments; the result waits for its end
+Submit: TypeAlias = Callable[..., Callable[[], "_Written"]]
 # of a job that its account takes over, unless they are unknown
 _FACTS = (
     "user", "host", "parent", "nodes", "cores", "packing", "allocation", "partition", "signal", "reason",
 )  # fmt: skip
-_MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed in one moment
 
 
 class ImportOutcome(NamedTuple):
@@ -53,10 +50,6 @@ class ImportOutcome(NamedTuple):
     is_new: bool = False  # the store did not have it
     was_removed: bool = False  # omitted, because the user removed it
     log_differs: bool = False  # omitted, because the log differs from the imported one
-
-
-class _AnotherLog(Exception):
-    """A job's log differs from the imported one."""
 
 
 class JobImports:
@@ -81,45 +74,45 @@ class JobImports:
         place = self._place(job)
         if not place.exists:
             return {}
-        with closing(self._writer(place.path, is_new=place.is_new)) as writer:
+        with closing(
+            ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)
+        ) as writer:
             row = writer.capture(job.key)
-        return {} if row is None else dict(_import_facts(row.account).get("taken", {}))
+        return {} if row is None else dict(import_facts(row.account).get("taken", {}))
 
     def put(self, job: ImportedJob) -> ImportOutcome:
         """Ingests a job; `flush` brings it to its place, and into the lists. Raises StoreError."""
+        return self.begin(job)()
+
+    def begin(self, job: ImportedJob, submit: Submit | None = None) -> Callable[[], ImportOutcome]:
+        """Begin to ingest a job, perhaps in another process. Return a function that waits for the
+        result, as `put`. submit: begins work there; for jobs without tags and notes."""
         place = self._place(job)
         job_id, is_new = place.job_id, not place.exists
         if is_new and self._catalogue.tombstone(job_id) is not None and not self._again:
-            return ImportOutcome(job_id, was_removed=True)
+            return partial(ImportOutcome, job_id, was_removed=True)
         path = self._new.make(job_id, job.key, small=job.is_small) if is_new else place.path
+        target = _Target(job_id, path, place.is_new, self._wal)
+        if submit is not None:
+            return partial(self._finish, job_id, is_new, submit(_write, job, target, None))
+        write = partial(_write, job, target, self._marks)
+        return partial(self._finish, job_id, is_new, write)
+
+    def _finish(self, job_id: str, is_new: bool, write: "Callable[[], _Written]") -> ImportOutcome:
         try:
-            log_differs = self._write(job, job_id, path, is_new=place.is_new)
+            written = write()
         except BaseException:
             if is_new:
                 self._new.drop(job_id)
             raise
-        if self._new.is_full:
-            self.flush()
-        return ImportOutcome(job_id, is_new=is_new, log_differs=log_differs)
+        if written.list_row is not None:
+            self._rows[job_id] = written.list_row
+        return ImportOutcome(job_id, is_new=is_new, log_differs=written.log_differs)
 
-    def _write(self, job: ImportedJob, job_id: str, path: str, *, is_new: bool) -> bool:
-        """Write a job; return whether its log has changed."""
-        job = without_secrets(job)
-        with closing(self._writer(path, is_new=is_new)) as writer, writer.writing():
-            row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
-            marks = _changed_marks(job_id, job, _import_facts(row.account))
-            log_differs = not _put(writer, row, job)
-            if marks is not None:
-                self._marks.add(marks, note=not is_new)
-            list_row = writer.catalogue_row(job_id)
-            fault_point("import_written")
-        fault_point("import_committed")
-        if list_row is not None:
-            self._rows[job_id] = list_row
-        return log_differs
-
-    def _writer(self, path: str, *, is_new: bool) -> ImportedJobWriter:
-        return ImportedJobWriter(path, wal=self._wal, synced=not is_new)
+    @property
+    def is_full(self) -> bool:
+        """Whether `flush` is due."""
+        return self._new.is_full
 
     def flush(self) -> None:
         """Publish new databases and update the lists."""
@@ -161,10 +154,53 @@ class _Place(NamedTuple):
 # ---- one job
 
 
-def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
-    """False where the log is another one; within `writing`."""
+class _Target(NamedTuple):
+    """A job's database."""
+
+    job_id: str
+    path: str
+    is_new: bool
+    wal: bool
+
+
+class _Written(NamedTuple):
+    """Result of writing a job: its row for the lists, and whether its log has changed."""
+
+    list_row: CatalogueRow | None
+    log_differs: bool = False
+
+
+def _write(job: ImportedJob, target: _Target, marks: MarksOnTheirWay | None) -> _Written:
+    """Write a job, perhaps in another process; without its log if that has changed. marks: gets
+    changed tags and notes."""
+    job = without_secrets(job)
+    try:
+        return _write_whole(job, target, marks)
+    except AnotherLog:
+        written = _write_whole(replace(job, log=()), target, marks)
+        return written._replace(log_differs=True)
+
+
+def _write_whole(job: ImportedJob, target: _Target, marks: MarksOnTheirWay | None) -> _Written:
+    database = ImportedJobWriter(target.path, wal=target.wal, synced=not target.is_new)
+    with closing(database) as writer, writer.writing():
+        row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
+        changed_marks = _changed_marks(target.job_id, job, import_facts(row.account))
+        _put(writer, row, job)
+        if changed_marks is not None and marks is not None:
+            marks.add(changed_marks, note=not target.is_new)
+        list_row = writer.catalogue_row(target.job_id)
+        fault_point("import_written")
+    fault_point("import_committed")
+    return _Written(list_row)
+
+
+def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> None:
+    """Within `writing`. Raises AnotherLog."""
     account, rows = row.account, Rows()
-    changes = merge_changes(writer.changes(row.id), job.changes)
+    changes = merge_changes([] if job.is_whole_history else writer.changes(row.id), job.changes)
+    if job.is_whole_history:
+        account.exit_code, account.signal, account.reason = None, 0, ""
     _take_facts(account, job)
     _take_history(account, job.origin, changes)
     runs = (change.time_ns for change in changes if state_of(job.origin, change.to) == RUNNING)
@@ -174,18 +210,13 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
         account.newest_ns = max(account.newest_ns, event.time_ns)
     _take_records(row, job, rows)
     writer.add(row, rows)
-    is_same = True
-    try:
-        for of_log in _log_rows(row, job, log_ns):
-            writer.add(row, of_log)
-    except _AnotherLog:
-        is_same = False
+    for of_log in log_rows(row, job, log_ns):
+        writer.add(row, of_log)
     account.started_ns = account.started_ns or job.begun_ns or account.newest_ns or time.time_ns()
     events = list(_events(job.origin, changes))
     times = [time_ns for time_ns, _ in events]
     account.first_change_ns, account.last_change_ns = min(times, default=0), max(times, default=0)
     writer.finish(row, events, job.children)
-    return is_same
 
 
 def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
@@ -197,7 +228,7 @@ def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
     account.heartbeat_ns = 0  # none is sent
     account.children = [max(account.children[0], job.children_total), *account.children[1:]]
     account.details = _joined_details(account.details, job.details)
-    facts = _import_facts(account)
+    facts = import_facts(account)
     facts["taken"] = {**facts.get("taken", {}), **job.position}
     facts["tags"] = {**facts.get("tags", {}), **job.tags}
     if job.note:
@@ -209,12 +240,6 @@ def _joined_details(details: Json, update: Json) -> Json:
     nested = {name: {**details[name], **update[name]} for name in details.keys() & update.keys()
             if isinstance(details[name], dict) and isinstance(update[name], dict)}  # fmt: skip
     return {**details, **update, **nested}
-
-
-def _import_facts(account: CaptureAccount) -> Json:
-    """The facts that importing itself keeps with a job."""
-    facts: Json = account.details.setdefault(OWN_DETAILS, {})
-    return facts
 
 
 def _take_history(account: CaptureAccount, origin: str, changes: Sequence[ImportedChange]) -> None:
@@ -287,7 +312,7 @@ def _events(origin: str, changes: Sequence[ImportedChange]) -> Iterator[tuple[in
 def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
     """Records keep their order where their times are equal."""
     account = row.account
-    numbers: dict[str, int] = _import_facts(account).setdefault("numbers", {})
+    numbers: dict[str, int] = import_facts(account).setdefault("numbers", {})
     for record in job.records:
         keys = keys_of(record.line)
         if keys is None or isinstance(keys, Hint):
@@ -302,65 +327,6 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
         parsed = parse_record(record.line)
         if parsed is not None:
             row.axis.add(parsed, record.time_ns)
-
-
-def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]:
-    """Render a console as a capture of it.
-
-    Ingested bytes pass through as well, so that modes, fences and record numbers continue. time_ns:
-    of new lines, but never before earlier ones. Raises _AnotherLog if the ingested bytes have
-    changed.
-    """
-    if job.log == ():
-        return
-    account, facts = row.account, _import_facts(row.account)
-    is_ended = job.log_ended or (is_over(account.state) and account.state != UNKNOWN)
-    offset, last_digest = int(facts.get("log_bytes", 0)), facts.get("log_digest", "")
-    classifier = Classifier("enabled")
-    builder = FrameBuilder(max(account.last_ns.values(), default=0), epoch_ns=time_ns)
-    digest, fed = hashlib.sha256(), 0
-    for data in _steps(job.log, offset):
-        if offset and fed == offset and last_digest != digest.hexdigest():
-            raise _AnotherLog
-        classifier.feed(Stream.STDOUT, data, _MOMENT)
-        items = classifier.take()
-        fed += len(data)
-        digest.update(data)
-        if fed > offset:
-            yield _rows_of(row, items, builder, time_ns)
-    if fed and (fed < offset or (fed == offset and last_digest != digest.hexdigest())):
-        raise _AnotherLog
-    if fed > offset or (fed and is_ended and not facts.get("log_ended")):
-        if is_ended:
-            classifier.end(Stream.STDOUT, _MOMENT)
-        yield _rows_of(row, classifier.take(), builder, time_ns)
-        account.ledger = clean_ledger(classifier.ledger())
-        account.mode = classifier.mode
-        facts |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
-
-
-def _rows_of(
-    row: CaptureRow, items: Iterable[LoggedLines | LoggedEvent], builder: FrameBuilder, time_ns: int
-) -> Rows:
-    rows = Rows()
-    for built in builder.build(items, time_ns):
-        decoded = decode_frame(built.data, 0)
-        if decoded is not None:
-            row.account.take(decoded[0], row.axis, rows, 0)
-    return rows
-
-
-def _steps(log: Iterable[bytes], boundary: int) -> Iterator[bytes]:
-    """Split a log into pieces, none across the boundary."""
-    at = 0
-    for data in log:
-        begin = 0
-        while begin < len(data):
-            step_bytes = boundary - at if at < boundary else _LOG_STEP_BYTES
-            piece = data[begin : begin + min(_LOG_STEP_BYTES, step_bytes)]
-            yield piece
-            begin += len(piece)
-            at += len(piece)
 
 
 def _changed_marks(job_id: str, job: ImportedJob, facts: Json) -> DueMarks | None:

@@ -48,7 +48,7 @@ COMMANDS = {
     "tag": CommandRow("upkeep.tag", "tag a job, or show its tags"),
     "annotate": CommandRow("upkeep.annotate", "write a note on a job, or star it"),
     "url": CommandRow("pages.url", "print the address of a job's page in Grafana"),
-    "import": CommandRow("upkeep.importing", "ingest jobs of QCG-PilotJob, Balsam or XT"),
+    "import": CommandRow("upkeep.importing", "ingest output files, and jobs of other systems"),
     "rm": CommandRow("upkeep.rm", "remove jobs"),
     "render": CommandRow("reading.render", "render raw output as a terminal would show it"),
     "completion": CommandRow("upkeep.completion", "print the shell's completion script"),

@@ -123,8 +123,15 @@ class Place:
             ("qcg", "copy"),
             ("xt", "runs"),
             ("balsam", "site"),
+            ("tracked/tensorboard", "tb"),
         ):
             shutil.copytree(RECORDED / system, folder / to)
+        (folder / "run.log").write_text("start\n")
+        (folder / "results.csv").write_text("step,loss\n1,0.5\n")
+        for name in ("logs", "wandb"):
+            (folder / name).mkdir()
+        (folder / "logs" / "big_4711.txt").write_text("start\n")
+        shutil.copy(RECORDED / "tracked" / "run-abcd1234.wandb", folder / "wandb")
         for name in ("events.json", "jobs.jsonl", "batchjobs.csv"):
             (folder / "site" / name).rename(folder / name)
         return {

@@ -92,7 +92,15 @@ _LAST_LINES = 12
 _EVENTS_SHOWN = 20
 _KEYS_SHOWN = 30
 _VALUE_WIDE = 40
-_ORIGINS = {"qcg": "QCG-PilotJob", "balsam": "Balsam", "xt": "XT"}
+_ORIGINS = {
+    "files": "output file",
+    "csv": "CSV file",
+    "tensorboard": "TensorBoard",
+    "wandb": "wandb",
+    "qcg": "QCG-PilotJob",
+    "balsam": "Balsam",
+    "xt": "XT",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
