@@ -50,6 +50,7 @@ test-all: ## `make test`; real servers and schedulers, what root must do (half a
 	@requirements/tool.sh ansible
 	@requirements/tool.sh balsam
 	@requirements/tool.sh xtlib
+	@requirements/tool.sh trackers
 	@requirements/telegraf.sh
 	@$(PY) tests/run.py all
 

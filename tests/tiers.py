@@ -55,6 +55,7 @@ _PLACES = {
         logshipper/telegraf/test_telegraf
         logshipper/telegraf/test_telegraf_agent observe/analytics/test_analytics_oracles
         observe/api/test_both_stores observe/api/test_events_both_stores observe/commands/test_help_examples
+        observe/commands/reading/test_export_trackers
         observe/page/test_accessibility observe/page/graphs/test_compare observe/page/console/test_console_wrap
         observe/page/test_events observe/page/graphs/test_gaps observe/page/graphs/test_graphs
         observe/page/test_hostile observe/page/test_modules

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from logshipper.spool.segment import MAX_LATE_NS, Stream
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.job import LogLine
+    from logshipper_ingest.model.job import LogLine, MetadataRecord
 
 _LETTERS = {Stream.STDOUT: "o", Stream.STDERR: "e", Stream.NONE: "n"}
 _STREAMS = {letter: stream for stream, letter in _LETTERS.items()}
@@ -65,12 +65,12 @@ class LogPlace:
     def _oldest_ns(self) -> int:
         return min(self._printed.values(), default=0)
 
-    def note(self, line: "LogLine") -> None:
+    def note(self, line: "LogLine | MetadataRecord") -> None:
         """The line is printed."""
         source = line.capture, line.stream
         self._printed[source] = max(self._printed.get(source, 0), line.time_ns)
 
-    def is_printed(self, line: "LogLine") -> bool:
+    def is_printed(self, line: "LogLine | MetadataRecord") -> bool:
         """Return whether a line was printed; lines of new captures before all printed ones count as
         printed."""
         if not any((line.capture, stream) in self._printed for stream in Stream):

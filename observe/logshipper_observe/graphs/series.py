@@ -191,7 +191,7 @@ def _fill(reader: "Reader", graphs: list[Graph], request: GraphRequest) -> None:
 
 
 # the origin of a series: a capture's place, and the measurements' tags in order
-_Origin: TypeAlias = tuple[Source, tuple[tuple[str, str], ...]]
+Origin: TypeAlias = tuple[Source, tuple[tuple[str, str], ...]]
 
 
 def tags_of(record: "MetadataRecord") -> tuple[tuple[str, str], ...]:
@@ -250,9 +250,9 @@ class Filling:
         self._captures = {capture.capture: capture.source for capture in reader.captures}
         self._began_ns = beginning_ns(reader)
         # of each graph, by origin: the last ones
-        self._series: list[dict[_Origin, Points]] = [{} for _ in graphs]
-        self._left_out: list[set[_Origin]] = [set() for _ in graphs]
-        self._counts: list[dict[_Origin, int]] = [{} for _ in graphs]  # records, by origin
+        self._series: list[dict[Origin, Points]] = [{} for _ in graphs]
+        self._left_out: list[set[Origin]] = [set() for _ in graphs]
+        self._counts: list[dict[Origin, int]] = [{} for _ in graphs]  # records, by origin
 
     def add(self, record: "MetadataRecord") -> None:
         values = _numbers(record.keyed_line, self._paths)
@@ -279,11 +279,11 @@ class Filling:
                 graph.beyond += 1
             else:
                 graph.gaps += is_gap
-                points = self._series[at].get(source) or self._open_series(at, source)
+                points = self._series[at].get(source) or self.open_series(at, source)
                 if points is not None:
                     (points.add_gap if is_gap else points.add)(x, y)
 
-    def _open_series(self, at: int, source: "_Origin") -> Points | None:
+    def open_series(self, at: int, source: "Origin") -> Points | None:
         """Open a series, in place of the first one if there are many; None if it is omitted."""
         series = self._series[at]
         if len(series) >= self._most_series:
@@ -302,7 +302,7 @@ class Filling:
     def show(self) -> None:
         """Update the graphs with the points so far."""
         sources = {source for series in self._series for source, _ in series}
-        labels = _labels(sorted(sources.union(self._captures.values())))
+        labels = labels_of(sorted(sources.union(self._captures.values())))
         for graph, series, left_out in zip(self._graphs, self._series, self._left_out, strict=True):
             shared_tags = set.intersection(*({*tags} for _, tags in series)) if series else set()
             for (source, tags), points in series.items():
@@ -345,7 +345,7 @@ def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
     return numbers
 
 
-def _labels(sources: list[Source]) -> dict[Source, str]:
+def labels_of(sources: list[Source]) -> dict[Source, str]:
     """Return names of series with their differences only."""
     if len(sources) < 2:
         return dict.fromkeys(sources, "")
@@ -362,5 +362,5 @@ def _labels(sources: list[Source]) -> dict[Source, str]:
 def captures_by_label(reader: "Reader") -> "dict[str, Capture]":
     """The captures of a job by the names that their series have in its graphs."""
     captures = {capture.source: capture for capture in reader.captures}
-    labels = _labels(sorted(captures))
+    labels = labels_of(sorted(captures))
     return {labels[source]: capture for source, capture in captures.items()}

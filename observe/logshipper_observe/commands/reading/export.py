@@ -1,4 +1,5 @@
-"""`logshipper export JOB...`: metadata and logs of jobs as files: CSV, TSV, JSONL or Parquet."""
+"""`logshipper export JOB...`: metadata and logs of jobs as files (CSV, TSV, JSONL or Parquet), or as
+runs of TensorBoard and MLflow."""
 
 import argparse
 import os
@@ -15,7 +16,9 @@ from logshipper_observe.base.new_file import check_new, ending_of, new_file
 from logshipper_observe.base.output import Output, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import count
+from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
+    add_completed,
     add_flag,
     add_jobs,
     add_json,
@@ -35,6 +38,7 @@ SCHEMA = "logshipper.export/1"
 CSV, TSV, JSONL, PARQUET = "csv", "tsv", "jsonl", "parquet"
 FORMATS = (CSV, TSV, JSONL, PARQUET)
 KINDS = (METADATA, LOGS)
+FOLDER = "./"
 _NOUNS = {METADATA: "record", LOGS: "line"}
 _EXIT_FAILED = 1
 
@@ -60,7 +64,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper export last\n"
         "  logshipper export train.py k3f9x2 --output runs.parquet\n"
         "  logshipper export 4711 4712 --from loki --what all --format tsv --output results/\n"
-        "  logshipper export last --what logs --output train.log.csv --force",
+        "  logshipper export last --what logs --output train.log.csv --force\n"
+        "  logshipper export train.py --tensorboard runs/ --follow\n"
+        "  logshipper export train.py[-20:] --mlflow http://mlflow.example.org:5000",
     )
     add_jobs(parser)
     parser.add_argument(
@@ -76,17 +82,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        default="./",
+        default=FOLDER,
         metavar="FILE|FOLDER/",
         help="default: ./, that is JOB/metadata.csv and so on",
     )
     add_raw_cells(parser)
-    add_flag(parser, "--force", help="replace existing files")
+    trackers = parser.add_argument_group("other trackers").add_mutually_exclusive_group()
+    trackers.add_argument(
+        "--tensorboard",
+        metavar="DIR",
+        help="write event files into a folder per job: numbers, settings and console; needs tensorboardX",
+    )
+    trackers.add_argument(
+        "--mlflow",
+        metavar="URI",
+        help="write a run per job into this MLflow server, folder or database; needs mlflow-skinny",
+    )
+    add_completed(
+        parser, completers.keys, "--x", metavar="KEY", help="the step (default: X of graphs)"
+    )
+    add_flag(
+        parser, "--follow", help="with a tracker: write values as jobs print them, until their ends"
+    )
+    add_flag(parser, "--force", help="replace existing files or runs")
     add_json(parser)
     add_source(parser)
+    parser.set_defaults(refuse=parser.error)
 
 
 def call(args: argparse.Namespace) -> int:
+    if args.tensorboard is not None or args.mlflow is not None:
+        return _export_runs(args)
+    if args.follow or args.x is not None:
+        args.refuse("--follow and --x are for --tensorboard and --mlflow")
     form = _format(args)
     open_writer = _writers(form, raw=args.raw_cells)
     into_folder = _is_folder(args.output)
@@ -108,6 +136,28 @@ def call(args: argparse.Namespace) -> int:
                 _tell(target)
     if args.json:
         print_json(_document(form, files, problems))
+    return _EXIT_FAILED if problems else 0
+
+
+def _export_runs(args: argparse.Namespace) -> int:
+    if args.what is not None or args.format is not None or args.output != FOLDER:
+        args.refuse(
+            "--what, --format and --output are for files, not for --tensorboard and --mlflow"
+        )
+    from logshipper_observe.commands.reading import export_runs
+
+    runs = []
+    with known_jobs(args, args.jobs) as (store, job_ids, unknown):
+        problems = [str(error) for error in unknown]
+        for outcome in export_runs.call(args, store, job_ids):
+            if isinstance(outcome, str):
+                problems.append(outcome)
+            else:
+                runs.append(outcome)
+    for problem in problems:
+        say(safe(problem))
+    if args.json:
+        print_json({"schema": SCHEMA, "runs": runs, "problems": problems})
     return _EXIT_FAILED if problems else 0
 
 
