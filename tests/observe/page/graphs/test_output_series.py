@@ -52,9 +52,9 @@ def test_the_graphs_of_found_series(
     section = page.get_by_role("region", name="Series in the output")
     expect(section.get_by_role("heading", name="Series in the output")).to_be_visible()
     expect(section.get_by_role("status").first).to_have_text("8 records in 8 lines")
-    expect(section.get_by_role("figure", name="loss")).to_be_visible()
+    expect(section.get_by_role("figure", name="loss (auto)")).to_be_visible()
     expect(section.get_by_role("figure")).to_have_count(1)  # step is its X, acc is stored
-    (curve,) = model(page, "loss")["curves"]
+    (curve,) = model(page, "loss (auto)")["curves"]
     assert curve["xs"] == STEPS
     assert curve["ys"] == [float(f"{1 / step:.3f}") for step in STEPS]
     page.get_by_role("button", name=FIND).scroll_into_view_if_needed()
