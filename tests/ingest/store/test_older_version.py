@@ -61,6 +61,8 @@ def test_its_jobs_are_read(home: Home, job: str) -> None:
     assert all(isinstance(value, int | float) for value in document.pop("metrics_rollup").values())
     assert len(document.pop("last_lines")) == (2 if document["state"] == "FAILED" else 0)
     assert document.pop("limit_secs") is None
+    later = [(key.pop("origin"), key.pop("repeats")) for key in document["keys"]]
+    assert set(later) <= {(None, None)}
     assert document == EXPECTED[job]["show"]
 
 
