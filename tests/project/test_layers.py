@@ -121,6 +121,7 @@ FOLDERS = {
         "formats": ("base", "model"),
         "graphs": ("analytics", "base", "model", "query"),
         "follow": ("base", "model"),
+        "trackers": ("base", "follow", "graphs", "model", "query"),
         "page": ("api", "base", "formats", "graphs", "model", "query", "search"),
         "commands": (
             "analytics",
@@ -133,6 +134,7 @@ FOLDERS = {
             "page",
             "query",
             "search",
+            "trackers",
         ),
     },
     GRAFANA: {

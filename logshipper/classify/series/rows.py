@@ -23,7 +23,6 @@ _CSV_TIME = re.compile(
     r"[0-9]{2,4}[-/:][0-9]{2}[-/:][0-9]{2}[-T0-9 :.Z+]{0,30}|[0-9]{1,4}:[0-9]{2}(?:\.[0-9]{1,9})?"
 )
 _WORD = re.compile(r"\S+")
-_LABEL = re.compile(r"\s*([^\W\d_][\w+-]{0,15}:?)(?=\s)")
 _BAR = re.compile(r"(?<!\S)\|(?!\S)")
 _WIDE = re.compile(r"\s{2,}|\t")
 _SENTENCE = frozenset("of the in for is are to and at on with by from".split())

@@ -14,7 +14,7 @@ import orjson
 from logshipper.classify.metadata import GAPS
 from logshipper.config import AUTO
 from logshipper_ingest.model.capture_id import Source
-from logshipper_ingest.model.metadata_keys import AUTO_MARK, full_name
+from logshipper_ingest.model.metadata_keys import AUTO_MARK, AUTO_ROOT, full_name
 from logshipper_ingest.model.x_axis import (
     CLOCK,
     LEAST_CLOCK_NS,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MAX_SERIES = 16
 
 LARGEST = 1e300  # beyond that, the span between two values may not be a float any more
+RANK: Path = (AUTO_ROOT, "rank")
 TIME = "time"
 KEY_PREFIX = "key:"  # `key:time` is a key called `time`; `time` is the clock
 CLOCK_WORDS = "time: when each record was printed"

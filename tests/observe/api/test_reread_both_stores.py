@@ -51,4 +51,4 @@ def test_both_stores_have_the_series(
     assert times[-1] - times[0] >= len(STEPS) * NS // 100
     assert main(["plot", "plain", "--reread", "--y", "loss", "--json", *options]) == 0
     (graph,) = json.loads(capsys.readouterr().out)["graphs"]
-    assert (graph["x_axis"]["key"], graph["series"][0]["x"]) == ("step", STEPS)
+    assert (graph["x_axis"]["key"], graph["series"][0]["x"]) == ("step (auto)", STEPS)

@@ -44,6 +44,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "status": [["last"], ["last", "--json"], [NAME]],
     "logs": [["last"], ["last", "--json"], ["last", "--times"], ["last", "--color", "always"], ["last", "--grep", "a"],
              [NAME]],
+    "grep": [["a"], ["a", "last", "--json"], ["a", NAME], ["-c", "."], ["-l", ".", "--color", "always"]],
     "monitor": [["last"]],
     "metadata": [["last"], ["last", "--format", "jsonl"], ["last", "--format", "csv"], ["last", "--json"],
                  ["last", "--summary"], ["last", "--keys", NAME], [NAME]],

@@ -35,6 +35,7 @@ TABLE = {
         "JOB", r"\Athis is 1\n(\{.*\}\n){2}\Z", r"==> sim:0 k0 <==.*==> sim:2 k2 <==",
         r"\A==> sim:2 k2 <==\nthis is 2\n",
     ),
+    "grep": ("this JOB", r"\Asim:1 k1:1:this is 1\n", r"k2.*k1.*k0", r"k2.*k1.*k0"),
     "monitor": ("JOB", r"\Athis is 1\n\{.*ended: FAILED", ONE, ONE),
     "metadata": (
         "JOB --keys loss", r"\A_time .* loss\n\S+ +1 +2\n\S+ +1 +1\n\Z",

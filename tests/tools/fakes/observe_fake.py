@@ -40,7 +40,7 @@ class FakeReader:
                 )
                 record = parse_record(line.encode("utf-8", "surrogatepass"))
                 if record is not None:
-                    axis.add(record, time_ns)
+                    axis.add(record, time_ns, origin=origin)
         self.summary = JobSummary(
             "k3f9x2", "train.py", "ada", "node1", "COMPLETED", 0, 0, len(captures), STARTED_NS, STARTED_NS + 10**10,
             STARTED_NS, "enabled", len(self._records), len(self._records), 0, 1000, 100,
@@ -66,7 +66,7 @@ class FakeReader:
     def keys(self) -> list[KeyStats]:
         keys = []
         for key, _ in merge_all(self._axes).key_stats():
-            values = (raw_value(record.line, key.path) for record in reversed(self._records))
+            values = (raw_value(record.keyed_line, key.path) for record in reversed(self._records))
             keys.append(
                 dataclasses.replace(key, last=next(value for value in values if value is not None))
             )

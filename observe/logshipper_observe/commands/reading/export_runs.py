@@ -14,14 +14,14 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import count, uncoloured
-from logshipper_observe.formats.tracker import TrackedJob, TrackerRun
-from logshipper_observe.graphs.value_stream import ValueStream
 from logshipper_observe.model.command_arguments import arguments_of
 from logshipper_observe.model.documents import STREAMS, Document
 from logshipper_observe.model.job_context import GIT_DIFF
 from logshipper_observe.model.options import options_of
 from logshipper_observe.model.records import is_number, text_of
 from logshipper_observe.query.opening import ingest, overlay_of
+from logshipper_observe.trackers.tracker import TrackedJob, TrackerRun
+from logshipper_observe.trackers.value_stream import ValueStream
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
@@ -123,10 +123,10 @@ def call(
 def _open_run(job: "JobSummary", args: argparse.Namespace) -> TrackerRun:
     # late: both need packages that are optional
     if args.mlflow is not None:
-        from logshipper_observe.formats.export_mlflow import MlflowRun
+        from logshipper_observe.trackers.mlflow_run import MlflowRun
 
         return MlflowRun(args.mlflow, job, force=args.force)
-    from logshipper_observe.formats.export_tensorboard import TensorBoardRun
+    from logshipper_observe.trackers.tensorboard_run import TensorBoardRun
 
     return TensorBoardRun(args.tensorboard, job.name, job.job_id, force=args.force)
 

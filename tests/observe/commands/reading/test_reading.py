@@ -166,8 +166,10 @@ def test_show_json_is_what_the_schema_promises(store: Path, ask: Ask) -> None:
     for account in (document["ledger"]["stdout"], document["ledger"]["stderr"]):
         assert account["read"] == sum(value for name, value in account.items() if name != "read")
     keys = {key["key"]: key for key in document["keys"]}
-    assert keys["opt.lr"] == {"key": "opt.lr", "path": ["opt", "lr"], "origin": None, "repeats": None,
-                              "count": 5, "numbers": 5, "last": 0.1, "min": 0.1, "max": 0.1, "integer": False}  # fmt: skip
+    assert keys["opt.lr"] == {
+        "key": "opt.lr", "path": ["opt", "lr"], "origin": None, "repeats": None, "count": 5,
+        "numbers": 5, "last": 0.1, "min": 0.1, "max": 0.1, "integer": False,
+    }  # fmt: skip
     assert document["events"][0]["details"] == {
         "from": "enabled",
         "to": "metadata",

@@ -70,16 +70,21 @@ def test_all_forms_work_on_reread_records(store: Path, ask: Ask) -> None:
         job.end()
     table = ask("metadata", "last", "--reread")[1]
     assert table.count(" auto ") == len(STEPS)
-    assert " json " in table
+    assert table.index(" 0.5\n") < table.index("Found in the output") < table.index(" auto ")
     csv = ask("metadata", "last", "--reread", "--format", "csv", "--keys", "step,loss")[1]
-    assert [line.split(",")[-2] for line in csv.splitlines()] == ["step", *map(str, STEPS)]
+    assert [line.split(",")[-2] for line in csv.splitlines()] == ["step (auto)", *map(str, STEPS)]
     summary = ask("metadata", "last", "--reread", "--summary", "--json")[1]
-    assert [key["key"] for key in json.loads(summary)["keys"]] == ["acc", "epoch", "loss", "step"]
+    assert [key["key"] for key in json.loads(summary)["keys"]] == [
+        "acc",
+        "epoch",
+        "loss (auto)",
+        "step (auto)",
+    ]
     newest = ask("metadata", "last", "--reread", "--limit", "2", "--format", "jsonl")[1]
     assert _steps(newest) == [7, 8]
     graph = json.loads(ask("plot", "last", "--reread", "--y", "loss", "--json")[1])["graphs"][0]
     assert graph["series"][0]["x"] == list(STEPS)
-    assert graph["x_axis"]["key"] == "step"
+    assert graph["x_axis"]["key"] == "step (auto)"
     code, output, _ = ask(
         "plot", "last", "last", "--reread", "--y", "loss", "--json", "--smooth", "0.5"
     )
@@ -203,6 +208,6 @@ def test_progress_and_completion(store: Path, monkeypatch: pytest.MonkeyPatch) -
             SeriesSearch().read_on(reader, progress=lambda *numbers: calls.append(numbers))
     assert calls == [(3, 8), (6, 8)]
     options = argparse.Namespace(store=str(store), jobs=["last"], reread=True)
-    assert completers.keys("lo", options) == ["loss"]
+    assert completers.keys("lo", options) == ["loss (auto)"]
     options.reread = False
     assert completers.keys("lo", options) == []

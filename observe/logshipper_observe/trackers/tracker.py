@@ -1,13 +1,16 @@
 """Another tracker's run, as `logshipper export` writes it."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from logshipper_ingest.model.job import JobSummary
-from logshipper_observe.graphs.value_stream import Value
+from logshipper_observe.trackers.value_stream import Value
 
 TOOL = "logshipper"
+NOT_IN_FILES = re.compile(r"[^\w.=@+-]+")
+NOT_IN_NAMES = re.compile(r"[^\w. :/-]+", re.ASCII)  # of MLflow
 
 
 @dataclass(frozen=True, slots=True)

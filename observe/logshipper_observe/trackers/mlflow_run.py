@@ -2,14 +2,13 @@
 mlflow-skinny or mlflow."""
 
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Sequence
 
 from logshipper.errors import LogshipperError
 from logshipper_ingest.model.job import JobSummary
-from logshipper_observe.formats.tracker import TOOL, TrackedJob, TrackerRun
-from logshipper_observe.graphs.value_stream import Value
+from logshipper_observe.trackers.tracker import NOT_IN_NAMES, TOOL, TrackedJob, TrackerRun
+from logshipper_observe.trackers.value_stream import Value
 
 try:
     from mlflow import MlflowClient
@@ -26,7 +25,6 @@ MAX_METRICS, MAX_PARAMS = 1000, 100  # of a request
 MAX_NAME, MAX_PARAM = 250, 6000  # characters
 NS_PER_MS = 1_000_000
 _JOB_ID = f"{TOOL}.job_id"
-_NOT_IN_NAMES = re.compile(r"[^\w. :/-]+", re.ASCII)
 _STATES = {"COMPLETED": "FINISHED", "CANCELLED": "KILLED", "PREEMPTED": "KILLED"}
 
 
@@ -116,7 +114,7 @@ class _Names:
 
     def of(self, key: str) -> str:
         if key not in self._names:
-            plain = _NOT_IN_NAMES.sub("_", key).strip("/.")[: MAX_NAME - 10] or "_"
+            plain = NOT_IN_NAMES.sub("_", key).strip("/.")[: MAX_NAME - 10] or "_"
             name, number = plain, 1
             while name in self._used:
                 number += 1

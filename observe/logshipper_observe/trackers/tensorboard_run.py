@@ -3,13 +3,12 @@ tensorboardX."""
 
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from logshipper.errors import LogshipperError
-from logshipper_observe.formats.tracker import TrackedJob, TrackerRun
-from logshipper_observe.graphs.value_stream import Value
+from logshipper_observe.trackers.tracker import NOT_IN_FILES, TrackedJob, TrackerRun
+from logshipper_observe.trackers.value_stream import Value
 
 try:
     from tensorboardX import SummaryWriter
@@ -24,14 +23,13 @@ TEXT_LINES = 500  # of one text: TensorBoard shows a text for each step
 FLUSH_SECS = 1  # tensorboardX's own thread writes; its flush() does not wait for that thread
 _EVENTS = "events.out.tfevents."
 logging.getLogger("tensorboardX").setLevel(logging.ERROR)  # it warns of each NaN
-_UNSAFE = re.compile(r"[^\w.=@+-]+")
 
 
 class TensorBoardRun(TrackerRun):
     """A folder of event files: that of the job, and one in it for each further curve."""
 
     def __init__(self, folder: str, name: str, job_id: str, *, force: bool) -> None:
-        self.place = os.path.join(folder, f"{_UNSAFE.sub('-', name)}-{job_id}")
+        self.place = os.path.join(folder, f"{NOT_IN_FILES.sub('-', name)}-{job_id}")
         for path in list(_event_files(self.place)):
             if not force:
                 raise LogshipperError(
@@ -65,7 +63,7 @@ class TensorBoardRun(TrackerRun):
 
     def _writer(self, curve: str) -> Any:  # Any: tensorboardX has no types
         if curve not in self._writers:
-            folder = os.path.join(self.place, _UNSAFE.sub("-", curve)) if curve else self.place
+            folder = os.path.join(self.place, NOT_IN_FILES.sub("-", curve)) if curve else self.place
             try:
                 self._writers[curve] = SummaryWriter(folder, flush_secs=FLUSH_SECS)
             except OSError as error:

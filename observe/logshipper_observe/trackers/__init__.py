@@ -1,0 +1,1 @@
+"""Jobs as runs of other trackers: TensorBoard and MLflow."""
