@@ -45,9 +45,9 @@ class Course:
     __slots__ = ("fell", "integer", "last", "rose", "worst")
 
     def __init__(self, path: Path = ()) -> None:
-        # of a series, only a counter is X by rules 3 and 4: residuals and clocks may rise, too
+        # of a series, only a counter is X by rules 3 to 6: residuals and clocks may rise, too
         is_measure = is_auto(path) and not is_counter(path[-1])
-        self.worst = _ONE_WAY if is_measure else _UNKNOWN
+        self.worst = _ANY if is_measure else _UNKNOWN
         self.integer = True
         self.last: Number | None = None  # None: no course is open
         self.rose = self.fell = False

@@ -7,6 +7,8 @@ always begins a group. Its counter also stands in the records of later lines, on
 from logshipper.classify.series.items import Item, Record, Source
 
 FLUSH_SECS = 1.0  # longest wait of a group for further lines
+YOUNG_SECS = 60.0  # the same below one of a counter's first lines
+YOUNG_LINES = 3  # of a counter: until then, lines below it may await confirmation
 MAX_GROUPS = 8
 MAX_KEYS = 256  # of a record
 MAX_NUMBER_CHARACTERS = 64  # in a record of several lines
@@ -33,6 +35,13 @@ class _Group:
     def is_led(self) -> bool:
         """Return whether a line that only counts leads the group. One that stands once leads none."""
         return self.leader is not None and self.leader.count > 1
+
+    def is_young(self) -> bool:
+        """Return whether further lines of this group may be confirmed only below a later counter."""
+        return self.leader is not None and 1 < self.leader.count <= YOUNG_LINES
+
+    def due_at(self) -> float:
+        return self.opened_at + (YOUNG_SECS if self.is_young() else FLUSH_SECS)
 
     def record(self) -> Record:
         is_known = self.leader is None or self.is_led()
@@ -72,13 +81,11 @@ class Blocks:
 
     def next_flush(self) -> float | None:
         """Return the time at which a group has waited long enough, or None."""
-        return min(
-            (group.opened_at + FLUSH_SECS for group in self._groups if group.values), default=None
-        )
+        return min((group.due_at() for group in self._groups if group.values), default=None)
 
     def flush(self, now: float = _NEVER) -> list[Record]:
         """Return the records of the groups that have waited long enough."""
-        ready = [group for group in self._groups if now >= group.opened_at + FLUSH_SECS]
+        ready = [group for group in self._groups if now >= group.due_at()]
         self._groups = [group for group in self._groups if group not in ready]
         return [group.record() for group in ready if group.values]
 
@@ -86,7 +93,11 @@ class Blocks:
         records = []
         if item.seq == newest:
             # the groups of this line's own confirmation await the confirmation of further lines
-            complete = [g for g in self._groups if g.created < newest and g.values]
+            complete = [
+                group
+                for group in self._groups
+                if group.created < newest and group.values and not group.is_young()
+            ]
             records = [group.record() for group in complete]
             self._groups = [group for group in self._groups if group not in complete]
         counts = item.counts() if leads else self._latest.before(item.seq)
