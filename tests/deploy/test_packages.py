@@ -435,10 +435,12 @@ def test_all_of_it_can_be_imported_and_nothing_is_missing(installed: Path) -> No
 import importlib, pkgutil, re, sys
 from importlib import metadata
 import logshipper, logshipper_grafana, logshipper_ingest, logshipper_observe
+# these need the extras `parquet`, `tensorboard` and `mlflow`
+EXTRAS = ("__main__", ".export_parquet", ".record_columns", ".tensorboard_run", ".mlflow_run")
 for package in (logshipper, logshipper_ingest, logshipper_observe, logshipper_grafana):
     assert package.__file__.startswith("/opt/logshipper/"), package.__file__
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not found.name.endswith(("__main__", ".export_parquet", ".record_columns")):  # these: the extra `parquet`
+        if not found.name.endswith(EXTRAS):
             importlib.import_module(found.name)
 for name in ("orjson", "yaml", "cramjam", "re2", "rich", "requests", "plotext", "argcomplete", "prometheus_client",
              "grafana_client"):

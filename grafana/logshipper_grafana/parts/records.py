@@ -44,7 +44,7 @@ _RECORD = (
     r'{{$lr = replace "\x01-Infinity\x02" "\"-Infinity\"" $lr}}'
     r'{{$lr = regexReplaceAllLiteral "[\x01\x02]" $lr ""}}{{end}}'
     # the end of names of series, as in metrics
-    f'{{{{$la := ""}}}}{{{{if eq .origin "{AUTO}"}}}}{{{{$la = "{AUTO_MARK}"}}}}{{{{end}}}}'
+    f'{{{{$lp := ""}}}}{{{{if eq .origin "{AUTO}"}}}}{{{{$lp = "{AUTO_MARK}"}}}}{{{{end}}}}'
 )
 
 # Adds a measurement's tags to $ls, so that each set of them is a series. Quotes and backslashes in
@@ -66,7 +66,7 @@ def _walk(
     but objects."""
     depth = int(above.removeprefix("$ln") or 0) + 1
     key, value, name = f"$lk{depth}", f"$lv{depth}", f"$ln{depth}"
-    full_name = f'printf "%s.%s" {above} {key}' if above else f"print {key} $la"
+    full_name = f'printf "%s.%s" {above} {key}' if above else f"print {key} $lp"
     deeper = (
         f"{{{{else if {_IS_OBJECT}}}}}{_walk(number, fallback, value, name)}"
         if depth < MAX_DEPTH
