@@ -44,6 +44,12 @@ OTHERS = {
     "xdg-open": 'case "$1" in http*) exit 0;; esac; exit 1',
     "ssh": "exec true",
 }
+# with the packages of other trackers behind all others
+_PACKAGES = next(Path(sys.prefix, "trackers").glob("lib/python3*/site-packages"), Path())
+_WITH_TRACKERS = (
+    f"import runpy, sys; sys.path.append('{_PACKAGES}'); sys.path.remove(''); "
+    "runpy.run_module('logshipper', run_name='__main__', alter_sys=True)"
+)
 SERVES = re.compile(r"logshipper (open|serve)\b")
 
 
@@ -80,7 +86,7 @@ class Place:
         python_folder = Path(sys.executable).parent
         for name, text in {
             **OTHERS,
-            "logshipper": f'exec {python_folder / "python"} -m logshipper "$@"',
+            "logshipper": f'exec {python_folder / "python"} -c "{_WITH_TRACKERS}" "$@"',
         }.items():
             (self._bin / name).write_text(f"#!/bin/sh\n{text}\n")
             (self._bin / name).chmod(0o755)

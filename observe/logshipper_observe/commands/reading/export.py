@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper export 4711 4712 --from loki --what all --format tsv --output results/\n"
         "  logshipper export last --what logs --output train.log.csv --force\n"
         "  logshipper export train.py --tensorboard runs/ --follow\n"
-        "  logshipper export train.py[-20:] --mlflow http://mlflow.example.org:5000",
+        "  logshipper export 4711 4712 --from loki --mlflow mlruns/",
     )
     add_jobs(parser)
     parser.add_argument(
