@@ -30,7 +30,6 @@ from logshipper_ingest.imports.output_names import (
     stem_of,
 )
 from logshipper_ingest.imports.output_text import (
-    NS,
     OutputFile,
     OutputText,
     bytes_read,
@@ -38,7 +37,7 @@ from logshipper_ingest.imports.output_text import (
 )
 from logshipper_ingest.imports.source_file import SourceFile, Unreadable
 from logshipper_ingest.imports.staging import Staging
-from logshipper_ingest.imports.values import MAX_NAME_CHARS, BadValue, time_of
+from logshipper_ingest.imports.values import MAX_NAME_CHARS, NS, BadValue, time_of
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob, PositionLookup
 from logshipper_ingest.model.imported_states import is_over
 from logshipper_ingest.model.job import RUNNING, UNKNOWN, Json

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from logshipper.errors import UsageError
+from logshipper_ingest.imports.values import slug_of
 
 OUT_ENDINGS = (".out", ".log", ".txt", ".stdout", "")
 ERR_ENDINGS = (".err", ".stderr")
@@ -21,7 +22,6 @@ _LETTERS = {
 _ID = re.compile(r"(?:(?P<name>slurm)-)?(?P<job>[0-9]+(?:_[0-9]+)?)")
 _NAME_AND_ID = re.compile(r"(?P<name>.+)[-_.](?P<job>[0-9]{3,20}(?:_[0-9]{1,20})?)")
 _GRID_ENGINE = re.compile(r"(?P<name>.+)\.(?P<stream>[oe])(?P<job>[0-9]+(?:\.[0-9]+)?)")
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_ID_CHARS = 50
 
 
@@ -87,4 +87,4 @@ def stem_of(path: str) -> str:
 
 def as_id(text: str) -> str:
     """A text as a job's id."""
-    return _NOT_IN_IDS.sub("-", text).strip("-._")[:_MAX_ID_CHARS].rstrip("-._") or "output"
+    return slug_of(text)[:_MAX_ID_CHARS].rstrip("-._") or "output"

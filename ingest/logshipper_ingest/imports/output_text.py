@@ -18,9 +18,9 @@ from logshipper.render import command_prefix
 from logshipper.spool.segment import Stream
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.source_file import SourceFile
+from logshipper_ingest.imports.values import NS
 from logshipper_ingest.model.imported import LogPiece
 
-NS = 1_000_000_000
 MAX_STEPS = 2000  # of a job's duration
 _BEGIN = rb"(?m)^[^\n\r]{0,40}?"  # of a line, before its timestamp
 _TIME = re.compile(

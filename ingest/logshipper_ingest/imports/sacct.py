@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from logshipper.errors import UsageError, os_words
-from logshipper_ingest.imports.output_text import NS
+from logshipper_ingest.imports.values import NS
 from logshipper_ingest.model.job import QUEUED, RUNNING, SLURM_STATES
 
 _BATCH = 500  # jobs of a call

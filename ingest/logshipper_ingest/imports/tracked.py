@@ -8,12 +8,12 @@ imported ones.
 import json
 import math
 import os
-import re
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from logshipper.classify.series.numbers import JSON_NUMBER
 from logshipper_ingest.imports.entries import read_any
 from logshipper_ingest.imports.file_jobs import FileJobs
 from logshipper_ingest.imports.output_names import as_id
@@ -29,7 +29,6 @@ from logshipper_ingest.model.imported import (
 from logshipper_ingest.model.job import RUNNING, UNKNOWN
 
 MAX_PIECE = 10_000  # records of a run that are ingested at once
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TIME_COLUMNS = ("time", "timestamp", "datetime", "date", "wall_time", "wall time", "_timestamp")
 
 
@@ -135,7 +134,7 @@ def json_cell(cell: object) -> str:
     """JSON of a cell: numbers keep their digits; null for NaN and infinity."""
     if not isinstance(cell, str):
         return json.dumps(cell)
-    if _NUMBER.fullmatch(cell):
+    if JSON_NUMBER.fullmatch(cell):
         return cell
     try:
         return json_number(float(cell))

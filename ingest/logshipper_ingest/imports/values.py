@@ -12,7 +12,7 @@ MAX_NAME_CHARS = 255
 MAX_TEXT_CHARS = 4096
 MAX_TIME_NS = 1 << 62
 MAX_WHOLE = 1 << 40
-_NS = 1_000_000_000
+NS = 1_000_000_000
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -55,14 +55,14 @@ def time_of(value: object, description: str, zone: tzinfo | None) -> int:
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and 0 <= value < MAX_TIME_NS // _NS
+        and 0 <= value < MAX_TIME_NS // NS
     ):
         return int(value * 1_000_000) * 1000  # seconds, to the microsecond
     try:
         at = datetime.fromisoformat(value if isinstance(value, str) else "")
         if at.tzinfo is None:
             at = at.replace(tzinfo=zone) if zone is not None else at.astimezone()
-        whole = int(at.replace(microsecond=0).timestamp()) * _NS + at.microsecond * 1000
+        whole = int(at.replace(microsecond=0).timestamp()) * NS + at.microsecond * 1000
     except (ValueError, OverflowError, OSError):
         raise BadValue(f"{description} is {str(value)[:40]!r}, which is no time") from None
     if not 0 <= whole < MAX_TIME_NS:
@@ -91,9 +91,14 @@ def exit_of(value: object) -> tuple[int | None, int]:
     return min(code, 255), 0
 
 
+def slug_of(text: str) -> str:
+    """Return a text with `-` for characters that no id has."""
+    return _NOT_IN_IDS.sub("-", text).strip("-._")
+
+
 def job_id_of(origin: str, names: Sequence[str], key: str = "") -> str:
     """Return an id that can be a file's name. key: tells it from other jobs with these names."""
-    slug = _NOT_IN_IDS.sub("-", "-".join(name for name in names if name)).strip("-._")
+    slug = slug_of("-".join(name for name in names if name))
     lossy = slug != "-".join(names) or len(slug) > 40
     mark = hashlib.sha256((key or "\0".join(names)).encode("utf-8", "replace")).hexdigest()[:8]
     return "-".join([origin, slug[:40].rstrip("-._"), *([mark] if key or lossy else [])]).replace(

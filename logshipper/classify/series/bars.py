@@ -2,7 +2,7 @@
 
 import re
 
-from logshipper.classify.series.numbers import as_json
+from logshipper.classify.series.numbers import SHORT_LITERAL, as_json
 
 MAX_CHARACTERS = 1024  # a longer line is no bar
 _BAR = re.compile(
@@ -16,7 +16,7 @@ _COUNT_BEFORE = re.compile(
 )
 _PAIR = re.compile(
     r"(?P<key>[A-Za-z_][\w./@ -]{0,40}?)\s?[=:]\s{0,3}"
-    r"(?P<value>[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,9})?|nan|inf)(?![\w:/.])"
+    rf"(?P<value>{SHORT_LITERAL}|nan|inf)(?![\w:/.])"
 )
 _EPOCH = re.compile(r"\b[Ee]poch\s?[:#]?\s?\[?(?P<number>[0-9]{1,20})")
 _TIME = re.compile(r"(?<![\w.:=]) [0-9.]{1,12}(?:s|ms|us|m|h)\b")

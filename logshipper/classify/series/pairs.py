@@ -4,15 +4,15 @@ import re
 
 from logshipper.classify.series.items import Item, Source
 from logshipper.classify.series.names import is_counter
-from logshipper.classify.series.numbers import as_float, as_json
+from logshipper.classify.series.numbers import SHORT_LITERAL, as_float, as_json
+from logshipper.classify.series.shapes import CONFIRMING_LINES
 
 MAX_SIGNATURES = 16
-_CONFIRMING_LINES = 3
 _LEAST_PAIRS = 3
 _MAX_PAIRS = 50
 _PAIR = re.compile(
     r"(?<![\w.])(?P<name>[A-Za-z_][\w./-]{0,40})\s?[:=]\s?"
-    r"(?P<number>[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,9})?)(?=[,;\s]|$)"
+    rf"(?P<number>{SHORT_LITERAL})(?=[,;\s]|$)"
 )
 
 
@@ -44,7 +44,7 @@ class Pairs:
             return [Item(seq, time, values, source)]
         held = self._held.pop(signature, [])
         held.append((seq, time, values))
-        if len(held) < _CONFIRMING_LINES:
+        if len(held) < CONFIRMING_LINES:
             if len(self._held) >= MAX_SIGNATURES:
                 del self._held[next(iter(self._held))]
             self._held[signature] = held

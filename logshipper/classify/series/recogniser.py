@@ -11,13 +11,14 @@ from logshipper.classify.series.key_rules import KeyRules, only_counts
 from logshipper.classify.series.numbers import NUMBER
 from logshipper.classify.series.pairs import Pairs
 from logshipper.classify.series.rows import LEAST_ALIGNED, may_be_row
-from logshipper.classify.series.shapes import MARK, Shapes
+from logshipper.classify.series.shapes import MARK, Shapes, shape_key
 from logshipper.classify.series.tables import MAX_TABLES, Tables
 
 MAX_LINE_BYTES = 2048
 MAX_KEYS = 256
 MAX_ROWS = 16  # that run at once, or ended lately
-_RANK = re.compile(rb"\[[A-Za-z]{1,16}([0-9]{1,7})\]:")  # `[rank0]:`, `[default0]:` of torchrun
+# `[rank0]`, and `[default0]:` of torchrun
+_RANK = re.compile(rb"\s{0,99}\[(?:rank([0-9]{1,9})\]|[A-Za-z]{1,16}([0-9]{1,7})\](?=:))").match
 
 
 class Recogniser:
@@ -75,8 +76,9 @@ class Recogniser:
             if len(line) > MAX_LINE_BYTES:
                 headers.append(b"")  # no header is that long
                 continue
-            if line[:1] == b"[":
-                line = _RANK.sub(rb"[rank \1]:", line, 1)  # noqa: PLW2901
+            if b"[" in line[:100] and (rank := _RANK(line)) is not None:
+                number_text = rank[1] or rank[2]
+                line = b"[rank %b]%b" % (number_text, line[rank.end() :])  # noqa: PLW2901
             key = sub(mark, line)
             if key == line:
                 headers.append(line)
@@ -105,7 +107,7 @@ class Recogniser:
                 return []
             if values is not None:  # a bar without pairs, perhaps behind a row
                 line = bars.without_bar(line)
-                key = b" ".join(NUMBER.sub(MARK, line).split())
+                key = shape_key(line)
                 if not key:
                     return []
         if may_be_row(key):
@@ -162,7 +164,7 @@ class Recogniser:
 
     def _take_redrawn(self, row: bytes, time: float) -> list[Record]:
         """Take a row that the program redraws: `frame= 47 fps=25 size=256kB`."""
-        key = b" ".join(NUMBER.sub(MARK, row).split())
+        key = shape_key(row)
         if row in self._redrawn or MARK not in key:
             return []
         self._redrawn.append(row)

@@ -3,15 +3,11 @@
 import re
 from typing import NamedTuple
 
-from logshipper.classify.series.numbers import NUMBER
+from logshipper.classify.series.names import MAX_COLUMNS, MAX_NAME_CHARACTERS
+from logshipper.classify.series.numbers import LITERAL, NUMBER
 
-MAX_COLUMNS = 100
-MAX_NAME_CHARACTERS = 64
 _GAP = 3  # characters between a number and the name above it, at most
-_NUMBER = (
-    r"[-+]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eEdD][-+]?[0-9]{1,9})?"
-    r"|nan|NaN|inf|Inf|-inf|-Inf"
-)
+_NUMBER = rf"{LITERAL}|nan|NaN|inf|Inf|-inf|-Inf"
 # a number with a unit or a mark, `5/10`; a gap; a time; a flag
 _CELL = re.compile(
     rf"(?P<number>{_NUMBER})(?:%|[A-Za-zµ]{{1,4}}|/[0-9]{{1,20}}|\*)?[,;]?"
@@ -186,11 +182,11 @@ def _names(header: str, row: Row) -> tuple[str, ...] | None:
     words = text.split()
     if not words:
         return None
-    if label and len(words) == count + 1 and (words[0].endswith(":") or not label.endswith(":")):
-        return _checked(words[1:], count) if len(label.split()) == 1 else None
-    if label and not label.endswith(":"):
+    if " " in label:
         return None
-    if len(label.split()) > 1:
+    if label and len(words) == count + 1 and (words[0].endswith(":") or not label.endswith(":")):
+        return _checked(words[1:], count)
+    if label and not label.endswith(":"):
         return None
     if not _WIDE.search(text) and (words[-1].startswith("(") or not _SENTENCE.isdisjoint(words)):
         return None  # a sentence or a title
@@ -240,11 +236,7 @@ def _aligned(header: str, row: Row) -> Header | None:
     for at, word in enumerate(words):
         begin, end = word.span()
         is_close = bool(columns) and begin - columns[-1][1] == 1
-        if (
-            is_close
-            and (at not in taken or at - 1 not in taken)
-            and not (at in taken and names and at - 1 in taken)
-        ):
+        if is_close and not {at - 1, at} <= taken:
             names[-1] += f" {word[0]}"
             columns[-1] = columns[-1][0], end
         else:

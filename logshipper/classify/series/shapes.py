@@ -31,8 +31,12 @@ _COUNTER_LINE = re.compile(
 
 
 _ASSIGNS = re.compile(rb"(?:[A-Za-z]\w* = \x01,? ?){2,8}").fullmatch  # nSV = 280, nBSV = 275
-_RANK = re.compile(rb"\s*\[rank([0-9]{1,9})\]").match
 _NO_SIGN = re.compile(rb"[^=:|]*").fullmatch
+
+
+def shape_key(line: bytes) -> bytes:
+    """Return a line with MARK for each number, and blanks folded."""
+    return b" ".join(NUMBER.sub(MARK, line).split())
 
 
 class Held(NamedTuple):
@@ -54,18 +58,17 @@ class Shape(Source):
         counters: frozenset[str],
         *,
         is_boxed: bool,
-        rank: int | str | None = None,
+        rank: int | None = None,
     ) -> None:
         super().__init__(counters, only_counts=len(counters) == len(columns), is_boxed=is_boxed)
         self.columns = columns
-        self.rank = rank  # or the place of its number
+        self.rank = rank  # place of its number
 
     def item(self, seq: int, time: float, line: bytes) -> Item:
         numbers = NUMBER.findall(line)
         values = {column.name: as_json(numbers[column.at].decode()) for column in self.columns}
         if self.rank is not None:
-            rank = self.rank if isinstance(self.rank, str) else numbers[self.rank].decode()
-            values["rank"] = as_json(rank)
+            values["rank"] = as_json(numbers[self.rank].decode())
         self.count += 1
         return Item(seq, time, values, self)
 
@@ -189,7 +192,7 @@ class Shapes:
         if not is_series:
             return None
         columns = self._apart(key, columns)
-        rank = _rank(line, texts)
+        rank = _rank(texts)
         if rank == 0 and any(column.at == 0 for column in columns):
             rank = None
         return Shape(columns, counters, is_boxed=is_boxed, rank=rank)
@@ -274,11 +277,8 @@ def _rises(rows: list[list[str]], at: int) -> bool:
     return any(a < b for a, b in pairs) and all(a <= b or b in (0.0, 1.0) for a, b in pairs)
 
 
-def _rank(line: bytes, texts: list[str]) -> int | str | None:
-    """Return a rank before the line, `[rank0]`, or the place of its number: `3: ` of srun -l."""
-    named = _RANK(line)
-    if named is not None:
-        return named[1].decode()
+def _rank(texts: list[str]) -> int | None:
+    """Return the place of a rank before the line: `[rank 0]`, `3: ` of srun -l."""
     begin = texts[0].lower().lstrip()
     if begin in ("[rank ", "(rank ", "rank "):
         return 0

@@ -18,7 +18,8 @@ MAX_HEADER_CHARACTERS = 2048
 _JUDGED_ROWS = (3, 4, 6, 12, 20, 30)  # numbers of held rows at which they are judged; then anew
 _LEAST_ROWS = 12  # of a table without a counter, whose header recurs
 MAX_HELD_CELLS = 600  # of a table
-_LISTED = 3  # rows with a name of their own make a listing
+_NAMED_ROWS = 3  # rows with a name of their own make a listing
+_LEAST_COLUMNS = 4  # that change, of whole numbers
 _LEAST_COUNTED = 6  # rows of whole numbers behind a rising one
 _RULE = "-=+|_ *#:~"
 
@@ -136,7 +137,7 @@ class Tables:
 def _is_series(table: Table) -> bool:
     rows = [cells for _, _, cells in table.held]
     labels = {label for label in table.labels if not label.endswith(":")}
-    if len(labels) >= _LISTED:
+    if len(labels) >= _NAMED_ROWS:
         return False
     names = table.header.names
     columns = [
@@ -155,7 +156,7 @@ def _is_series(table: Table) -> bool:
         return True
     if changing and all(times) and len(set(times)) > 1:
         return True
-    if rising[:1] == [0] and len(rows) >= _LEAST_COUNTED and len(changing) > _LISTED:
+    if rising[:1] == [0] and len(rows) >= _LEAST_COUNTED and len(changing) >= _LEAST_COLUMNS:
         return len(set(columns[0])) == len(rows)
     return (
         table.headers > 1

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from logshipper.errors import LogshipperError
+from logshipper_observe.base.words import NS
 from logshipper_observe.trackers.tracker import NOT_IN_FILES, TrackedJob, TrackerRun
 from logshipper_observe.trackers.value_stream import Value
 
@@ -18,7 +19,6 @@ except ImportError:
         "--tensorboard needs tensorboardX, which is not installed: pip install tensorboardX"
     ) from None
 
-NS = 1_000_000_000
 TEXT_LINES = 500  # of one text: TensorBoard shows a text for each step
 FLUSH_SECS = 1  # tensorboardX's own thread writes; its flush() does not wait for that thread
 _EVENTS = "events.out.tfevents."

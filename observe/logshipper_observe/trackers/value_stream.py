@@ -18,6 +18,7 @@ from logshipper_observe.graphs.series import (
     GraphRequest,
     Origin,
     labels_of,
+    numeric_keys,
     planned,
 )
 from logshipper_observe.query.asked import UnknownKey
@@ -87,7 +88,7 @@ class ValueStream:
         self.without_step = sum(graph.without_x for graph in self._graphs.values())
 
     def _new_graphs(self, reader: "Reader") -> list[Graph]:
-        numbers = {key.key: key.numbers for key in reader.keys()}  # noqa: SIM118  not a dict's
+        keys = numeric_keys(reader)
         least = 1 if reader.is_over else LEAST_VALUES
         new_graphs = []
         try:
@@ -97,7 +98,7 @@ class ValueStream:
                 raise
             return []  # the job may still print it
         for graph in plan:
-            if graph.key in self._graphs or numbers[graph.key] < least:
+            if graph.key in self._graphs or keys[graph.key].numbers < least:
                 continue
             if self._x is None and not graph.x.by_number:
                 graph.x = reader.x_for(graph.key)
