@@ -129,9 +129,9 @@ def is_clock(key: "KeyStats") -> bool:
 
 
 def is_drawn(key: "KeyStats") -> bool:
-    """Return whether a key has a graph by default: it changes, and is not the time, and no other key
-    has its numbers."""
-    return not (is_clock(key) or is_constant(key) or key.repeats)
+    """Return whether a key has a graph by default: it changes, and is neither the time nor a rank,
+    which tells curves apart, and no other key has its numbers."""
+    return not (is_clock(key) or is_constant(key) or key.repeats or key.path == RANK)
 
 
 def _x_choice(reader: "Reader", request: GraphRequest, keys: "dict[str, KeyStats]") -> XChoice:

@@ -86,7 +86,9 @@ def test_r24_measurements_with_a_time_of_their_own() -> None:
 def test_each_rank_of_series_has_a_curve() -> None:
     """Ranks print `[rank0]: ...` in any order into one capture."""
     records = [{"step": n, "loss": 9 - n + rank, "rank": rank} for n in range(3) for rank in (0, 1)]
-    job_graphs, _ = graphs_of(FakeReader(lines(*records), origin=AUTO), y=["loss"])
+    reader = FakeReader(lines(*records), origin=AUTO)
+    assert [graph.key for graph in graphs_of(reader)[0]] == ["loss (auto)"], "a rank has no graph"
+    job_graphs, _ = graphs_of(reader, y=["loss"])
     assert [curve.label for curve in job_graphs[0].series] == ["rank 0", "rank 1"]
     assert points(job_graphs[0])[1] == [(0, 10), (1, 9), (2, 8)]
 
