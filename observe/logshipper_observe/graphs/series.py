@@ -23,6 +23,7 @@ from logshipper_ingest.model.x_axis import (
     XChoice,
 )
 from logshipper_observe.base.words import NS
+from logshipper_observe.graphs.families import rank_of
 from logshipper_observe.graphs.points import Points
 from logshipper_observe.model.records import Path, at_path, is_number
 from logshipper_observe.query.asked import split_names, unknown_key
@@ -154,10 +155,10 @@ def _resolve_key(name: str, keys: "dict[str, KeyStats]") -> str:
 
 def _default_y(reader: "Reader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
     """Return every changing numeric key but X, and without the X of keys that lack the job's X; all
-    if none remains. Series come last. Keys with fractions come before integers, which mostly count;
-    else the order is alphabetical."""
+    if none remains. Series come last. The most telling keys come first (families.py), and keys with
+    fractions before integers, which mostly count; else the order is alphabetical."""
     changing = sorted(name for name, key in keys.items() if is_drawn(key))
-    changing.sort(key=lambda name: (keys[name].is_auto, keys[name].integer))
+    changing.sort(key=lambda name: (keys[name].is_auto, rank_of(name), keys[name].integer))
     names = [name for name in changing if name != choice.key]
     others_x = {reader.x_for(name).key for name in names} if choice.key is not None else set()
     is_own = choice.key == reader.x_axis().key

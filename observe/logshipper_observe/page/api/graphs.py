@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from logshipper_ingest.console.text_table import plural
+from logshipper_ingest.model.stores import Reader
 from logshipper_observe.base.words import utc
 from logshipper_observe.formats.csv_rows import CsvRows, own_titles
+from logshipper_observe.graphs.families import families, rank_of, sections
 from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
 from logshipper_observe.graphs.points import Points
 from logshipper_observe.graphs.series import Graph, GraphRequest, is_constant, numeric_keys, planned
@@ -23,7 +25,8 @@ READ_SECS = 0.6  # reading time of one answer: the page repeats the request for 
 
 def axes(request: Request) -> PageAnswer:
     """Return the X axis (chosen, or requested by `x`) with its rule in words, the keys that have
-    graphs, in their order, those of series among them (`found`), and the keys with one value."""
+    graphs, in their order, those of series among them (`found`), their families with the best
+    number's direction (`goal`), and the keys with one value."""
     with request.store.job(request.parts[0]) as reader:
         keys = numeric_keys(reader)
         plan, _ = planned(reader, GraphRequest(request.params.get("x") or None), len(keys))
@@ -31,6 +34,7 @@ def axes(request: Request) -> PageAnswer:
             "x": axis_document(plan[0]) if plan else None,
             "y": [graph.key for graph in plan],
             "found": [graph.key for graph in plan if graph.is_auto],
+            "families": _family_documents(reader, plan),
             "keys": sorted(keys),
             "options": [
                 {"key": name, "value": keys[name].last}
@@ -45,6 +49,21 @@ def axes(request: Request) -> PageAnswer:
             ],
         }
         return tagged_answer(request, document, document)
+
+
+def _family_documents(reader: Reader, plan: list[Graph]) -> list[dict[str, object]]:
+    own_x = {graph.key: reader.x_for(graph.key).key for graph in plan if graph.x.key is not None}
+    found = families([graph.key for graph in plan], own_x.get)
+    return [
+        {
+            "title": family.title,
+            "section": section,
+            "goal": family.goal,
+            "rank": rank_of(family.title),
+            "members": [member._asdict() for member in family.members],
+        }
+        for family, section in zip(found, sections(found), strict=True)
+    ]
 
 
 def graphs(request: Request) -> PageAnswer:

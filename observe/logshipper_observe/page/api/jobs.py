@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from logshipper.errors import LogshipperError
-from logshipper_ingest.model.job import JobSummary
+from logshipper_ingest.model.job import OPEN_STATES, JobSummary
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.words import exit_words
 from logshipper_observe.model.documents import (
@@ -16,8 +16,11 @@ from logshipper_observe.model.documents import (
     job_document,
     moment,
 )
+from logshipper_observe.model.job_context import context_options, option_text
 from logshipper_observe.model.job_facts import ledger_of, masked_values, masked_words, missed_tasks
+from logshipper_observe.model.options import first_values
 from logshipper_observe.model.overlay import NO_MARKS, Marks
+from logshipper_observe.model.records import display_text
 from logshipper_observe.page.api.request import PageAnswer, Request, json_answer, tagged_answer
 from logshipper_observe.page.data.job_list import MAX_LISTED, Listing, facts_of
 from logshipper_observe.page.data.job_values import (
@@ -177,21 +180,35 @@ class _JobFilter:
 
 
 def last(request: Request) -> PageAnswer:
-    """Return the keys and values of the newest records of `jobs`, ids joined by commas."""
+    """Return the keys and values of the newest records of `jobs`, ids joined by commas, and the bars
+    of those that run."""
     ids = set(request.params.get("jobs", "").split(",")[:MAX_LAST])
     store = request.store.get()
     listing = request.caches.listing.of(store)
     jobs = [job for job in listing.newest if job.job_id in ids]
     if len(jobs) < len(ids):
         jobs = [job for job in request.caches.listing.all(listing, store) if job.job_id in ids]
-    values = {}
+    values, bars = {}, {}
     for job in jobs:
         if store is not None:
             try:
                 values[job.job_id] = request.caches.listing.last(job, store)
+                if job.state in OPEN_STATES and isinstance(store, LocalStore):
+                    with store.reader_of(job) as reader:
+                        bars[job.job_id] = "\n".join(text for _, text in reader.status().values())
             except LogshipperError:  # a damaged job: its own page shows the problem
                 values[job.job_id] = []
-    return json_answer({"last": values})
+    return json_answer({"last": values, "bars": bars})
+
+
+def start(request: Request) -> PageAnswer:
+    """Return how a job was started: `command`, `cwd`, `git.commit` and others (job_context.py), and
+    its configuration, the keys of the first records that never change."""
+    with request.store.job(request.parts[0]) as reader:
+        options = {name: option_text(name, text) for name, text in context_options(reader).items()}
+        constants = first_values(reader).constants
+    configuration = {name: display_text(text) for name, text in constants.items()}
+    return json_answer({"options": options, "configuration": configuration})
 
 
 def job(request: Request) -> PageAnswer:

@@ -27,6 +27,7 @@ ROUTES: dict[str, AnswerFunction] = {
     "last": jobs.last,
     "grep": line_search.grep,
     "jobs/*": jobs.job,
+    "jobs/*/start": jobs.start,
     "jobs/*/lines": console.lines,
     "jobs/*/search": console.search,
     "jobs/*/marks": console.marks,

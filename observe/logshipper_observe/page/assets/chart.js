@@ -49,6 +49,8 @@ export class Chart {
     this.hover = null;
     /** @type {import("./marks.js").Mark[]} what happened, and where */
     this.marks = [];
+    /** @type {{x: number, y: number, number: number} | null} the best point */
+    this.best = null;
     this.onView = () => {};
     /** @type {Point | null} whose line a click or Enter leads to */
     this.target = null;
@@ -198,7 +200,7 @@ export class Chart {
     this.series.forEach((one, number) => {
       if (!this.shown[number]) return;
       const dots = Boolean(one.dots);
-      const curve = { xs: one.xs, ys: one.ys, number: this.colourNumber(number), faint: this.smooth > 0 && !one.isTreated, dots, band: this.bands[number] };
+      const curve = { xs: one.xs, ys: one.ys, number: this.colourNumber(number), faint: this.smooth > 0 && !one.isTreated, dots, weight: one.weight, band: this.bands[number] };
       curves.push(curve);
       if (!this.smooth || one.isTreated) return;
       const thin = one.smooth || { xs: one.xs, ys: smoothed(one.ys, this.smooth, this.debias) };
@@ -215,7 +217,22 @@ export class Chart {
   #scene(width, height, title) {
     const { x, y } = this.#scales();
     return { width, height, title, x, y, xKind: this.xKind, yKind: this.yKind, xLabel: this.xLabel,
-      curves: this.#curves(), gaps: this.#gaps(), marks: this.marks, hover: this.hover && this.#marked(), drag: null };
+      curves: this.#curves(), best: this.#shownBest(), gaps: this.#gaps(), marks: this.marks, hover: this.hover && this.#marked(), drag: null };
+  }
+
+  #shownBest() {
+    return this.best && this.shown[this.best.number] ? { ...this.best, number: this.colourNumber(this.best.number) } : null;
+  }
+
+  /** The best point in words: `best 0.262 at epoch 27 of 60`. @param {Series[]} series all there is */
+  bestWords(series) {
+    const { x, y, number } = this.best;
+    const last = Math.max(...series.map(({ xs }) => xs[xs.length - 1]));
+    const isElapsed = this.xKind === "elapsed";
+    const place = isElapsed ? `after ${elapsedLabel(x, MARK_STEP)}` : `at ${this.xLabel} ${short(x)}`;
+    const of = isElapsed ? elapsedLabel(last, MARK_STEP) : short(last);
+    const label = series.length > 1 ? `${series[number].label}: ` : "";
+    return `${label}best ${short(y)} ${place} of ${of}`;
   }
 
   /** What is hovered, with the numbers of its colours. */

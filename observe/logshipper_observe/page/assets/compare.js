@@ -5,6 +5,7 @@ import { look, path, repeat } from "./api.js";
 import { Asking } from "./asking.js";
 import { el, fill, visible } from "./dom.js";
 import { isRunning, shortText } from "./format.js";
+import { FOUND } from "./found_series.js";
 import { GraphControls } from "./graph_controls.js";
 import { drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { fetchGroups, groupDrawing } from "./group_data.js";
@@ -141,7 +142,7 @@ class CompareView {
       return [JSON.stringify([key, this.facet, value]), place];
     })).filter(([, place]) => !this.facet || place.jobs.length > 0));
     const found = [...this.places].filter(([, { key }]) => this.found.found.includes(key)).map(([token]) => token);
-    this.grid.layOut([...this.places.keys()], found);
+    this.grid.layOut([...this.places.keys()], (name) => (found.includes(name) ? FOUND : ""));
   }
 
   #titleOf({ key, value }) {

@@ -1,9 +1,9 @@
 // Series of points: smoothing, extents, the point that is nearest, gaps where there is no number. Pure.
 
 /** @typedef {{label: string, xs: ArrayLike<number>, ys: ArrayLike<number>, seen?: number,
- *   smooth?: {xs: ArrayLike<number>, ys: ArrayLike<number>} | null, isTreated?: boolean, spread?: Spread, dots?: boolean, colour?: number, isPart?: boolean, gaps?: Gap[],
+ *   smooth?: {xs: ArrayLike<number>, ys: ArrayLike<number>} | null, isTreated?: boolean, spread?: Spread, dots?: boolean, weight?: "thin" | "thick", isTested?: boolean, colour?: number, isPart?: boolean, gaps?: Gap[],
  *   source?: import("./graph_data.js").Source | null}} Series
- * isTreated: smoothed already; spread: of means; seen: the points there were before thinning; smooth: what the server smoothed; dots: points without a line;
+ * isTreated: smoothed already; spread: of means; seen: the points there were before thinning; smooth: what the server smoothed; dots: points without a line; weight: of the line; isTested: of validation or test data;
  * colour: its number, where it isn't the series' own; isPart: whether there are more points than these; gaps: where the
  * value is no number; source: where its points' lines are, null of what isn't printed, such as means */
 /** @typedef {{deviations: ArrayLike<number>, counts: ArrayLike<number>}} Spread at each point: the deviation of what it is

@@ -65,4 +65,16 @@ export function when(ms, now) {
   return secs < 300 * 86400 ? local(ms).slice(5, 16) : local(ms).slice(0, 10);
 }
 
+/** The done part of a bar, from 0 to 1: `45%` or `16/938`; null without one. @param {string} text */
+export function fractionOf(text) {
+  const percent = text.match(/(\d{1,3}(?:\.\d+)?) ?%/);
+  if (percent) return Math.min(Number(percent[1]) / 100, 1);
+  const counts = text.match(/(?<![\d./])(\d+) ?\/ ?(\d+)(?![\d./])/);
+  return counts && Number(counts[2]) > 0 ? Math.min(Number(counts[1]) / Number(counts[2]), 1) : null;
+}
+
+const ENDED_WELL = new Set(["COMPLETED", "RUNNING", "UNRESPONSIVE", "PENDING", "REQUEUED"]);
+
+export const isFailed = (state) => !ENDED_WELL.has(state);
+
 export const isRunning = (state) => state === "RUNNING" || state === "UNRESPONSIVE";

@@ -3,6 +3,7 @@
 import { Chart } from "./chart.js";
 import { summaryOf } from "./curve.js";
 import { el, fill, visible } from "./dom.js";
+import { bestOf } from "./families.js";
 import { grouped, short } from "./format.js";
 import { notSeriesButton } from "./found_series.js";
 import { FullScreen } from "./full_screen.js";
@@ -20,12 +21,13 @@ export function named(key) {
 }
 
 /** @typedef {{title: string, xLabel: string, xKey: string | null, markable: boolean, xKind: string, yKind: string, series: import("./curve.js").Series[],
- *   notes: string[]}} Drawing what a panel shows */
+ *   notes: string[], goal?: string}} Drawing what a panel shows; goal: which number is the best, "least" or "largest" */
 
 export class GraphPanel {
   /** @param {{title: string, name: string[], csv?: () => string[],
-   *   isFound?: boolean, detail?: (x: [number, number]) => Promise<Drawing | null | undefined>}} options
-   * name: what a picture's file is called after; csv: the addresses of the exact numbers; isFound: of a series; detail: what there is to
+   *   found?: string[], address?: string, detail?: (x: [number, number]) => Promise<Drawing | null | undefined>}} options
+   * name: what a picture's file is called after; csv: the addresses of the exact numbers; found: the keys of series; address: of all graphs, for a small panel without
+   * buttons; detail: what there is to
    * draw between two X; undefined where it was given up, null where it failed */
   constructor(options) {
     this.options = options;
@@ -39,6 +41,7 @@ export class GraphPanel {
       el("button", { type: "button", "aria-label": label(`${text} of`), on: { click: call } }, text);
     this.host = el("div");
     this.legendHost = el("div");
+    this.best = el("p", { class: "graph-best" });
     this.lineStatus = el("p", { class: "graph-line-status", role: "status" });
     this.notes = el("div", { class: "graph-notes" });
     this.values = el("details", { class: "graph-values", on: { toggle: () => this.#showValues() } },
@@ -46,12 +49,15 @@ export class GraphPanel {
     const content = el("div", { class: "graph-content" });
     this.root = el("figure", { class: "graph-panel", "aria-label": this.title }, content);
     const full = new FullScreen(this.root, content, this.title);
-    content.append(
+    if (options.address) content.append(
+      el("div", { class: "graph-head" }, el("h3", { title: this.title }, el("a", { href: options.address }, el("bdi", {}, this.title))), this.best),
+      this.host, this.legendHost);
+    else content.append(
       el("div", { class: "graph-head" },
         el("h3", { title: this.title }, el("bdi", {}, this.title)), this.log, this.reset, full.button,
         save("PNG", () => this.#savePng()), options.csv && save("CSV", () => options.csv().forEach((address) => saveFrom(address))),
-        options.isFound && notSeriesButton(options.title, (words) => fill(this.lineStatus, words))),
-      this.host, this.legendHost, this.lineStatus, this.notes, this.values);
+        options.found && notSeriesButton(options.found, (words) => fill(this.lineStatus, words))),
+      this.best, this.host, this.legendHost, this.lineStatus, this.notes, this.values);
     this.host.className = "graph-waits";
     fill(this.host, "…");
     /** @type {Chart | null} */
@@ -114,8 +120,17 @@ export class GraphPanel {
     this.detail = drawing === this.drawing ? null : drawing;
     if (this.detail) chart.setDetail(seriesOf(drawing), seriesOf(this.drawing));
     else chart.setSeries(seriesOf(drawing));
+    this.#showBest();
     this.legend.show();
     this.#showNotes(drawing.notes);
+  }
+
+  /** Marks the best number of all there is. */
+  #showBest() {
+    const { chart, drawing } = this;
+    chart.best = bestOf(drawing);
+    if (!chart.best) fill(this.best);
+    else fill(this.best, el("bdi", {}, chart.bestWords(drawing.series)));
   }
 
   /** Opens the console at a point's line, or says why there is none. */

@@ -5,6 +5,8 @@ import { look, path, repeat } from "./api.js";
 import { Asking } from "./asking.js";
 import { el, fill, visible } from "./dom.js";
 import { isRunning, plural } from "./format.js";
+import { familiesOf, familyDrawing } from "./families.js";
+import { FOUND } from "./found_series.js";
 import { GraphControls } from "./graph_controls.js";
 import { batches, drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
@@ -13,6 +15,7 @@ import { OutputSeries } from "./output_series.js";
 import { PanelGrid } from "./panel_grid.js";
 import { keepSettings } from "./settings.js";
 
+const LAYOUTS = { "": "Train and validation together", each: "One for each key", together: "All in one" };
 const MOST_TOGETHER = 16; // keys in one graph
 const ALL = Symbol("all keys");
 
@@ -21,15 +24,20 @@ export function show(root, context) {
   return { close: () => view.close() };
 }
 
+/** The name of a family's panel: another one if a key joins. @param {import("./families.js").Family} family */
+const nameOf = ({ members }) => JSON.stringify(members.map(({ key }) => key));
+
 class GraphsView {
   constructor(root, context) {
     this.id = context.job.job_id;
     this.context = context;
-    this.together = context.words.get("layout") === "together";
+    this.layout = context.words.get("layout") in LAYOUTS ? context.words.get("layout") : "";
+    /** @type {Map<string | symbol, import("./families.js").Family>} by the panel's name */
+    this.families = new Map();
     this.marks = new JobMarks(this.id);
-    const layout = el("select", { on: { change: (event) => this.#setTogether(event.target.value === "together") } },
-      el("option", { value: "each" }, "One for each key"), el("option", { value: "together" }, "All in one"));
-    layout.value = this.together ? "together" : "each";
+    const layout = el("select", { on: { change: (event) => this.#setLayout(event.target.value) } },
+      Object.entries(LAYOUTS).map(([value, words]) => el("option", { value }, words)));
+    layout.value = this.layout;
     this.controls = new GraphControls(context.words,
       { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)), keep: () => this.#keep() },
       [el("label", {}, "Layout", layout)]);
@@ -52,15 +60,18 @@ class GraphsView {
     this.grid.close();
   }
 
-  #keep() {
-    const layout = this.together ? "together" : "";
-    keepSettings(`#/job/${encodeURIComponent(this.id)}/graphs`, { ...this.controls.settings, layout });
+  get together() {
+    return this.layout === "together";
   }
 
-  #setTogether(together) {
-    this.together = together;
+  #keep() {
+    keepSettings(`#/job/${encodeURIComponent(this.id)}/graphs`, { ...this.controls.settings, layout: this.layout });
+  }
+
+  #setLayout(layout) {
+    this.layout = layout;
     this.#keep();
-    this.host.classList.toggle("together", together);
+    this.host.classList.toggle("together", this.together);
     this.#again();
   }
 
@@ -78,7 +89,9 @@ class GraphsView {
       if (signal.aborted) return;
       if (this.axes !== axes) this.#showAxes(axes);
       const keys = this.#keys();
-      this.grid.layOut(this.together && keys.length ? [ALL] : keys, keys.filter((key) => this.#isFound(key)));
+      this.families = new Map(familiesOf(this.axes, keys, !this.layout).map((family) => [nameOf(family), family]));
+      if (this.together) this.grid.layOut(keys.length ? [ALL] : []);
+      else this.grid.layOut([...this.families.keys()], (name) => this.families.get(name).section);
       await this.#fillPanels(false);
       const marks = await this.marks.fetch(this.#markedOver(), signal);
       if (signal.aborted) return;
@@ -115,10 +128,6 @@ class GraphsView {
     return this.controls.found(this.axes.y);
   }
 
-  #isFound(key) {
-    return this.axes.found.includes(key);
-  }
-
   /** The keys over which there are graphs that can be marked. */
   #markedOver() {
     const drawings = [...this.grid.panels.values()].map((panel) => panel.drawing);
@@ -127,10 +136,10 @@ class GraphsView {
 
   #panel(name) {
     const panel = new GraphPanel({
-      title: name === ALL ? "All keys" : name,
+      title: name === ALL ? "All keys" : this.families.get(name).title,
       name: [this.context.job.name, this.id],
       csv: () => this.#csvAddresses(name),
-      isFound: this.#isFound(name),
+      found: this.families.get(name)?.section === FOUND ? this.#keysOf(name) : undefined,
       detail: name === ALL ? undefined : (x) => this.#detail(name, x),
     });
     this.#dress(panel);
@@ -142,17 +151,18 @@ class GraphsView {
    * failed. */
   async #detail(name, [low, high]) {
     const { signal } = this.asking;
-    const { graph } = this.grid.panels.get(name);
+    const graph = this.grid.panels.get(name).graphs[0];
+    const keys = this.#keysOf(name);
     const own = graph.x.key === null ? "time" : xOf(graph.x.key);
     const how = { x: graph.x.by_number ? this.controls.x : own, ...this.controls.smoothing, low, high };
     let found = null;
     await this.asking.quietly((async () => {
       let missing = "";
       do {
-        const answer = await fetchGraphs(this.id, [name], how, signal);
+        const answer = await fetchGraphs(this.id, keys, how, signal);
         missing = answer.missing;
         fill(this.progress, missing);
-        found = drawingOf(answer.graphs.get(name), { id: this.id, x: how.x });
+        found = this.#drawing(name, keys.map((key) => answer.graphs.get(key)), how.x);
       } while (missing && !signal.aborted);
     })());
     return signal.aborted ? undefined : found;
@@ -164,7 +174,7 @@ class GraphsView {
   }
 
   #csvAddresses(name) {
-    const keys = name === ALL ? this.#keys().slice(0, MOST_TOGETHER) : [name];
+    const keys = name === ALL ? this.#keys().slice(0, MOST_TOGETHER) : this.#keysOf(name);
     return batches(keys).map((some) =>
       path(["jobs", this.id, "graph.csv"], { y: JSON.stringify(some), x: this.controls.x }));
   }
@@ -174,35 +184,44 @@ class GraphsView {
     const { signal } = this.asking;
     const names = this.grid.wanted(newOnly);
     if (!names.length) return;
-    const keys = this.together ? this.#keys().slice(0, MOST_TOGETHER) : names;
+    const keys = this.together ? this.#keys().slice(0, MOST_TOGETHER) : names.flatMap((name) => this.#keysOf(name));
     for (;;) {
       const { graphs, secs, missing } = await fetchGraphs(this.id, keys, this.controls, signal);
       if (signal.aborted) return;
       this.asking.took(secs);
       if (this.together) this.#showTogether(keys, graphs);
-      else for (const name of names) this.#showPanel(name, graphs.get(name));
+      else for (const name of names) this.#showPanel(name, graphs);
       fill(this.progress, missing);
       if (!missing) return;
     }
   }
 
-  #drawingOf(graph) {
-    return drawingOf(graph, { id: this.id, x: this.controls.x });
+  /** The keys of a panel. @param {string} name of `families` */
+  #keysOf(name) {
+    return this.families.get(name)?.members.map(({ key }) => key) ?? [];
   }
 
-  #showPanel(name, graph) {
+  /** @param {string} name of a panel @param {object[]} graphs of its keys @param {string} x as requested */
+  #drawing(name, graphs, x = this.controls.x) {
+    return familyDrawing(this.families.get(name), graphs.map((graph) => drawingOf(graph, { id: this.id, x })));
+  }
+
+  #showPanel(name, found) {
     const panel = this.grid.panels.get(name);
+    const graphs = this.#keysOf(name).map((key) => found.get(key));
     this.grid.stale.delete(name);
-    if (!panel || !graph || panel.graph === graph) return; // nothing new
-    panel.graph = graph;
-    panel.show(this.#drawingOf(graph));
+    const isKnown = panel?.graphs?.length === graphs.length && graphs.every((graph, at) => graph === panel.graphs[at]);
+    if (!panel || isKnown || !graphs.length || graphs.includes(undefined)) return;
+    panel.graphs = graphs;
+    panel.show(this.#drawing(name, graphs));
   }
 
   /** All keys in one graph, those that share the chosen X. */
   #showTogether(keys, graphs) {
     const all = keys.map((key) => graphs.get(key)).filter(Boolean);
     const sharing = all.filter((graph) => !graph.own_x);
-    const drawings = (sharing.length ? sharing : all.slice(0, 1)).map((graph) => this.#drawingOf(graph));
+    const shown = sharing.length ? sharing : all.slice(0, 1);
+    const drawings = shown.map((graph) => drawingOf(graph, { id: this.id, x: this.controls.x }));
     const panel = this.grid.panels.get(ALL);
     this.grid.stale.delete(ALL);
     if (!panel || !drawings.length) return;

@@ -8,11 +8,14 @@ import { duration, grouped, isRunning, local, size, when } from "./format.js";
 // a tab is a module with `show(root, context)`; context has `job`, the newest document of `api/jobs/ID`, as well, and
 // `follow(call)`, which calls with each newer one
 const TABS = {
+  overview: ["Overview", () => import("./overview.js")],
   console: ["Console", () => consoleTab],
-  graphs: ["Graphs", () => import("./graphs.js")], // fetched when they are looked at: the console is seen sooner
+  graphs: ["Graphs", () => import("./graphs.js")], // loaded on demand: the console is seen sooner
   metadata: ["Metadata", () => import("./metadata.js")],
   events: ["Events", () => import("./events.js")],
 };
+
+const FIRST_TAB = "overview";
 
 export function show(root, context) {
   const id = context.parts[1];
@@ -32,10 +35,10 @@ export function show(root, context) {
   const followers = new Set();
 
   let { words } = context;
-  let wantedTab = context.parts[2] || "console"; // before the job is known
+  let wantedTab = context.parts[2] || FIRST_TAB; // before the job is known
 
   function openTab(next) {
-    const wanted = TABS[next] ? next : "console";
+    const wanted = TABS[next] ? next : FIRST_TAB;
     if (wanted === name || !job) return;
     open?.close();
     name = wanted;
@@ -86,7 +89,7 @@ export function show(root, context) {
     move(next) {
       if (next.parts[1] !== id) return false;
       ({ words } = next);
-      wantedTab = next.parts[2] || "console";
+      wantedTab = next.parts[2] || FIRST_TAB;
       name = ""; // the same tab with other settings is another one
       openTab(wantedTab);
       return true;

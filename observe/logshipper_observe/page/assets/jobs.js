@@ -2,7 +2,7 @@
 
 import { get, look, repeat } from "./api.js";
 import { el, fill } from "./dom.js";
-import { duration, grouped, isRunning, local, plural, shortText, when } from "./format.js";
+import { duration, fractionOf, grouped, isRunning, local, plural, shortText, when } from "./format.js";
 import { JobColumns } from "./job_columns.js";
 import { listen } from "./keys.js";
 import { LineSearch } from "./line_search.js";
@@ -176,7 +176,7 @@ class Jobs {
     const tags = Object.entries(job.tags).map(([name, value]) => el("span", { class: "tag" }, value ? `${name}=${value}` : name));
     return el("tr", { data: { id: job.job_id, records: job.records } },
       el("td", { class: "choose" }, box),
-      el("td", { class: "state-of" }, el("span", { class: `state ${job.state}` }, job.state),
+      el("td", { class: "state-of" }, el("span", { class: `state ${job.state}` }, job.state), el("span", { class: "progress" }),
         job.outcome && job.state !== "COMPLETED" ? el("span", { class: "dim outcome" }, ` ${job.outcome}`) : null),
       el("td", { class: "name" }, job.starred ? el("span", { class: "star", title: "starred" }, "★ ") : null,
         el("a", { href: `#/job/${encodeURIComponent(job.job_id)}` }, job.name), " ", el("span", { class: "dim id" }, job.job_id), " ", tags,
@@ -201,18 +201,20 @@ class Jobs {
   // ---- last values
 
   async #fetchLast(jobs, signal) {
-    const wanted = jobs.filter((job) => job.records && this.last.get(job.job_id)?.[0] !== job.records);
+    const wanted = jobs.filter((job) => isRunning(job.state) || (job.records && this.last.get(job.job_id)?.[0] !== job.records));
     for (let at = 0; at < wanted.length; at += MAX_LAST) {
       const some = wanted.slice(at, at + MAX_LAST);
-      const { last } = await get(["last"], { jobs: some.map((job) => job.job_id).join(",") }, signal);
-      for (const job of some) this.last.set(job.job_id, [job.records, last[job.job_id] ?? []]);
+      const { last, bars } = await get(["last"], { jobs: some.map((job) => job.job_id).join(",") }, signal);
+      for (const job of some) this.last.set(job.job_id, [job.records, last[job.job_id] ?? [], bars[job.job_id] ?? ""]);
       this.#drawLast();
     }
   }
 
   #drawLast() {
     for (const row of this.body.children) {
-      const values = this.last.get(row.dataset.id)?.[1];
+      const [, values, bar] = this.last.get(row.dataset.id) ?? [];
+      const fraction = bar ? fractionOf(bar) : null;
+      fill(row.querySelector(".progress"), fraction !== null && [el("progress", { value: fraction, max: 1, title: bar, "aria-label": "Progress" }), ` ${Math.floor(100 * fraction)} %`]);
       if (values) fill(row.lastChild, values.map(([key, value]) => el("span", { class: "value" }, el("span", { class: "dim" }, `${key} `), shortText(value))));
     }
   }
@@ -234,6 +236,7 @@ class Jobs {
       { keys: ["k", "ArrowUp"], words: "previous job", call: (event) => this.#focusJob(-1, event.key === "k") },
       { keys: ["Enter"], words: "open the job" },
       { keys: ["x"], words: "tick the job for a comparison", call: () => document.activeElement?.closest?.("tr[data-id]")?.querySelector("input")?.click() },
+      { keys: ["c"], words: "compare the ticked jobs", call: () => (this.compare.hidden ? false : this.compare.click()) },
       { keys: ["Escape"], words: "in the search: clear it" },
     ];
   }

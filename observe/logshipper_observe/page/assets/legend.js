@@ -44,7 +44,7 @@ export class Legend {
     const { series, shown } = this.chart;
     this.host.hidden = series.length < 2;
     if (this.entries.length !== series.length) {
-      this.entries = series.map((_, number) => entry(this.chart.colourNumber(number)));
+      this.entries = series.map((one, number) => entry(this.chart.colourNumber(number), one.weight));
       this.host.replaceChildren(...this.entries);
     }
     const theme = themeOf(this.host);
@@ -59,12 +59,12 @@ export class Legend {
   }
 }
 
-function entry(number) {
+function entry(number, weight = "") {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "legend-entry";
   const swatch = document.createElement("span");
-  swatch.className = dashesOf(number).length ? "swatch dashed" : "swatch";
+  swatch.className = dashesOf(number).length ? "swatch dashed" : `swatch ${weight}`;
   const name = document.createElement("bdi");
   button.append(swatch, name);
   return button;

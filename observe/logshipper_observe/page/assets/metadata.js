@@ -167,7 +167,7 @@ class MetadataTable {
   #heading(column) {
     const name = visible(column.name) || '""';
     return el("th", { scope: "col", title: name, class: column.number ? "number" : null }, el("bdi", {}, name),
-      column.is_auto && notSeriesButton(column.name, (words) => fill(this.status, words)));
+      column.is_auto && notSeriesButton([column.name], (words) => fill(this.status, words)));
   }
 
   #row(row, columns, several) {

@@ -59,7 +59,7 @@ export class OutputSeries {
 
   #show({ graphs, lines, records, notes }) {
     for (const panel of this.panels) panel.close();
-    this.panels = graphs.map((graph) => new GraphPanel({ title: graph.key, isFound: true, name: [this.context.job.name, this.context.job.job_id] }));
+    this.panels = graphs.map((graph) => new GraphPanel({ title: graph.key, found: [graph.key], name: [this.context.job.name, this.context.job.job_id] }));
     fill(this.host, this.panels.map((panel) => panel.root));
     this.panels.forEach((panel, at) => panel.show(drawingOf(graphs[at])));
     fill(this.status, [`${plural(records, "record")} in ${plural(lines, "line")}`, ...notes].join("; "));

@@ -5,17 +5,18 @@ import { place, ticksOf } from "./scale.js";
 const COLOURS = 8;
 const DASHES = [[], [7, 4], [2, 3]]; // of the first eight series, the next eight, all others
 const FONT = "12px system-ui, sans-serif";
-const DOTS_UP_TO = 60; // points that are marked on their line
+const LEAST_GAP = 16; // pixels between points that are marked on their line
+const WIDTHS = { thin: 1.2, thick: 2.6 };
 
 /** @typedef {{colours: string[], axis: string, grid: string, text: string, faint: string, ground: string,
  *   marks: {[look: string]: string}}} Theme */
-/** @typedef {{xs: ArrayLike<number>, ys: ArrayLike<number>, number: number, faint: boolean, dots: boolean,
+/** @typedef {{xs: ArrayLike<number>, ys: ArrayLike<number>, number: number, faint: boolean, dots: boolean, weight?: "thin" | "thick",
  *   band: {low: ArrayLike<number>, high: ArrayLike<number>} | null}} Curve
  * number: of the series, for colour and dashes; faint: behind its smoothed one; band: around it */
 /** @typedef {{left: number, top: number, width: number, height: number}} Frame where points lie, in CSS pixels */
 /** @typedef {import("./scale.js").Scale} Scale */
 /** @typedef {{width: number, height: number, title: string, x: Scale, y: Scale, xKind: string, yKind: string,
- *   xLabel: string, curves: Curve[], gaps: import("./curve.js").Gap[], marks: import("./marks.js").Mark[], hover: {x: number, points: {x: number, y: number, number: number}[]} | null,
+ *   xLabel: string, curves: Curve[], best: {x: number, y: number, number: number} | null, gaps: import("./curve.js").Gap[], marks: import("./marks.js").Mark[], hover: {x: number, points: {x: number, y: number, number: number}[]} | null,
  *   drag: {left: number, right: number, top: number, bottom: number} | null}} Scene */
 
 /** The colours of the page's theme, from its CSS variables. @param {Element} element @returns {Theme} */
@@ -68,6 +69,7 @@ export function paint(context, scene, theme) {
   for (const gap of scene.gaps) band(context, scene, theme, frame, gap);
   for (const curve of scene.curves) if (curve.band) spread(context, scene, theme, frame, curve);
   for (const curve of scene.curves) line(context, scene, theme, frame, curve);
+  if (scene.best) ring(context, scene, theme, frame);
   context.restore();
   if (scene.hover) crosshair(context, scene, theme, frame);
   if (scene.drag) selection(context, theme, scene.drag);
@@ -212,11 +214,11 @@ function line(context, scene, theme, frame, curve) {
   const { xs, ys } = curve;
   context.strokeStyle = context.fillStyle = colourOf(theme, curve.number);
   context.globalAlpha = curve.faint ? 0.28 : 1;
-  context.lineWidth = curve.faint ? 1 : 1.8;
+  context.lineWidth = curve.faint ? 1 : WIDTHS[curve.weight] ?? 1.8;
   context.lineJoin = "round";
   context.setLineDash(curve.faint ? [] : dashesOf(curve.number));
   const drawable = (value, scale) => Number.isFinite(value) && (!scale.log || value > 0);
-  const dotted = curve.dots || (!curve.faint && xs.length <= DOTS_UP_TO);
+  const dotted = curve.dots || (!curve.faint && isSparse(xs, scene.x, frame));
   let pen = false;
   context.beginPath();
   for (let at = 0; at < xs.length; at += 1) {
@@ -237,6 +239,28 @@ function line(context, scene, theme, frame, curve) {
   context.stroke();
   context.setLineDash([]);
   context.globalAlpha = 1;
+}
+
+/** Whether the points in view lie so far apart that marks do not hide the line. */
+function isSparse(xs, scale, frame) {
+  const most = frame.width / LEAST_GAP;
+  let seen = 0;
+  for (let at = 0; at < xs.length && seen <= most; at += 1) if (xs[at] >= scale.low && xs[at] <= scale.high) seen += 1;
+  return seen <= most;
+}
+
+/** A ring around the best point. */
+function ring(context, scene, theme, frame) {
+  const { x, y, number } = scene.best;
+  const [left, top] = [xPixel(frame, scene.x, x), yPixel(frame, scene.y, y)];
+  if (!Number.isFinite(left + top)) return;
+  context.lineWidth = 2;
+  for (const [colour, radius] of [[theme.ground, 6.5], [colourOf(theme, number), 5]]) {
+    context.strokeStyle = colour;
+    context.beginPath();
+    context.arc(left, top, radius, 0, 2 * Math.PI);
+    context.stroke();
+  }
 }
 
 function dot(context, x, y, radius) {

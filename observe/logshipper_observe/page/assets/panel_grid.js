@@ -1,7 +1,6 @@
 // Panels of graphs. Only those in view request data, since there may be hundreds.
 
 import { el } from "./dom.js";
-import { FOUND } from "./found_series.js";
 
 /** @typedef {import("./graph_panel.js").GraphPanel} GraphPanel */
 
@@ -14,7 +13,8 @@ export class PanelGrid {
     this.host = host;
     this.make = make;
     this.came = came;
-    this.heading = el("h2", { class: "found" }, FOUND);
+    /** @type {Map<string, HTMLElement>} */
+    this.headings = new Map(); // by text
     /** @type {Map<string | symbol, GraphPanel>} */
     this.panels = new Map();
     this.names = new WeakMap(); // by the panels' elements
@@ -39,9 +39,10 @@ export class PanelGrid {
     this.stale = new Set(this.panels.keys());
   }
 
-  /** Shows these panels in this order; keeps existing ones. found: series, under a heading of their own.
-   * @param {(string | symbol)[]} names @param {string[]} found */
-  layOut(names, found = []) {
+  /** Shows these panels in this order; keeps existing ones.
+   * @param {(string | symbol)[]} names @param {(name: string | symbol) => string} headingOf the heading of a panel's section,
+   * "" without one; panels of a section follow each other */
+  layOut(names, headingOf = () => "") {
     const wanted = new Set(names);
     for (const [name, panel] of this.panels) {
       if (wanted.has(name)) continue;
@@ -53,13 +54,23 @@ export class PanelGrid {
       this.stale.delete(name);
     }
     for (const name of names) if (!this.panels.has(name)) this.#add(name);
-    const roots = names.map((name) => this.panels.get(name).root);
-    const first = names.indexOf(found[0]);
-    if (first >= 0) roots.splice(first, 0, this.heading);
-    else this.heading.remove();
+    const roots = [];
+    let section = "";
+    for (const name of names) {
+      const heading = headingOf(name);
+      if (heading !== section && heading) roots.push(this.#heading(heading));
+      section = heading;
+      roots.push(this.panels.get(name).root);
+    }
+    for (const heading of this.headings.values()) if (!roots.includes(heading)) heading.remove();
     roots.forEach((root, at) => {
       if (this.host.children[at] !== root) this.host.insertBefore(root, this.host.children[at] || null);
     });
+  }
+
+  #heading(text) {
+    if (!this.headings.has(text)) this.headings.set(text, el("h2", { class: "section" }, el("bdi", {}, text)));
+    return this.headings.get(text);
   }
 
   /** Returns the panels in view; newOnly: only those without up-to-date numbers. @returns {(string | symbol)[]} */

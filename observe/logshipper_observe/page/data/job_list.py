@@ -6,7 +6,6 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import UnknownJob
@@ -15,6 +14,7 @@ from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.model.metadata_keys import plain_name
 from logshipper_ingest.store.job_list import JobList, states_of
 from logshipper_ingest.store.local_store import LocalStore
+from logshipper_observe.graphs.families import rank_of
 from logshipper_observe.model.overlay import NO_MARKS, Marks
 from logshipper_observe.model.records import flat
 from logshipper_observe.page.data.job_values import ValueCache
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import JobStore
 
 MAX_LISTED = 1_000
-_VALUES = 6  # of a job's last record
+_VALUES = 5  # of a job's last record, the most telling ones
 _VALUE_CHARS = 60
 _KEPT_SECS = 5.0  # for a list of an unchanged store: heartbeats age
 _SERVER_SECS = 3.0  # between two queries of a server
@@ -98,9 +98,10 @@ class JobListing:
             except UnknownJob:
                 newest = None
             pairs = flat(newest.keyed_line) if newest else {}
+            named = [(plain_name(path), value) for path, value in pairs.items()]
+            named.sort(key=lambda pair: rank_of(pair[0]))
             values = [
-                [plain_name(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]]
-                for path, value in islice(pairs.items(), _VALUES)
+                [name[:_VALUE_CHARS], value[:_VALUE_CHARS]] for name, value in named[:_VALUES]
             ]
         with self._lock:
             self._last[job.job_id] = state, values

@@ -1,0 +1,110 @@
+"""Families of keys that share a graph, such as `train/loss` and `val/loss`, and the order of graphs:
+the most telling ones first. Pure, from the keys' names alone."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+from logshipper_ingest.model.metadata_keys import AUTO_MARK
+
+Part: TypeAlias = Literal["train", "validation", "test", ""]  # of the data, "" if the name has none
+Goal: TypeAlias = Literal["least", "largest", ""]  # the best number, "" if nobody knows
+
+_PARTS: dict[str, Part] = {
+    "train": "train", "training": "train", "tr": "train",
+    "val": "validation", "valid": "validation", "validation": "validation", "eval": "validation",
+    "evaluation": "validation", "dev": "validation", "test": "test", "testing": "test",
+}  # fmt: skip
+_ORDER: tuple[Part, ...] = ("train", "", "validation", "test")
+_PREFIX = re.compile(r"[^\W\d][\w -]*[/.]")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_PIECE = re.compile(r"[/_\-.: ]+")
+_LOSSES = frozenset(
+    "loss losses logloss cost err error rmse mse mae nll perplexity ppl bpb wer cer residual".split()
+)
+_SCORES = frozenset(
+    "acc accuracy score f1 auc auroc ap map iou miou dice bleu rouge rew reward return returns"
+    " precision recall r2 mcc psnr ssim top1 top5 win".split()
+)
+_TARGETS = frozenset(
+    "energy objective gap fitness likelihood logl".split()
+)  # either end may be best
+_SIDE = frozenset(
+    "lr rate norm grad sec secs second seconds s ms time duration elapsed throughput fps speed mem"
+    " memory gpu cpu util temperature eta tokens samples iter iteration iterations step steps epoch"
+    " epochs count total runtime batch size momentum decay beta".split()
+)
+
+
+class Member(NamedTuple):
+    """A key of a family."""
+
+    key: str
+    part: Part
+
+
+class Family(NamedTuple):
+    """Keys that share a graph."""
+
+    title: str  # the key's name; that of several keys lacks the part of the data
+    members: tuple[Member, ...]
+
+    @property
+    def goal(self) -> Goal:
+        return goal_of(self.title)
+
+
+def split_part(key: str) -> tuple[str, Part]:
+    """Return a key's name without the word for a part of the data, and this part."""
+    name = key.removesuffix(AUTO_MARK)
+    mark = key[len(name) :]
+    pieces = _PIECE.split(name)
+    places = [at for at, piece in enumerate(pieces) if piece.lower() in _PARTS]
+    if len(places) != 1 or len(pieces) < 2:
+        return key, ""
+    part = pieces.pop(places[0])
+    begin = re.search(rf"(^|{_PIECE.pattern}){re.escape(part)}($|{_PIECE.pattern})", name)
+    rest = name[: begin.start()] + (begin[1] and begin[2]) + name[begin.end() :] if begin else name
+    return rest + mark, _PARTS[part.lower()]
+
+
+def families(keys: Iterable[str], x_of: Callable[[str], str | None]) -> list[Family]:
+    """Join keys over the same X that differ only in the part of the data; a name without a part
+    joins them. A family has the place of its first key. x_of: the X of a key's graph."""
+    groups: dict[tuple[str, str | None], list[Member]] = {}
+    for key in keys:
+        title, part = split_part(key)
+        groups.setdefault((title, x_of(key)), []).append(Member(key, part))
+    return [
+        Family(title, tuple(sorted(members, key=lambda member: _ORDER.index(member.part))))
+        if len(members) > 1
+        else Family(members[0].key, tuple(members))
+        for (title, _), members in groups.items()
+    ]
+
+
+def sections(families: Iterable[Family]) -> list[str]:
+    """Return the heading of each family: the prefix that its title shares with others, or ""."""
+    prefixes = [found[0] if (found := _PREFIX.match(family.title)) else "" for family in families]
+    counts = Counter(prefixes)
+    return [prefix[:-1] if counts[prefix] > 1 else "" for prefix in prefixes]
+
+
+def goal_of(key: str) -> Goal:
+    """Return which number of a key is the best one: the least loss, the largest score."""
+    words = _words(key)
+    return "least" if words & _LOSSES else "largest" if words & _SCORES else ""
+
+
+def rank_of(key: str) -> int:
+    """Return the place of a key among graphs: losses, scores, others, rates and counters."""
+    words = _words(key)
+    kinds = (_LOSSES, _SCORES | _TARGETS, _SIDE)
+    return next((rank for rank, kind in zip((0, 1, 3), kinds, strict=True) if words & kind), 2)
+
+
+def _words(key: str) -> set[str]:
+    name = key.removesuffix(AUTO_MARK)
+    words = {word.lower() for word in _WORD.findall(name)}
+    return words | {piece.lower() for piece in _PIECE.split(name)}
