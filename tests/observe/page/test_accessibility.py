@@ -40,7 +40,7 @@ def test_axe(browse: Browsing, width: int, dark: bool) -> None:
 
 
 def test_tab_reaches_everything(browse: Browsing) -> None:
-    page = browse.open(f"job/{TRAINED}")
+    page = browse.open(f"job/{TRAINED}/console")
     expect(page.locator(".row:visible").first).to_be_visible()
     names: list[str] = []
     for _ in range(40):

@@ -142,7 +142,7 @@ def test_the_list_and_the_head(clients: tuple[Client, Client]) -> None:
 
 
 def test_in_the_browser(clients: tuple[Client, Client], browse: Browsing) -> None:
-    page = browse.open(f"job/{LONG}", server=clients[0].server)
+    page = browse.open(f"job/{LONG}/console", server=clients[0].server)
     expect(page.get_by_text("the end", exact=True)).to_be_visible()
     expect(page.get_by_text("12,001 lines", exact=True)).to_be_visible()
     page.get_by_label("Search in the log").fill("step 7777")

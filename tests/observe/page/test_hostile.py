@@ -80,7 +80,7 @@ def check_untouched(page: Page) -> None:
 
 
 def test_lines(browse: Browsing, hostile: PageServer) -> None:
-    page = browse.open(f"job/{JOB}", server=hostile)
+    page = browse.open(f"job/{JOB}/console", server=hostile)
     page.on("dialog", lambda dialog: browse.faults.append(dialog.message))
     for text in XSS:
         expect(page.locator(".row .text").get_by_text(text, exact=True).first).to_be_visible()
@@ -112,7 +112,7 @@ def test_jobs(browse: Browsing, hostile: PageServer) -> None:
 
 def test_addresses(browse: Browsing, hostile: PageServer) -> None:
     browse.harmless_texts = ("404",)
-    page = browse.open("job/<img src=x onerror=alert(1)>", server=hostile)
+    page = browse.open("job/<img src=x onerror=alert(1)>/console", server=hostile)
     expect(page.locator(".head .failure")).to_contain_text("<img src=x onerror")
     check_untouched(page)
 
@@ -140,7 +140,7 @@ def test_inline_code_is_blocked_even_where_it_gets_in(
 
 
 def test_a_line_of_many_megabytes(browse: Browsing, hostile: PageServer) -> None:
-    page = browse.open(f"job/{HUGE}", server=hostile)
+    page = browse.open(f"job/{HUGE}/console", server=hostile)
     expect(page.get_by_text("behind", exact=True)).to_be_visible()
     more = page.locator(".row .more")
     expect(more).to_have_count(MANY_MB // (4 << 20))
@@ -158,7 +158,7 @@ def test_a_line_of_many_megabytes(browse: Browsing, hostile: PageServer) -> None
 
 
 def test_downloads_keep_every_byte(browse: Browsing, hostile: PageServer) -> None:
-    page = browse.open(f"job/{HUGE}", server=hostile)
+    page = browse.open(f"job/{HUGE}/console", server=hostile)
     expect(page.get_by_text("behind", exact=True)).to_be_visible()
     page.keyboard.press("t")
     with page.expect_download() as download:
@@ -168,7 +168,7 @@ def test_downloads_keep_every_byte(browse: Browsing, hostile: PageServer) -> Non
 
 
 def test_a_name_of_a_file_is_safe(browse: Browsing, hostile: PageServer) -> None:
-    page = browse.open(f"job/{JOB}", server=hostile)
+    page = browse.open(f"job/{JOB}/console", server=hostile)
     with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
     assert download.value.suggested_filename == f"b-train-b-.py-{JOB}.log"

@@ -15,7 +15,7 @@ NAMES = {"↑": "arrows", "↓": "arrows", "←": "arrows", "→": "arrows", "Pa
     ("view", "titles"),
     [
         ("", ["The list of jobs", "Every page"]),
-        (f"job/{TRAINED}", ["The console", "Every page"]),
+        (f"job/{TRAINED}/console", ["The console", "Every page"]),
         (f"job/{TRAINED}/graphs", ["A graph, in focus", "Every page"]),
         (f"job/{TRAINED}/events", ["Every page"]),
     ],
@@ -39,7 +39,7 @@ def test_each_page_has_its_keys(browse: Browsing, view: str, titles: list[str]) 
 
 
 def test_a_key_opens_it_and_escape_gives_the_focus_back(browse: Browsing) -> None:
-    page = browse.open(f"job/{TRAINED}")
+    page = browse.open(f"job/{TRAINED}/console")
     follow = page.get_by_role("button", name="Times")
     follow.focus()
     page.keyboard.press("?")

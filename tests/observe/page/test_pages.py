@@ -20,7 +20,7 @@ def test_jobs(browse: Browsing, width: int, dark: bool) -> None:
 
 @each_look
 def test_job(browse: Browsing, width: int, dark: bool) -> None:
-    page = browse.open(f"job/{TRAINED}", width=width, dark=dark)
+    page = browse.open(f"job/{TRAINED}/console", width=width, dark=dark)
     expect(page.get_by_role("heading", name="train.py")).to_be_visible()
     expect(page.locator(".head .state")).to_be_visible()
     browse.picture(page)

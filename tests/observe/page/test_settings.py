@@ -69,7 +69,7 @@ def test_compare(browse: Browsing, graph_server: PageServer) -> None:
 
 
 def test_console(browse: Browsing) -> None:
-    page = browse.open(f"job/{LONG}")
+    page = browse.open(f"job/{LONG}/console")
     expect(page.locator(".row:visible").first).to_be_visible()
     page.get_by_label("Streams").select_option("stderr")
     page.get_by_role("button", name="Upper and lower").click()

@@ -14,7 +14,7 @@ from tests.observe.page.jobs import LONG, LONG_LINES, TRAINED, long_line
 from tests.tools.captures.captured_runs import wait_until
 from tests.tools.stores.reading_store import SpooledCapture
 
-VIEW = f"job/{LONG}"
+VIEW = f"job/{LONG}/console"
 
 
 def rows(page: Page) -> Locator:
@@ -59,7 +59,7 @@ def test_it_opens_at_the_end(browse: Browsing) -> None:
 
 
 def test_what_the_head_counts_and_what_the_console_does(browse: Browsing) -> None:
-    page = open_console(browse, f"job/{TRAINED}")
+    page = open_console(browse, f"job/{TRAINED}/console")
     lines = page.locator(".facts div", has_text="Lines").locator("dd").inner_text()
     total = rows(page).count()
     others = total - int(lines)
@@ -233,7 +233,7 @@ def test_levels_are_marked_where_a_line_says_one(
         job.lines("ERROR no GPU", "0 errors, error bars", "[\x1b[33mWARN\x1b[0m] slow")
         job.stderr("loading", "CRITICAL gone")
         job.end()
-    page = browse.open("job/r5t8aa", server=serve(tmp_path / "store"))
+    page = browse.open("job/r5t8aa/console", server=serve(tmp_path / "store"))
     expect(rows(page)).to_have_count(5)
     signs = rows(page).locator(".sign")
     expect(signs).to_have_text(["E", "", "W", "2>", "C2>"])
@@ -289,7 +289,7 @@ def test_that_lines_were_copied_stands_there_while_others_come(
     with SpooledCapture(tmp_path / "store", "r5t8ab", name="simulate") as job:
         job.lines("first", "second")
         job.beat()
-        page = browse.open("job/r5t8ab", server=serve(tmp_path / "store"))
+        page = browse.open("job/r5t8ab/console", server=serve(tmp_path / "store"))
         row(page, 1).locator(".number").click()
         page.get_by_role("button", name="Copy").click()
         expect(page.get_by_text("1 line copied")).to_be_visible()
@@ -302,7 +302,7 @@ def test_that_lines_were_copied_stands_there_while_others_come(
 
 
 def test_saving(browse: Browsing) -> None:
-    page = open_console(browse, f"job/{TRAINED}")
+    page = open_console(browse, f"job/{TRAINED}/console")
     page.keyboard.press("t")
     expect(page.get_by_role("button", name="Times")).to_have_attribute("aria-pressed", "false")
     with page.expect_download() as download:
@@ -327,7 +327,7 @@ def test_following_a_running_job(
         job.lines(*(f"step {step}" for step in range(1, 201)))
         job.status("step 200/1000  20%|██        |")
         job.beat()
-        page = browse.open("job/r5t8aa", server=serve(tmp_path / "store"))
+        page = browse.open("job/r5t8aa/console", server=serve(tmp_path / "store"))
         expect(page.get_by_text("RUNNING", exact=True).first).to_be_visible()
         expect(row(page, 200)).to_be_in_viewport()
         expect(page.locator(".live")).to_have_text("step 200/1000  20%|██        |")
@@ -364,7 +364,7 @@ def test_late_lines_of_another_rank_are_put_in_their_place(
     with SpooledCapture(tmp_path / "store", "r5t8aa", started_ns=now_ns - 5 * 10**9) as job:
         job.lines("first", "third")
         job.beat()
-        page = browse.open("job/r5t8aa", server=serve(tmp_path / "store"))
+        page = browse.open("job/r5t8aa/console", server=serve(tmp_path / "store"))
         expect(row(page, 2)).to_contain_text("third")
         with SpooledCapture(
             tmp_path / "store", "r5t8aa", 2, started_ns=now_ns - 6 * 10**9
@@ -387,7 +387,7 @@ def test_the_server_goes_away(
     browse: Browsing, serve: Callable[[Path], PageServer], store: Path
 ) -> None:
     server = serve(store)
-    page = browse.open(f"job/{TRAINED}", server=server)
+    page = browse.open(f"job/{TRAINED}/console", server=server)
     expect(row(page, 1)).to_be_visible()
     browse.harmless_texts = ("ERR_CONNECTION",)
     server.close()

@@ -134,7 +134,7 @@ def test_lines_that_come_dont_end_what_is_looked_for(
     ) as job:
         job.lines(*(f"step {step}" for step in range(1, 1001)))
         job.beat()
-        page = browse.open("job/r5t8ab", server=serve(tmp_path / "store"))
+        page = browse.open("job/r5t8ab/console", server=serve(tmp_path / "store"))
         expect(row(page, 1000)).to_be_in_viewport()
         page.route("**/search?*", hold)
         with page.expect_request("**/search?*"):
@@ -168,7 +168,7 @@ def test_they_are_followed(
     ) as job:
         job.lines(*(f"step {step}" for step in range(1, 1001)))
         job.beat()
-        page = browse.open("job/r5t8aa", server=serve(tmp_path / "store"))
+        page = browse.open("job/r5t8aa/console", server=serve(tmp_path / "store"))
         expect(row(page, 1000)).to_be_in_viewport()
         page.get_by_label(FIELD).fill("00")
         press(page, "Show only the lines that match")

@@ -309,7 +309,7 @@ def test_the_end_is_followed_or_not(
     with SpooledCapture(tmp_path / "store", JOB, started_ns=time.time_ns() - 10**9) as job:
         job.lines(*(mixed(number) for number in range(1, 101)))
         job.beat()
-        page = browse.open(f"job/{JOB}", server=serve(tmp_path / "store"), width=PHONE)
+        page = browse.open(f"job/{JOB}/console", server=serve(tmp_path / "store"), width=PHONE)
         expect(row(page, 100)).to_be_visible()
 
         def add_lines(first: int, end: int) -> None:

@@ -28,7 +28,9 @@ def fills_the_window(page: Page, width: int) -> None:
 def test_it_fills_the_window_and_leads_back(
     browse: Browsing, graph_server: PageServer, width: int, dark: bool
 ) -> None:
-    page = open_graphs(browse, graph_server, f"job/{CURVES}/graphs", width=width, dark=dark)
+    page = open_graphs(
+        browse, graph_server, f"job/{CURVES}/graphs?layout=each", width=width, dark=dark
+    )
     before = model(page, "loss")["frame"]
     button = panel(page, "loss").get_by_role("button", name="Full screen")
     button.click()
@@ -44,7 +46,7 @@ def test_it_fills_the_window_and_leads_back(
 
 def test_with_keys_alone(browse: Browsing, graph_server: PageServer) -> None:
     """The focus stays in its place; Escape leaves full screen and keeps the zoom."""
-    page = open_graphs(browse, graph_server, f"job/{CURVES}/graphs")
+    page = open_graphs(browse, graph_server, f"job/{CURVES}/graphs?layout=each")
     canvas = panel(page, "loss").locator("canvas")
     canvas.press("+")
     canvas.press("f")

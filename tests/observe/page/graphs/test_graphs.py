@@ -49,7 +49,7 @@ LOSS: list[Any] = [record["loss"] for record in RECORDS]
 
 @pytest.fixture
 def curves(browse: Browsing, graph_server: PageServer) -> Page:
-    return open_graphs(browse, graph_server, f"job/{CURVES}/graphs")
+    return open_graphs(browse, graph_server, f"job/{CURVES}/graphs?layout=each")
 
 
 def smooth_values(values: list[float], weight: float) -> list[float]:
@@ -411,7 +411,9 @@ def test_jobs_without_a_number_say_so(browse: Browsing, graph_server: PageServer
 def test_graphs_fit_and_follow_the_theme(
     browse: Browsing, graph_server: PageServer, width: int, dark: bool
 ) -> None:
-    page = open_graphs(browse, graph_server, f"job/{CURVES}/graphs", width=width, dark=dark)
+    page = open_graphs(
+        browse, graph_server, f"job/{CURVES}/graphs?layout=each", width=width, dark=dark
+    )
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width
     ground = colour_at(page, "loss", 35, 1.25)

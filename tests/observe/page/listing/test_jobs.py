@@ -197,7 +197,7 @@ def test_many_jobs(
 
 
 def test_the_head_of_a_job(browse: Browsing) -> None:
-    page = browse.open(f"job/{TRAINED}")
+    page = browse.open(f"job/{TRAINED}/console")
     head = page.get_by_role("region", name="The job", exact=True)
     expect(head).to_contain_text("exit code 0")
     for name, value in (
@@ -216,7 +216,7 @@ def test_the_head_of_a_job(browse: Browsing) -> None:
 
 def test_a_job_that_is_not_there(browse: Browsing) -> None:
     browse.harmless_texts = ("404",)
-    page = browse.open("job/nobody")
+    page = browse.open("job/nobody/console")
     expect(page.locator(".head .failure")).to_contain_text("nobody")
 
 
