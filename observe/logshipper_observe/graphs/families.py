@@ -3,7 +3,7 @@ the most telling ones first. Pure, from the keys' names alone."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from logshipper_ingest.model.metadata_keys import AUTO_MARK
@@ -69,13 +69,13 @@ def split_part(key: str) -> tuple[str, Part]:
     return rest + mark, _PARTS[part.lower()]
 
 
-def families(keys: Iterable[str], x_of: Callable[[str], str | None]) -> list[Family]:
+def families(keys: Iterable[str], x_of: Mapping[str, str | None]) -> list[Family]:
     """Join keys over the same X that differ only in the part of the data; a name without a part
-    joins them. A family has the place of its first key. x_of: the X of a key's graph."""
+    joins them. A family has the place of its first key. x_of: the X of keys."""
     groups: dict[tuple[str, str | None], list[Member]] = {}
     for key in keys:
         title, part = split_part(key)
-        groups.setdefault((title, x_of(key)), []).append(Member(key, part))
+        groups.setdefault((title, x_of.get(key)), []).append(Member(key, part))
     return [
         Family(title, tuple(sorted(members, key=lambda member: _ORDER.index(member.part))))
         if len(members) > 1

@@ -41,7 +41,7 @@ def _titles(found: list[Family]) -> list[tuple[str, list[str]]]:
 
 def test_keys_that_differ_in_the_part_of_the_data_are_a_family() -> None:
     keys = ["val_loss", "test_loss", "loss", "lr", "train/acc", "val/f1"]
-    assert _titles(families(keys, {}.get)) == [
+    assert _titles(families(keys, {})) == [
         ("loss", ["loss", "val_loss", "test_loss"]),
         ("lr", ["lr"]),
         ("train/acc", ["train/acc"]),
@@ -51,13 +51,13 @@ def test_keys_that_differ_in_the_part_of_the_data_are_a_family() -> None:
 
 def test_keys_over_another_x_or_of_series_are_no_family() -> None:
     x_of = {"loss": "step", "val_loss": "epoch"}
-    assert len(families(["loss", "val_loss"], x_of.get)) == 2
-    assert len(families(["loss", "val loss (auto)"], {}.get)) == 2
+    assert len(families(["loss", "val_loss"], x_of)) == 2
+    assert len(families(["loss", "val loss (auto)"], {})) == 2
 
 
 def test_families_with_a_common_prefix_have_a_section() -> None:
     keys = ["rollout/reward", "rollout/length", "time/fps", "loss", "acc@0.5", "acc@0.75"]
-    assert sections(families(keys, {}.get)) == ["rollout", "rollout", "", "", "", ""]
+    assert sections(families(keys, {})) == ["rollout", "rollout", "", "", "", ""]
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def axes(request: Request) -> PageAnswer:
 
 def _family_documents(reader: Reader, plan: list[Graph]) -> list[dict[str, object]]:
     own_x = {graph.key: reader.x_for(graph.key).key for graph in plan if graph.x.key is not None}
-    found = families([graph.key for graph in plan], own_x.get)
+    found = families([graph.key for graph in plan], own_x)
     return [
         {
             "title": family.title,
