@@ -29,18 +29,24 @@ def training(root: Path, job_id: str, lr: float, batch: int) -> None:
     """Make a run with realistic numbers."""
     noise = random.Random(job_id)
     with SpooledCapture(root, job_id, name="train.py", started_ns=STARTED_NS) as job:
+        command = ["python", "train.py", "--lr", str(lr), "--batch", str(batch)]
+        job.event("context", command=command, cwd="/home/ada/cifar10")
         job.metadata({"lr": lr, "batch": batch, "seed": 7, "model": "resnet50"})
         for epoch in range(1, _EPOCHS + 1):
             fall = math.exp(-lr * epoch)
             loss = 0.3 + 2 * fall + noise.gauss(0, 0.06)
-            val = 0.38 + 1.9 * fall + epoch / 900 + noise.gauss(0, 0.03)
+            val = 0.42 + 1.9 * fall + max(epoch - 60, 0) / 250 + noise.gauss(0, 0.02)
             acc = 0.93 - 0.8 * fall + noise.gauss(0, 0.012)
+            val_acc = 0.89 - 0.77 * fall + noise.gauss(0, 0.01)
+            job.lines(f"epoch {epoch} of {_EPOCHS}: accuracy {val_acc:.4f} of the test images")
             job.metadata(
                 {
                     "epoch": epoch,
                     "loss": round(loss, 4),
                     "acc": round(acc, 4),
-                    "val": {"loss": round(val, 4)},
+                    "val": {"loss": round(val, 4), "acc": round(val_acc, 4)},
+                    "grad_norm": round(3 * fall + 0.4 + abs(noise.gauss(0, 0.1)), 4),
+                    "images/s": round(noise.gauss(2310, 25), 1),
                 }
             )
         job.end()
@@ -91,11 +97,15 @@ def main() -> None:
         list_and_console(browser, Path(scratch) / "jobs")
         with PageServer(options(root)) as server, Browsing(browser, server, "pictures") as browsing:
             for dark in (False, True):
+                page = browsing.open("job/4711", width=1440, dark=dark)
+                wait_for_model(page, "loss", "model.curves.length === 2")
+                expect(page.locator(".overview-lines .row:visible")).to_have_count(10)
+                take(page, "overview", dark)
                 page = browsing.open("job/4711/graphs", width=_WIDTH, dark=dark)
                 page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
-                wait_for_model(page, "loss", "model.curves.length === 1")
-                page.get_by_role("slider").fill("0.8")
                 wait_for_model(page, "loss", "model.curves.length === 2")
+                page.get_by_role("slider").fill("0.8")
+                wait_for_model(page, "loss", "model.curves.length === 4")
                 page.locator("main").evaluate("(main) => main.scrollTo(0, 0)")
                 page.mouse.move(*pixel_of(page, "loss", 40, 1))
                 expect(page.locator(".chart-tip:visible")).to_have_count(1)

@@ -33,7 +33,7 @@ def _record(epoch: int) -> dict[str, object]:
 def finished_jobs(tmp_path: Path) -> Path:
     root = tmp_path / "store"
     with SpooledCapture(root, "done", name="train.py") as job:
-        job.event("job_context", command=["python", "train.py", "--lr", "0.1"], cwd="/home/ada/run")
+        job.event("context", command=["python", "train.py", "--lr", "0.1"], cwd="/home/ada/run")
         job.metadata({"batch": 64, "model": "resnet"}, *map(_record, range(1, EPOCHS + 1)))
         job.lines(*(f"line {n}" for n in range(20)))
         job.end()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.words import duration, exit_words
+from logshipper_observe.graphs.families import rank_of
 from logshipper_observe.graphs.plot_runs import EXPERIMENT, PLACES, differing_options
 from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_drawn, numeric_keys, tags_of
 from logshipper_observe.model.command_arguments import arguments_of, bare_name
@@ -93,7 +94,7 @@ def compare(request: Request) -> PageAnswer:
     drawn = [name for name in shared if any(is_drawn(key) for key in stats_by_name[name])]
     found_x = {x.key for job in jobs for x in job.found_x.values()}
     drawn = [name for name in drawn if name not in found_x]
-    changing = sorted(drawn, key=lambda name: (stats_by_name[name][0].is_auto, name))
+    changing = sorted(drawn, key=lambda name: (stats_by_name[name][0].is_auto, rank_of(name), name))
     axes = {name: _shared_x(name, jobs) for name in changing}
     x = _most_common(axes)
     document = {

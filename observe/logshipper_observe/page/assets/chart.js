@@ -410,7 +410,7 @@ export class Chart {
     const theme = themeOf(this.host);
     for (const point of this.hover.points.slice(0, 16)) {
       const row = element("div", "chart-tip-row");
-      const swatch = element("span", "swatch");
+      const swatch = element("span", `swatch ${this.series[point.number].weight ?? ""}`);
       swatch.style.setProperty("--swatch", colourOf(theme, this.colourNumber(point.number)));
       const elsewhere = point.x === this.hover.x ? "" : ` at ${this.xWords(point.x)}`;
       const label = this.series[point.number].label || this.title;

@@ -54,7 +54,7 @@ export function paint(context, scene, theme) {
   context.font = FONT;
   const top = scene.title ? 30 : 10;
   const height = Math.max(scene.height - top - 38, 20);
-  const yTicks = ticksOf(scene.y, Math.max(Math.floor(height / 34), 2), scene.yKind);
+  const yTicks = ticksOf(scene.y, Math.max(Math.floor(height / 30), 2), scene.yKind);
   const widest = Math.max(24, ...yTicks.map((tick) => context.measureText(tick.label).width));
   const left = Math.min(Math.ceil(widest) + 14, Math.floor(scene.width / 2));
   const frame = { left, top, width: Math.max(scene.width - left - 14, 20), height };
