@@ -33,7 +33,7 @@ _TARGETS = frozenset(
 _SIDE = frozenset(
     "lr rate norm grad sec secs second seconds s ms time duration elapsed throughput fps speed mem"
     " memory gpu cpu util temperature eta tokens samples iter iteration iterations step steps epoch"
-    " epochs count total runtime batch size momentum decay beta".split()
+    " epochs count updates total runtime batch size momentum decay beta".split()
 )
 
 

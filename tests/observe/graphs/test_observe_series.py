@@ -36,13 +36,13 @@ def test_r25_the_chosen_x_and_every_other_number() -> None:
         )
     )
     job_graphs, left_out = graphs_of(reader)
-    assert [graph.key for graph in job_graphs] == ["acc", "loss"], (
+    assert [graph.key for graph in job_graphs] == ["loss", "acc"], (
         "R22: a boolean or a string is not a number"
     )
     assert not left_out
-    assert job_graphs[1].x.rule == 2
-    assert points(job_graphs[1]) == [[(1, 1), (2, 1 / 2), (3, 1 / 3)]]
-    assert job_graphs[1].x_integer
+    assert job_graphs[0].x.rule == 2
+    assert points(job_graphs[0]) == [[(1, 1), (2, 1 / 2), (3, 1 / 3)]]
+    assert job_graphs[0].x_integer
 
 
 def test_r25_a_key_without_the_chosen_x_has_its_own_and_says_so() -> None:

@@ -32,7 +32,9 @@ def test_axe(browse: Browsing, width: int, dark: bool) -> None:
     expect(page.get_by_role("link", name="train.py")).to_be_visible()
     assert axe_violations(page) == []
     page.evaluate(f"location.hash = '#/job/{LONG}'")
-    expect(page.locator(".row:visible").first).to_be_visible()
+    expect(page.locator(".overview-lines .row:visible").first).to_be_visible()
+    assert axe_violations(page) == []
+    page.evaluate(f"location.hash = '#/job/{LONG}/console'")
     page.get_by_label("Search in the log").fill("residual")
     expect(page.locator("mark").first).to_be_visible()
     page.get_by_text("Account of lines and captures").click()
@@ -62,7 +64,7 @@ def test_axe_on_numbers(browse: Browsing, graph_server: PageServer, width: int, 
     page = open_graphs(
         browse, graph_server, f"job/{AGAIN}/graphs", width=width, dark=dark, bypass_csp=True
     )
-    panel(page, "loss").get_by_role("button", name="attempt 1").click()
+    panel(page, "loss").get_by_role("button", name="loss, attempt 1", exact=True).click()
     panel(page, "loss").get_by_text("Numbers").click()
     panel(page, "loss").locator("canvas").focus()
     page.keyboard.press("End")

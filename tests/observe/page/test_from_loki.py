@@ -138,7 +138,7 @@ def test_the_list_and_the_head(clients: tuple[Client, Client]) -> None:
     differences = {name for name in heads[0] if heads[0][name] != heads[1][name]}
     assert differences <= {"now_ns", "poll_secs", "cluster"}
     last = [document(client, f"last?jobs={JOB},{LONG},nobody")["last"] for client in clients]
-    assert last[0] == last[1] == {JOB: [["epoch", "1"], ["loss", "0.25"]], LONG: []}
+    assert last[0] == last[1] == {JOB: [["loss", "0.25"], ["epoch", "1"]], LONG: []}
 
 
 def test_in_the_browser(clients: tuple[Client, Client], browse: Browsing) -> None:

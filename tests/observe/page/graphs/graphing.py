@@ -22,6 +22,16 @@ def open_graphs(
     return page
 
 
+def open_separate(
+    browse: Browsing, server: PageServer, view: str, **options: Any
+) -> Page:  # Any: of Browsing.open
+    """Open graphs with one for each key, also for keys that differ in the part of the data."""
+    page = open_graphs(browse, server, view, **options)
+    page.get_by_label("Layout").select_option("each")
+    expect(page.locator(".graph-panel .chart canvas[aria-label]").first).to_be_visible()
+    return page
+
+
 def panel(page: Page, key: str) -> Locator:
     return page.get_by_role("figure", name=key, exact=True)
 
@@ -82,6 +92,23 @@ def colour_at(page: Page, key: str, x: float, y: float) -> tuple[int, int, int]:
         f"(chart, [x, y]) => ({PIXEL})(chart, ...chart.pixelOf(x, y))", [x, y]
     )
     return colour[0], colour[1], colour[2]
+
+
+def line_colour_at(page: Page, key: str, x: float, y: float) -> tuple[int, int, int]:
+    """Return the colour of a line at a point: of its pixel and the eight around it, the one that
+    differs most from the background."""
+    colours = chart(page, key).evaluate(
+        f"""(chart, [x, y]) => {{
+            const [left, top] = chart.pixelOf(x, y);
+            const around = [-1, 0, 1].flatMap((across) => [-1, 0, 1].map((down) => [left + across, top + down]));
+            return [[2, 2], ...around].map((place) => ({PIXEL})(chart, ...place));
+        }}""",
+        [x, y],
+    )
+    ground, *pixels = [(int(red), int(green), int(blue)) for red, green, blue in colours]
+    return max(
+        pixels, key=lambda pixel: sum(abs(a - b) for a, b in zip(pixel, ground, strict=True))
+    )
 
 
 def wait_for_ground(page: Page, key: str, colour: tuple[int, int, int]) -> None:

@@ -19,7 +19,7 @@ from tests.observe.page.graphs.graph_jobs import (
     curves_of,
 )
 from tests.observe.page.graphs.graphing import (
-    colour_at,
+    line_colour_at,
     model,
     open_graphs,
     panel,
@@ -43,7 +43,7 @@ def test_curves_over_a_shared_key(comparison: Page) -> None:
     for curve, lr in zip(graph["curves"], (0.1, 0.2), strict=True):
         assert curve["ys"] == [record["loss"] for record in curves_of(lr)]
     second = curves_of(0.2)[4]["loss"]
-    assert colour_at(comparison, "loss", 5, second) == pytest.approx(  # type: ignore[arg-type]
+    assert line_colour_at(comparison, "loss", 5, second) == pytest.approx(  # type: ignore[arg-type]
         theme_colour(comparison, "--chart-2"), abs=2
     )
     titles = comparison.locator(".graph-panel h3").all_inner_texts()
@@ -156,7 +156,7 @@ def test_one_graph_per_value(comparison: Page) -> None:
         assert graph["curves"][0]["ys"] == [record["loss"] for record in curves_of(lr)]
     assert panel(comparison, "loss, lr=0.2").get_by_text("not in this graph").count() == 0
     second = curves_of(0.2)[4]["loss"]
-    colour = colour_at(comparison, "loss, lr=0.2", 5, second)  # type: ignore[arg-type]  # a number
+    colour = line_colour_at(comparison, "loss, lr=0.2", 5, second)  # type: ignore[arg-type]  # a number
     assert colour == pytest.approx(theme_colour(comparison, "--chart-2"), abs=2)
     comparison.get_by_role("slider").fill("0.5")
     wait_for_model(comparison, "loss, lr=0.2", "model.curves.length === 2")

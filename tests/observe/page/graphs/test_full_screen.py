@@ -5,7 +5,7 @@ from playwright.sync_api import Page, expect
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import HEIGHT, Browsing, each_look
 from tests.observe.page.graphs.graph_jobs import CURVES
-from tests.observe.page.graphs.graphing import model, open_graphs, panel, wait_for_model
+from tests.observe.page.graphs.graphing import model, open_separate, panel, wait_for_model
 
 
 def fills_the_window(page: Page, width: int) -> None:
@@ -28,9 +28,7 @@ def fills_the_window(page: Page, width: int) -> None:
 def test_it_fills_the_window_and_leads_back(
     browse: Browsing, graph_server: PageServer, width: int, dark: bool
 ) -> None:
-    page = open_graphs(
-        browse, graph_server, f"job/{CURVES}/graphs?layout=each", width=width, dark=dark
-    )
+    page = open_separate(browse, graph_server, f"job/{CURVES}/graphs", width=width, dark=dark)
     before = model(page, "loss")["frame"]
     button = panel(page, "loss").get_by_role("button", name="Full screen")
     button.click()
@@ -46,7 +44,7 @@ def test_it_fills_the_window_and_leads_back(
 
 def test_with_keys_alone(browse: Browsing, graph_server: PageServer) -> None:
     """The focus stays in its place; Escape leaves full screen and keeps the zoom."""
-    page = open_graphs(browse, graph_server, f"job/{CURVES}/graphs?layout=each")
+    page = open_separate(browse, graph_server, f"job/{CURVES}/graphs")
     canvas = panel(page, "loss").locator("canvas")
     canvas.press("+")
     canvas.press("f")

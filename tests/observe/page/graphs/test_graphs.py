@@ -33,8 +33,10 @@ from tests.observe.page.graphs.graph_jobs import (
 from tests.observe.page.graphs.graphing import (
     chart,
     colour_at,
+    line_colour_at,
     model,
     open_graphs,
+    open_separate,
     panel,
     pixel_of,
     theme_colour,
@@ -49,7 +51,7 @@ LOSS: list[Any] = [record["loss"] for record in RECORDS]
 
 @pytest.fixture
 def curves(browse: Browsing, graph_server: PageServer) -> Page:
-    return open_graphs(browse, graph_server, f"job/{CURVES}/graphs?layout=each")
+    return open_separate(browse, graph_server, f"job/{CURVES}/graphs")
 
 
 def smooth_values(values: list[float], weight: float) -> list[float]:
@@ -74,7 +76,7 @@ def test_r25_every_number_over_the_chosen_x(curves: Page) -> None:
 
 
 def test_what_is_drawn_lies_where_it_should(curves: Page) -> None:
-    assert colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(
+    assert line_colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(
         theme_colour(curves, "--chart-1"), abs=2
     )
     assert colour_at(curves, "loss", 35, 1.25) == theme_colour(curves, "--chart-ground")
@@ -211,7 +213,7 @@ def test_x_is_overridden_and_said(curves: Page) -> None:
 
 
 def test_r27_legend(browse: Browsing, graph_server: PageServer) -> None:
-    page = open_graphs(browse, graph_server, f"job/{AGAIN}/graphs")
+    page = open_separate(browse, graph_server, f"job/{AGAIN}/graphs")
     legend = panel(page, "loss").get_by_role("group", name="Series")
     first, second = legend.get_by_role("button").all()
     assert model(page, "loss")["labels"] == ["attempt 1", "attempt 2"]
@@ -411,15 +413,13 @@ def test_jobs_without_a_number_say_so(browse: Browsing, graph_server: PageServer
 def test_graphs_fit_and_follow_the_theme(
     browse: Browsing, graph_server: PageServer, width: int, dark: bool
 ) -> None:
-    page = open_graphs(
-        browse, graph_server, f"job/{CURVES}/graphs?layout=each", width=width, dark=dark
-    )
+    page = open_separate(browse, graph_server, f"job/{CURVES}/graphs", width=width, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width
     ground = colour_at(page, "loss", 35, 1.25)
     assert ground == theme_colour(page, "--chart-ground")
     assert (sum(ground) < 150) == dark
-    assert colour_at(page, "loss", 20, LOSS[19]) == pytest.approx(
+    assert line_colour_at(page, "loss", 20, LOSS[19]) == pytest.approx(
         theme_colour(page, "--chart-1"), abs=2
     )
     browse.picture(page)
@@ -435,7 +435,7 @@ def test_graphs_are_drawn_anew_at_another_width(curves: Page) -> None:
             && canvas.width === Math.round(canvas.clientWidth * devicePixelRatio)""",
         arg=[panel(curves, "loss").locator("canvas").element_handle(), before],
     )
-    assert colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(
+    assert line_colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(
         theme_colour(curves, "--chart-1"), abs=2
     )
 

@@ -61,9 +61,9 @@ def test_unasked_those_in_which_jobs_differ(
 ) -> None:
     document = complete_answer(Client(serve(root)))
     names = [column["name"] for column in document["columns"]]
-    assert names == ["lr", "model", "batch", "start.--fold"], "none has no batch; --lr is lr"
-    assert cells(document)["r2"] == ["0.1", "mlp", "64", "1"]
-    assert cells(document)["none"] == ["", "", "", ""]
+    assert names == ["lr", "model", "start.--fold"], "all have one batch; --lr is lr"
+    assert cells(document)["r2"] == ["0.1", "mlp", "1"]
+    assert cells(document)["none"] == ["", "", ""]
     assert document["offer"]["metrics"] == ["epoch", "loss"]
     assert {"lr", "start.--lr", "start.command"} <= set(document["offer"]["options"])
 
@@ -168,9 +168,9 @@ def test_chosen_sorted_and_kept(
     browse: Browsing, serve: Callable[[Path], PageServer], root: Path
 ) -> None:
     page = browse.open(server=serve(root))
-    expect(page.locator("th.cell")).to_have_count(4)
-    assert headings(page) == ["lr", "model", "batch", "--fold"]
-    tick(page, "batch", "--fold", "loss.min", "last values")
+    expect(page.locator("th.cell")).to_have_count(3)
+    assert headings(page) == ["lr", "model", "--fold"]
+    tick(page, "--fold", "loss.min", "last values")
     expect(page.locator("th.cell")).to_have_text(["lr", "model", "loss.min"])
     expect(page.locator("th.last")).to_be_hidden()
     page.get_by_role("button", name="loss.min", exact=True).click()

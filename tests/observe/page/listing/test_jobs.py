@@ -30,7 +30,7 @@ def test_what_is_listed(page: Page) -> None:
     first = page.locator("tbody tr").first
     expect(first.locator(".state")).to_have_text("COMPLETED")
     expect(first.locator(".started")).to_have_text("3 h ago")
-    expect(first.locator(".last")).to_have_text(re.compile(r"epoch 5\s*loss 0\.2\s*opt\.lr 0\.1"))
+    expect(first.locator(".last")).to_have_text(re.compile(r"loss 0\.2\s*epoch 5\s*opt\.lr 0\.1"))
     expect(page.locator("tbody tr").nth(1).locator(".outcome")).to_have_text("exit code 2")
 
 
