@@ -31,7 +31,7 @@ def test_axe(browse: Browsing, width: int, dark: bool) -> None:
     page = browse.open(width=width, dark=dark, bypass_csp=True)
     expect(page.get_by_role("link", name="train.py")).to_be_visible()
     assert axe_violations(page) == []
-    page.evaluate(f"location.hash = '#/job/{LONG}'")
+    page.evaluate(f"location.hash = '#/job/{TRAINED}'")
     expect(page.locator(".overview-lines .row:visible").first).to_be_visible()
     assert axe_violations(page) == []
     page.evaluate(f"location.hash = '#/job/{LONG}/console'")

@@ -132,10 +132,10 @@ class Overview {
 
 /** Some lines below a heading, which links to them in the console. */
 function section(title, name) {
-  const host = el("div", { class: "log" });
+  const host = el("div", { class: "log", tabindex: 0, role: "region", "aria-label": title });
   const link = el("a", {}, title);
   const rows = new LineRows(host, NO_SEARCH);
-  const root = el("section", { class: name, "aria-label": title, hidden: true }, el("h2", {}, link), host);
+  const root = el("section", { class: name, hidden: true }, el("h2", {}, link), host);
   const show = (lines, id) => {
     root.hidden = !lines.length;
     link.href = `#/job/${encodeURIComponent(id)}/console${lines.length ? `?line=${lines[0][NUMBER] + 1}` : ""}`;

@@ -25,10 +25,11 @@ def open_graphs(
 def open_separate(
     browse: Browsing, server: PageServer, view: str, **options: Any
 ) -> Page:  # Any: of Browsing.open
-    """Open graphs with one for each key, also for keys that differ in the part of the data."""
+    """Open the graphs of a job with the keys loss and val.loss, one for each key."""
     page = open_graphs(browse, server, view, **options)
     page.get_by_label("Layout").select_option("each")
-    expect(page.locator(".graph-panel .chart canvas[aria-label]").first).to_be_visible()
+    expect(panel(page, "val.loss").locator("canvas[aria-label]")).to_be_visible()
+    expect(panel(page, "loss").locator("canvas[aria-label]")).to_be_visible()
     return page
 
 

@@ -47,7 +47,7 @@ def test_curves_over_a_shared_key(comparison: Page) -> None:
         theme_colour(comparison, "--chart-2"), abs=2
     )
     titles = comparison.locator(".graph-panel h3").all_inner_texts()
-    assert titles == ["acc", "loss", "val.loss"], "what never changes is configuration"
+    assert titles == ["loss", "val.loss", "acc"], "what never changes is configuration"
 
 
 def configuration(page: Page) -> dict[str, list[str]]:
@@ -148,7 +148,7 @@ def test_one_graph_per_value(comparison: Page) -> None:
     choice = comparison.get_by_label("One graph per value of")
     assert choice.locator("option").all_inner_texts() == ["nothing: all jobs in one", "lr", "batch"]
     choice.select_option(label="lr")
-    titles = [f"{key}, lr={lr}" for key in ("acc", "loss", "val.loss") for lr in ("0.1", "0.2")]
+    titles = [f"{key}, lr={lr}" for key in ("loss", "val.loss", "acc") for lr in ("0.1", "0.2")]
     expect(comparison.locator(".graph-panel h3")).to_have_text(titles)
     for lr in (0.1, 0.2):
         graph = wait_for_model(comparison, f"loss, lr={lr}", "model.curves.length === 1")

@@ -189,7 +189,7 @@ def test_chosen_sorted_and_kept(
     assert "column=loss.min" in page.url
     page.locator(".columns summary").click()
     page.get_by_role("button", name="Default").click()
-    expect(page.locator("th.cell")).to_have_count(4)
+    expect(page.locator("th.cell")).to_have_count(3)
     assert "column" not in page.url
 
 
