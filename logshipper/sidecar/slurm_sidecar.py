@@ -27,6 +27,10 @@ from logshipper.sidecar.slurm_modes import JobModes
 from logshipper.spool.captures import COUNTERS, CaptureDirectory
 from logshipper.spool.segment import Json
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logshipper.notify.watch import WatchedJob
+
 CLOSING_SECS = 5.0  # how long a relay that has taken a stream back may need to be through with it
 
 
@@ -127,8 +131,14 @@ def serve(words: SidecarArguments) -> None:
         events.append(
             {"event": "mode_inherited", "message": text, "from": configuration.mode, "to": start}
         )
+    capture = _open_capture(words)
+    watched = _watched(capture, words) if configuration.notify else None
     settings = Settings(
-        configuration._replace(mode=start), problems, _open_capture(words), leave_to_the_node_agent
+        configuration._replace(mode=start),
+        problems,
+        capture,
+        leave_to_the_node_agent,
+        watched=None if configuration.per_task and words.slot else watched,
     )
     plan = SidecarPlan(
         masters={},
@@ -216,6 +226,26 @@ def _open_capture(words: SidecarArguments) -> CaptureDirectory:
     if len(counters) < COUNTERS.size:
         raise SpoolError(path, f"has {len(counters)} bytes only")
     return CaptureDirectory(words.folder, words.job_id, words.attempt, "", counters)
+
+
+def _watched(capture: CaptureDirectory, words: SidecarArguments) -> "WatchedJob | None":
+    """Return the facts for messages; None except for the first task."""
+    import json
+
+    from logshipper.notify.watch import WatchedJob
+
+    with open(os.path.join(words.folder, "identity.json"), "rb") as file:
+        identity = json.load(file)
+    if identity["task"]:
+        return None
+    return WatchedJob(
+        capture.job_id,
+        identity.get("name") or "",
+        os.uname().nodename,
+        words.started_ns / 1e9,
+        in_user_spool=False,
+        slurm_id=capture.job_id,
+    )
 
 
 def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:

@@ -23,6 +23,12 @@ _KINDS = {
     config.AUTO: "numbers that recur between the same words: tables, bars, log lines of any program",
     config.PAIRS: "key=value and key: value lines, and what known programs print",
 }
+_NEWS = {
+    "end": "the end of a job",
+    "failure": "a job that fails",
+    "limit": "an approaching time limit",
+    "nan": "NaN in a record",
+}
 _CONTEXT = {
     True: "how your jobs were started is recorded: keep secrets off the command line",
     False: "how your jobs were started isn't recorded",
@@ -158,7 +164,20 @@ def _meanings(settings: config.Config) -> list[tuple[str, str]]:
         (f"metadata: of standard output: {'; '.join(kinds)}", ""),
         *_corrections(settings),
         (f"mask: {_switch(settings.mask)}", f"tokens and keys that your jobs print {masked}"),
+        *_messages(settings.notify),
     ]
+
+
+def _messages(notify: config.Notify | None) -> list[tuple[str, str]]:
+    """Return the setting of messages, and its meaning, without the targets' secrets."""
+    if notify is None:
+        return []
+    from logshipper.notify.sender import label
+
+    targets = ", ".join(f"`{safe(label(target))}`" for target in notify.to)
+    means = {**_NEWS, "silence": f"no output for {_interval(notify.silence)}"}
+    news = "; ".join(means[kind] for kind in notify.on)
+    return [(f"notify: messages go to {targets}", ""), (f"        about {news}", "")]
 
 
 def _corrections(settings: config.Config) -> list[tuple[str, str]]:
