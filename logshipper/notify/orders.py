@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SEND_SECS = 8.0  # of a sender; then it ends itself and its commands
 CHECK = "check"  # the kind of an order that sends nothing
+TEST = "test"
 
 
 def start(order: Json) -> "Popen[bytes]":
@@ -32,15 +33,23 @@ def start(order: Json) -> "Popen[bytes]":
         process.stdin.close()
     except BrokenPipeError:
         pass  # it has died: its exit code tells
+    process.stdin = None  # `communicate` would flush it
     return process
 
 
 def check(targets: "Iterable[str]", cwd: str | None) -> list[str]:
     """Check targets without a message; return a sentence for each problem. Raises TimeoutError."""
-    return send({"kind": CHECK, "targets": [*targets], "cwd": cwd})
+    return _execute({"kind": CHECK, "targets": [*targets], "cwd": cwd})
 
 
-def send(order: Json) -> list[str]:
+def test(targets: "Iterable[str]") -> list[str]:
+    """Send a test message; return and raise as `check`."""
+    text = "A test message of logshipper"
+    message = {"job_id": "", "title": text, "body": f"{text}.", "brief": "", "cwd": None}
+    return _execute({"kind": TEST, "targets": [*targets], **message})
+
+
+def _execute(order: Json) -> list[str]:
     """Execute an order; return a sentence for each failed target. Raises TimeoutError."""
     import subprocess
 
@@ -51,6 +60,12 @@ def send(order: Json) -> list[str]:
         kill(process)
         raise TimeoutError from None
     return [f"{fault['target']}: {fault['reason']}" for fault in faults(output, process.returncode)]
+
+
+def label(reference: str) -> str:
+    """Return a target's name without secrets: a place of targets is public."""
+    kind = reference.partition(":")[0]
+    return reference if kind in ("file", "env") else kind
 
 
 def kill(process: "Popen[bytes]") -> None:

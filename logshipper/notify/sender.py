@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 from logshipper.config import MAX_TARGETS, TARGET
 from logshipper.masks.masking import masked_text
-from logshipper.notify.orders import CHECK, SEND_SECS
+from logshipper.notify.orders import CHECK, SEND_SECS, TEST, label
 from logshipper.search_path import put_installed_first
 from logshipper.spool.segment import Json
 
 HOUR_SECS = 3600.0
-TEST = "test"
 MAX_REASON_CHARS = 300
+MAX_PUBLIC_CHARS = 4  # of a word that a secret address and a reason may share
 _MAX_FILE_BYTES = 64 << 10
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 _PROGRAM = re.compile(r"[\w./~+-]+")
@@ -106,13 +106,13 @@ def _find(program: str, remedy: str) -> None:
         raise TargetError(f"there is no program {program}; {remedy}")
 
 
-def _notifier(target: Target) -> Any:  # Any: Apprise has no types
+def _notifier(target: Target) -> Any:  # Any: Apprise has few types
     try:
         import apprise
     except ImportError:
         raise TargetError(_EXTRA) from None
     asset = apprise.AppriseAsset(app_id="logshipper", app_desc="logshipper", storage_mode="memory")
-    service = apprise.Apprise.instantiate(target.address, asset=asset)
+    service: Any = apprise.Apprise.instantiate(target.address, asset=asset)
     if service is None:
         raise TargetError(
             "Apprise does not know this form of address: https://appriseit.com/services"
@@ -135,7 +135,8 @@ def _notifier(target: Target) -> Any:  # Any: Apprise has no types
 def send(target: Target, order: Json) -> None:
     """Send a message to a target. Raises TargetError."""
     if target.address == "desktop":
-        _execute(["notify-send", "--app-name=logshipper", "--", order["title"], order["brief"]], "")
+        command = ["notify-send", "--app-name=logshipper", "--", order["title"], order["brief"]]
+        _execute(target, command, "")
     elif target.address.startswith("cmd:"):
         # a file without a name: the command line of the shell shows no part of the command
         script = os.memfd_create("notify", 0)
@@ -143,13 +144,17 @@ def send(target: Target, order: Json) -> None:
         message = f"{order['title']}\n\n{order['body']}"
         variables = {name: str(order[name]) for name in ("kind", "title", "job_id")}
         variables = {f"LOGSHIPPER_{name.upper()}": value for name, value in variables.items()}
-        _execute(["/bin/sh", f"/proc/self/fd/{script}"], message, script, variables)
+        _execute(target, ["/bin/sh", f"/proc/self/fd/{script}"], message, script, variables)
     else:
         _notify(target, order)
 
 
 def _execute(
-    command: list[str], message: str, script: int = -1, variables: dict[str, str] | None = None
+    target: Target,
+    command: list[str],
+    message: str,
+    script: int = -1,
+    variables: dict[str, str] | None = None,
 ) -> None:
     try:
         process = subprocess.Popen(
@@ -171,7 +176,8 @@ def _execute(
     if code := process.wait():
         os.set_blocking(process.stderr.fileno(), False)  # a child of it may hold the pipe
         text = (process.stderr.read(4096) or b"").decode("utf-8", "replace").strip()
-        raise TargetError(f"exit code {code}{': ' if text else ''}{text.rpartition(chr(10))[2]}")
+        words = public(text.rpartition("\n")[2], target)
+        raise TargetError(f"exit code {code}{': ' if words else ''}{words}")
 
 
 def _notify(target: Target, order: Json) -> None:
@@ -189,17 +195,18 @@ def _notify(target: Target, order: Json) -> None:
 
     logging.getLogger("apprise").addHandler(Handler(logging.WARNING))
     if not notifier.notify(title=order["title"], body=order["body"], body_format="text"):
-        raise TargetError(words[-1] if words else "the service did not take the message")
+        reason = words[-1] if words else "the service did not take the message"
+        raise TargetError(public(reason, target))
 
 
 def public(text: str, target: Target) -> str:
-    """Return a reason without secrets."""
+    """Return the words of a service or command without secrets."""
     if target.is_secret:
         from urllib.parse import unquote
 
         scheme, _, address = target.address.partition(":")
         for part in re.split(r"[^\w.-]+", f"{address} {unquote(address)}"):
-            if len(part) > 2 and part.lower() != scheme:
+            if len(part) > MAX_PUBLIC_CHARS and part.lower() != scheme:
                 text = re.sub(re.escape(part), "***", text, flags=re.IGNORECASE)
     return masked_text(" ".join(text.split()))[:MAX_REASON_CHARS]
 
@@ -260,7 +267,7 @@ def serve(order: Json) -> Iterator[Json]:
             check(target) if is_check else send(target, order)
             reasons[number] = ""
         except TargetError as error:
-            reasons[number] = public(str(error), target)
+            reasons[number] = str(error)
         except Exception as error:  # a service's own fault
             reasons[number] = public(f"{type(error).__name__}: {error}", target)
 
@@ -272,12 +279,6 @@ def serve(order: Json) -> Iterator[Json]:
         thread.join(max(0.0, deadline - time.monotonic()))
         reason = reasons.get(number, f"no answer within {SEND_SECS:g} s")
         yield {"target": target.label, **({"reason": reason} if reason else {})}
-
-
-def label(reference: str) -> str:
-    """Return a name without secrets: of references, only a file's or variable's is public."""
-    kind = reference.partition(":")[0]
-    return reference if kind in ("file", "env") else kind
 
 
 def main() -> None:

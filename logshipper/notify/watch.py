@@ -96,7 +96,9 @@ class Watch:
         return self._collect()
 
     def end(self, state: str, exit_code: int | None, reason: str, now: float, mode: str) -> None:
-        """Start the message about the job's end."""
+        """Start the message about the job's end, after that about its last records."""
+        if self._nan:
+            self._offer("nan", self._nan, now, mode)
         words = state + (f", exit code {exit_code}" if exit_code is not None else "")
         is_failure = state != "COMPLETED" and "failure" in self._notify.on
         self._offer("failure" if is_failure else "end", words, now, mode, reason, state)

@@ -379,8 +379,7 @@ class Sidecar(RelaySink):
             self._report("done")
         if self._watch is not None:
             self._log.sync()
-            mode = self._classifier.mode
-            self._watch.end(state, exit_code, reason, time.monotonic(), mode)
+            self._watch.end(state, exit_code, reason, time.monotonic(), self._classifier.mode)
 
     def _end_as(self, wait_status: int, flags: int) -> None:
         """Name the kernel's lack of memory as the reason of a SIGKILL without a cancelled job; a
@@ -444,6 +443,8 @@ class Sidecar(RelaySink):
     def _write_events(self, events: list[Json]) -> None:
         for event in events:
             self._log.write_event(event)
+            if event.get("kind") == "check":  # its user may still be looking
+                self._report(f"degraded {event['message']}")
 
     def _write_ledger(self, *, with_bytes: bool = False) -> None:
         """Write a changed ledger. with_bytes: also for bytes alone, as of a redrawn bar; otherwise
