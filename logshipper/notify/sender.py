@@ -139,12 +139,13 @@ def send(target: Target, order: Json) -> None:
         _execute(target, command, "")
     elif target.address.startswith("cmd:"):
         # a file without a name: the command line of the shell shows no part of the command
-        script = os.memfd_create("notify", 0)
-        os.write(script, target.address.removeprefix("cmd:").encode() + b"\n")
         message = f"{order['title']}\n\n{order['body']}"
         variables = {name: str(order[name]) for name in ("kind", "title", "job_id")}
         variables = {f"LOGSHIPPER_{name.upper()}": value for name, value in variables.items()}
-        _execute(target, ["/bin/sh", f"/proc/self/fd/{script}"], message, script, variables)
+        with open(os.memfd_create("notify", 0), "wb", buffering=0) as file:
+            file.write(target.address.removeprefix("cmd:").encode() + b"\n")
+            script = file.fileno()
+            _execute(target, ["/bin/sh", f"/proc/self/fd/{script}"], message, script, variables)
     else:
         _notify(target, order)
 
@@ -168,14 +169,16 @@ def _execute(
     except OSError as error:
         raise TargetError(f"{command[0]} cannot run: {error.strerror}") from None
     assert process.stdin is not None and process.stderr is not None  # noqa: S101, PT018  by PIPE
-    try:
-        process.stdin.write(message.encode())
-        process.stdin.close()
-    except BrokenPipeError:
-        pass  # it reads no message
-    if code := process.wait():
+    with process:
+        try:
+            process.stdin.write(message.encode())
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it reads no message
+        code = process.wait()
         os.set_blocking(process.stderr.fileno(), False)  # a child of it may hold the pipe
         text = (process.stderr.read(4096) or b"").decode("utf-8", "replace").strip()
+    if code:
         words = public(text.rpartition("\n")[2], target)
         raise TargetError(f"exit code {code}{': ' if words else ''}{words}")
 

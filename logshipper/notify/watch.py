@@ -215,32 +215,33 @@ class _TimeLimit:
     """The time until the job's limit: given, or asked from Slurm, again when it is about to end."""
 
     def __init__(self, job: WatchedJob, now: float) -> None:
-        self._job = job
-        self._due = now + ASK_AFTER_SECS if job.slurm_id else _NEVER
+        self._slurm_id = job.slurm_id
+        self._began = now
         self._ask: Popen[bytes] | None = None
-        if job.ends_at:
-            left = job.ends_at - time.time()
-            self._due = now + left - self._lead(left)
+        self._end = now + job.ends_at - time.time() if job.ends_at else _NEVER
+        self._due = now + ASK_AFTER_SECS if job.slurm_id else self._end - self._lead()
 
-    def _lead(self, left: float) -> float:
-        return min(LONGEST_LEAD_SECS, (time.time() - self._job.started_at + left) / 10)
+    def _lead(self) -> float:
+        return min(LONGEST_LEAD_SECS, (self._end - self._began) / 10)
 
     def tick(self, now: float) -> float:
         """Return the seconds left once, when the limit is near; else 0."""
-        left = 0.0
         if self._ask is not None and self._ask.poll() is not None:
-            answer = self._ask.stdout.read(64) if self._ask.stdout else b""
+            with self._ask as ask:
+                answer = ask.stdout.read(64) if ask.stdout else b""
             self._ask = None
             left = _left_secs(answer.decode("ascii", "replace").strip())
-            lead = self._lead(left)
-            self._due = now + left - lead if left > lead else _NEVER
-            return left if left <= lead else 0.0
-        if now >= self._due:
-            self._due = _NEVER
-            if self._job.ends_at:
-                return max(1.0, self._job.ends_at - time.time())
-            self._ask = _ask_slurm(self._job.slurm_id)
-        return left
+            self._end = now + left if left else _NEVER
+            self._due = self._end - self._lead()
+            if now < self._due:
+                return 0.0
+        elif now < self._due:
+            return 0.0
+        elif self._slurm_id:
+            self._due, self._ask = _NEVER, _ask_slurm(self._slurm_id)
+            return 0.0
+        self._due = _NEVER
+        return max(1.0, self._end - now)
 
 
 def _ask_slurm(job_id: str) -> "Popen[bytes] | None":
