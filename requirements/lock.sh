@@ -35,8 +35,8 @@ compile dev --extra plot --extra grafana --extra otlp --extra parquet --extra no
 # pinned to the versions of dev.lock: one environment serves both, and what is installed is what is tested
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --extra plot --group pyproject.toml:demo --constraint "$scratch/pins.txt" pyproject.toml "$scratch/build.in"
-# of an installation by root, and of the packages; nobody could add extras to theirs
-compile runtime --extra grafana --extra otlp --extra notify --constraint "$scratch/pins.txt" pyproject.toml
+# of an installation by root, and of the packages; nobody could add extras to theirs. apprise needs tzdata on Windows only
+compile runtime --extra grafana --extra otlp --extra notify --no-emit-package tzdata --constraint "$scratch/pins.txt" pyproject.toml
 for name in wandb qcg kubernetes ansible telegraf trackers; do
     compile "$name" --group "pyproject.toml:$name"
 done
