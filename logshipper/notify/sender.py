@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from signal import SIGKILL
 from typing import Any, NamedTuple
 
+from logshipper.background import forbid_core_files
 from logshipper.config import MAX_TARGETS, TARGET
 from logshipper.masks.masking import masked_text
 from logshipper.notify.orders import CHECK, SEND_SECS, TEST, label
@@ -286,6 +287,7 @@ def serve(order: Json) -> Iterator[Json]:
 
 def main() -> None:
     put_installed_first()
+    forbid_core_files()
     order = json.load(sys.stdin)
     os.environ.setdefault("HOME", os.path.expanduser("~"))  # Slurm's plugin passes no environment
     try:

@@ -9,11 +9,12 @@ from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.errors import os_words
 from logshipper.named_tuple import NamedTuple
 from logshipper.notify import orders
+from logshipper.safe_text import safe
 from logshipper.spool.segment import Json, Kind, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from subprocess import Popen
 
     from logshipper.config import Notify
@@ -46,7 +47,8 @@ class WatchedJob(NamedTuple):
 
 
 class Watch:
-    """The state behind messages. `take` gets all that is logged, `tick` the time."""
+    """The state behind messages. Its methods return new events. An error of its own ends it, and
+    costs the log nothing."""
 
     def __init__(self, notify: "Notify", job: WatchedJob, now: float) -> None:
         self._notify = notify
@@ -62,11 +64,46 @@ class Watch:
         self._held: dict[str, int] = {}
         self._senders: dict[str, Popen[bytes]] = {}  # at most one of each kind
         self._events: list[Json] = []
+        self._is_over = False
         if not job.is_checked:
             self._start({"kind": orders.CHECK})
 
-    def take(self, items: "Iterable[LoggedLines | LoggedEvent]") -> None:
+    def take(self, items: "Iterable[LoggedLines | LoggedEvent]") -> list[Json]:
         """Take what is logged, masked, in the order of writing."""
+        return self._safely(lambda: self._take(items))
+
+    def tick(self, now: float, received: int, mode: str) -> list[Json]:
+        """Start due messages. received: bytes of the job's output so far."""
+        return self._safely(lambda: self._tick(now, received, mode))
+
+    def end(
+        self, state: str, exit_code: int | None, reason: str, now: float, mode: str
+    ) -> list[Json]:
+        """Start the message about the job's end, after that about its last records."""
+        return self._safely(lambda: self._end(state, exit_code, reason, now, mode))
+
+    def hold(self) -> list[Json]:
+        """Wait for the senders as long as the job's end may wait."""
+        return self._safely(lambda: self._wait(self._job.hold_secs))
+
+    def finish(self) -> list[Json]:
+        """Wait for the senders, and kill those that hang."""
+        return self._safely(self._finish)
+
+    def _safely(self, work: "Callable[[], list[Json] | None]") -> list[Json]:
+        if self._is_over:
+            return []
+        try:
+            return work() or []
+        except Exception as error:
+            self._is_over = True
+            reason = f"{type(error).__name__}: {error}"
+            message = f"logshipper sends no further messages about this job, because of an error: {reason}"
+            return [{"event": "notification_failed", "message": message, "reason": reason}]
+
+    # ---- the course
+
+    def _take(self, items: "Iterable[LoggedLines | LoggedEvent]") -> None:
         for item in items:
             if isinstance(item, LoggedEvent):
                 continue
@@ -81,8 +118,7 @@ class Watch:
         if not self._nan:
             self._nan = _gaps_in(text)
 
-    def tick(self, now: float, received: int, mode: str) -> list[Json]:
-        """Start due messages; return new events. received: bytes of the job's output so far."""
+    def _tick(self, now: float, received: int, mode: str) -> list[Json]:
         if received != self._received:
             self._received, self._heard_at, self._is_silent = received, now, False
         elif now >= self._heard_at + self._notify.silence and not self._is_silent:
@@ -95,29 +131,22 @@ class Watch:
             self._offer("limit", f"{_span(left)} left until the time limit", now, mode)
         return self._collect()
 
-    def end(self, state: str, exit_code: int | None, reason: str, now: float, mode: str) -> None:
-        """Start the message about the job's end, after that about its last records."""
+    def _end(self, state: str, exit_code: int | None, reason: str, now: float, mode: str) -> None:
         if self._nan:
             self._offer("nan", self._nan, now, mode)
         words = state + (f", exit code {exit_code}" if exit_code is not None else "")
         is_failure = state != "COMPLETED" and "failure" in self._notify.on
         self._offer("failure" if is_failure else "end", words, now, mode, reason, state)
 
-    def wait(self, secs: float) -> list[Json]:
-        """Wait for the senders; return new events."""
+    def _wait(self, secs: float) -> list[Json]:
         until = time.monotonic() + secs
         while self._senders and time.monotonic() < until:
             self._events = self._collect()
             time.sleep(_POLL_SECS)
         return self._collect()
 
-    def hold(self) -> list[Json]:
-        """As `wait`, while the job's end may wait."""
-        return self.wait(self._job.hold_secs)
-
-    def finish(self) -> list[Json]:
-        """Wait for the senders, kill those that hang, and return the last events."""
-        self._events = self.wait(orders.SEND_SECS + 2)
+    def _finish(self) -> list[Json]:
+        self._events = self._wait(orders.SEND_SECS + 2)
         for sender in self._senders.values():
             orders.kill(sender)
         for kind in [*self._held]:
@@ -152,9 +181,9 @@ class Watch:
             {
                 "kind": kind,
                 "job_id": job.job_id,
-                "title": f"{job.name or 'job'} ({job.job_id}): {news}",
-                "body": "\n".join(facts),
-                "brief": "\n".join(facts[:3]),
+                "title": safe(f"{job.name or 'job'} ({job.job_id}): {news}"),
+                "body": "\n".join(map(safe, facts)),
+                "brief": "\n".join(map(safe, facts[:3])),
                 "begin_ms": 0 if job.in_user_spool else int(job.started_at * 1000) - 60_000,
             }
         )
@@ -205,10 +234,9 @@ class Watch:
 
     def _last_lines(self) -> list[str]:
         from logshipper.render.colours import stripped
-        from logshipper.safe_text import safe
 
         lines = stripped(self._stderr).decode("utf-8", "replace").splitlines()[-MAX_LINES:]
-        return [f"  {safe(line)[:MAX_LINE_CHARS]}" for line in lines]
+        return [f"  {line[:MAX_LINE_CHARS]}" for line in lines]
 
 
 class _TimeLimit:

@@ -379,7 +379,8 @@ class Sidecar(RelaySink):
             self._report("done")
         if self._watch is not None:
             self._log.sync()
-            self._watch.end(state, exit_code, reason, time.monotonic(), self._classifier.mode)
+            now, mode = time.monotonic(), self._classifier.mode
+            self._write_events(self._watch.end(state, exit_code, reason, now, mode))
 
     def _end_as(self, wait_status: int, flags: int) -> None:
         """Name the kernel's lack of memory as the reason of a SIGKILL without a cancelled job; a
@@ -431,7 +432,7 @@ class Sidecar(RelaySink):
         if items := self._classifier.take():
             self._log.write(items)
             if self._watch is not None:
-                self._watch.take(items)
+                self._write_events(self._watch.take(items))
             fault_point("lines_without_ledger")
         self._live.show(self._classifier.live(), self._log.now_ns())
         now = time.monotonic()

@@ -229,14 +229,17 @@ def _open_capture(words: SidecarArguments) -> CaptureDirectory:
 
 
 def _watched(capture: CaptureDirectory, words: SidecarArguments) -> "WatchedJob | None":
-    """Return the facts for messages; None except for the first task."""
+    """Return the facts for messages; None except for the first task, and without an identity."""
     import json
 
     from logshipper.notify.watch import WatchedJob
 
-    with open(os.path.join(words.folder, "identity.json"), "rb") as file:
-        identity = json.load(file)
-    if identity["task"]:
+    try:
+        with open(os.path.join(words.folder, "identity.json"), "rb") as file:
+            identity = json.load(file)
+    except (OSError, ValueError):
+        return None
+    if identity.get("task"):
         return None
     return WatchedJob(
         capture.job_id,

@@ -145,6 +145,11 @@ def _tell_who_has_it(arguments: RunArguments) -> None:
     """Tell a user who named a run that it is no separate job; one of several ranks does so."""
     place = launchers.find(os.environ)
     is_first = place is None or not place.task
+    if arguments.notify and is_first:
+        optin.say(
+            "logshipper: --notify has no effect here, as the run around this one has the output: "
+            "write `notify` into ~/.logoptin, or give --job-id ID"
+        )
     if arguments.name and is_first and not (arguments.quiet or arguments.if_opted_in):
         around = os.environ.get("LOGSHIPPER_JOB_ID", "")
         optin.say(

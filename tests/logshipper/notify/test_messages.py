@@ -295,3 +295,21 @@ def test_check_explains_and_tries_targets(home: Home, http: HttpReceiver) -> Non
     document = json.loads(home.call("check", "--json").stdout)
     assert document["config"]["notify"]["to"] == [targets]
     assert WORD.encode() not in result.stdout
+
+
+def test_inside_a_captured_run_notify_says_that_it_has_no_effect(
+    home: Home, script: Script
+) -> None:
+    inner = (
+        sys.executable,
+        "-m",
+        "logshipper",
+        "run",
+        "--notify",
+        f"cmd:{script.path}",
+        "--",
+        "true",
+    )
+    home.run(*inner)
+    assert any("--notify has no effect here" in line for line in home.logs())
+    assert not script.messages()

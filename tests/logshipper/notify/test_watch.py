@@ -169,5 +169,30 @@ def test_a_dead_sender_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     job = a_watch()
     job.end("COMPLETED", 0, "", 1.0, "enabled")
     events: list[Json] = []
-    wait_until(lambda: events.extend(job.tick(2.0, 1, "enabled")) or events, "an event")
+
+    def tick() -> bool:
+        events.extend(job.tick(2.0, 1, "enabled"))
+        return bool(events)
+
+    wait_until(tick, "an event")
     assert "ended with exit code 1" in events[0]["message"]
+
+
+def test_an_error_of_the_watch_ends_it_and_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(order: Json) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(orders, "start", start)
+    job = a_watch()
+    (event,) = job.end("COMPLETED", 0, "", 1.0, "enabled")
+    assert "because of an error: ValueError: broken" in event["message"]
+    assert not job.tick(2.0, 1, "enabled")
+
+
+def test_texts_of_the_job_are_safe(senders: Senders) -> None:
+    job = a_watch()
+    job.take(records('{"a\\nb\\u0000\\ud800": NaN}'))
+    job.tick(1.0, 1, "enabled")
+    (order,) = senders.orders
+    assert order["title"].isprintable()
+    order["body"].encode()
