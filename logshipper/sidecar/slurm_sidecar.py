@@ -58,7 +58,9 @@ class SidecarArguments(NamedTuple):
     journal: int  # fd
     stdout_stage: int  # fd of the relay's own pipe
     stderr_stage: int  # likewise
+    task: int  # global rank
     job_id: str
+    name: str  # the job's
     folder: str
 
     def fds(self) -> set[int]:
@@ -132,13 +134,15 @@ def serve(words: SidecarArguments) -> None:
             {"event": "mode_inherited", "message": text, "from": configuration.mode, "to": start}
         )
     capture = _open_capture(words)
-    watched = _watched(capture, words) if configuration.notify else None
+    # of several ranks the first one sends, and of a job with captures of its own for each rank the
+    # batch script, which is the job's first capture
+    is_sender = words.task == 0 and not (configuration.per_task and words.slot)
     settings = Settings(
         configuration._replace(mode=start),
         problems,
         capture,
         leave_to_the_node_agent,
-        watched=None if configuration.per_task and words.slot else watched,
+        watched=_watched(words) if configuration.notify and is_sender else None,
     )
     plan = SidecarPlan(
         masters={},
@@ -228,26 +232,16 @@ def _open_capture(words: SidecarArguments) -> CaptureDirectory:
     return CaptureDirectory(words.folder, words.job_id, words.attempt, "", counters)
 
 
-def _watched(capture: CaptureDirectory, words: SidecarArguments) -> "WatchedJob | None":
-    """Return the facts for messages; None except for the first task, and without an identity."""
-    import json
-
+def _watched(words: SidecarArguments) -> "WatchedJob":
     from logshipper.notify.watch import WatchedJob
 
-    try:
-        with open(os.path.join(words.folder, "identity.json"), "rb") as file:
-            identity = json.load(file)
-    except (OSError, ValueError):
-        return None
-    if identity.get("task"):
-        return None
     return WatchedJob(
-        capture.job_id,
-        identity.get("name") or "",
+        words.job_id,
+        words.name,
         os.uname().nodename,
         words.started_ns / 1e9,
         in_user_spool=False,
-        slurm_id=capture.job_id,
+        slurm_id=words.job_id,
     )
 
 
