@@ -16,8 +16,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from subprocess import Popen
+    from typing import Concatenate, ParamSpec
 
     from logshipper.config import Notify
+
+    P = ParamSpec("P")
 
 HOUR_SECS = 3600.0
 HOLD_SECS = 5.0  # below the relay's patience with a sidecar
@@ -46,6 +49,23 @@ class WatchedJob(NamedTuple):
     hold_secs: float = 0.0  # for which the job's end waits: its scheduler then kills the senders
 
 
+def _safe(
+    method: "Callable[Concatenate[Watch, P], list[Json]]",
+) -> "Callable[Concatenate[Watch, P], list[Json]]":
+    """Let an error end the watch, with an event."""
+
+    def call(self: "Watch", /, *args: "P.args", **kwargs: "P.kwargs") -> list[Json]:
+        try:
+            return [] if self._is_over else method(self, *args, **kwargs)
+        except Exception as error:
+            self._is_over = True
+            reason = f"{type(error).__name__}: {error}"
+            message = f"logshipper sends no further messages, because of an error: {reason}"
+            return [{"event": "notification_failed", "message": message, "reason": reason}]
+
+    return call
+
+
 class Watch:
     """The state behind messages. Its methods return new events. An error of its own ends it, and
     costs the log nothing."""
@@ -68,42 +88,9 @@ class Watch:
         if not job.is_checked:
             self._start({"kind": orders.CHECK})
 
+    @_safe
     def take(self, items: "Iterable[LoggedLines | LoggedEvent]") -> list[Json]:
         """Take what is logged, masked, in the order of writing."""
-        return self._safely(lambda: self._take(items))
-
-    def tick(self, now: float, received: int, mode: str) -> list[Json]:
-        """Start due messages. received: bytes of the job's output so far."""
-        return self._safely(lambda: self._tick(now, received, mode))
-
-    def end(
-        self, state: str, exit_code: int | None, reason: str, now: float, mode: str
-    ) -> list[Json]:
-        """Start the message about the job's end, after that about its last records."""
-        return self._safely(lambda: self._end(state, exit_code, reason, now, mode))
-
-    def hold(self) -> list[Json]:
-        """Wait for the senders as long as the job's end may wait."""
-        return self._safely(lambda: self._wait(self._job.hold_secs))
-
-    def finish(self) -> list[Json]:
-        """Wait for the senders, and kill those that hang."""
-        return self._safely(self._finish)
-
-    def _safely(self, work: "Callable[[], list[Json] | None]") -> list[Json]:
-        if self._is_over:
-            return []
-        try:
-            return work() or []
-        except Exception as error:
-            self._is_over = True
-            reason = f"{type(error).__name__}: {error}"
-            message = f"logshipper sends no further messages about this job, because of an error: {reason}"
-            return [{"event": "notification_failed", "message": message, "reason": reason}]
-
-    # ---- the course
-
-    def _take(self, items: "Iterable[LoggedLines | LoggedEvent]") -> None:
         for item in items:
             if isinstance(item, LoggedEvent):
                 continue
@@ -111,6 +98,7 @@ class Watch:
                 self._take_records(item.text)
             elif item.stream is Stream.STDERR and item.kind in (Kind.LOG, Kind.NOTE):
                 self._stderr = (self._stderr + item.text[-MAX_LINES_BYTES:])[-MAX_LINES_BYTES:]
+        return []
 
     def _take_records(self, text: bytes) -> None:
         lines = text.rsplit(b"\n", MAX_RECORDS + 1)[-MAX_RECORDS - 1 : -1]
@@ -118,7 +106,9 @@ class Watch:
         if not self._nan:
             self._nan = _gaps_in(text)
 
-    def _tick(self, now: float, received: int, mode: str) -> list[Json]:
+    @_safe
+    def tick(self, now: float, received: int, mode: str) -> list[Json]:
+        """Start due messages. received: bytes of the job's output so far."""
         if received != self._received:
             self._received, self._heard_at, self._is_silent = received, now, False
         elif now >= self._heard_at + self._notify.silence and not self._is_silent:
@@ -131,27 +121,39 @@ class Watch:
             self._offer("limit", f"{_span(left)} left until the time limit", now, mode)
         return self._collect()
 
-    def _end(self, state: str, exit_code: int | None, reason: str, now: float, mode: str) -> None:
+    @_safe
+    def end(
+        self, state: str, exit_code: int | None, reason: str, now: float, mode: str
+    ) -> list[Json]:
+        """Start the message about the job's end, after that about its last records."""
         if self._nan:
             self._offer("nan", self._nan, now, mode)
         words = state + (f", exit code {exit_code}" if exit_code is not None else "")
         is_failure = state != "COMPLETED" and "failure" in self._notify.on
         self._offer("failure" if is_failure else "end", words, now, mode, reason, state)
-
-    def _wait(self, secs: float) -> list[Json]:
-        until = time.monotonic() + secs
-        while self._senders and time.monotonic() < until:
-            self._events = self._collect()
-            time.sleep(_POLL_SECS)
         return self._collect()
 
-    def _finish(self) -> list[Json]:
-        self._events = self._wait(orders.SEND_SECS + 2)
+    @_safe
+    def hold(self) -> list[Json]:
+        """Wait for the senders as long as the job's end may wait."""
+        self._wait(self._job.hold_secs)
+        return self._collect()
+
+    @_safe
+    def finish(self) -> list[Json]:
+        """Wait for the senders, and kill those that hang."""
+        self._wait(orders.SEND_SECS + 2)
         for sender in self._senders.values():
             orders.kill(sender)
         for kind in [*self._held]:
             self._report_held(kind)
         return self._collect()
+
+    def _wait(self, secs: float) -> None:
+        until = time.monotonic() + secs
+        while self._senders and time.monotonic() < until:
+            self._events = self._collect()
+            time.sleep(_POLL_SECS)
 
     # ---- messages
 
@@ -240,62 +242,55 @@ class Watch:
 
 
 class _TimeLimit:
-    """The time until the job's limit: given, or asked from Slurm, again when it is about to end."""
+    """The job's time limit: given, or asked from Slurm, again when it is about to end."""
 
     def __init__(self, job: WatchedJob, now: float) -> None:
         self._slurm_id = job.slurm_id
         self._began = now
         self._ask: Popen[bytes] | None = None
-        self._end = now + job.ends_at - time.time() if job.ends_at else _NEVER
-        self._due = now + ASK_AFTER_SECS if job.slurm_id else self._end - self._lead()
+        self._set_end(job.ends_at, now)
+        if self._slurm_id:
+            self._due = now + ASK_AFTER_SECS
 
-    def _lead(self) -> float:
-        return min(LONGEST_LEAD_SECS, (self._end - self._began) / 10)
+    def _set_end(self, ends_at: float, now: float) -> None:
+        """Set the end by its Unix time; 0: unknown."""
+        self._end = now + ends_at - time.time() if ends_at else _NEVER
+        self._due = self._end - min(LONGEST_LEAD_SECS, (self._end - self._began) / 10)
 
     def tick(self, now: float) -> float:
         """Return the seconds left once, when the limit is near; else 0."""
         if self._ask is not None and self._ask.poll() is not None:
             with self._ask as ask:
-                answer = ask.stdout.read(64) if ask.stdout else b""
+                self._set_end(_unix_time((ask.stdout and ask.stdout.read(64)) or b""), now)
             self._ask = None
-            left = _left_secs(answer.decode("ascii", "replace").strip())
-            self._end = now + left if left else _NEVER
-            self._due = self._end - self._lead()
-            if now < self._due:
-                return 0.0
-        elif now < self._due:
-            return 0.0
-        elif self._slurm_id:
+        elif now >= self._due and self._slurm_id:
             self._due, self._ask = _NEVER, _ask_slurm(self._slurm_id)
+        if now < self._due:
             return 0.0
         self._due = _NEVER
         return max(1.0, self._end - now)
 
 
 def _ask_slurm(job_id: str) -> "Popen[bytes] | None":
+    """Ask for the expected end of a job, its local time."""
     import subprocess
 
-    command = ["timeout", "10", "squeue", "--noheader", "--format=%L", f"--jobs={job_id}"]
-    null = subprocess.DEVNULL
+    command = ["timeout", "10", "squeue", "--noheader", "--format=%e", f"--jobs={job_id}"]
+    null, environment = subprocess.DEVNULL, {**os.environ, "SLURM_TIME_FORMAT": "standard"}
     try:
-        return subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null)
+        return subprocess.Popen(
+            command, stdin=null, stdout=subprocess.PIPE, stderr=null, env=environment
+        )
     except OSError:
         return None
 
 
-def _left_secs(text: str) -> float:
-    """Parse Slurm's D-HH:MM:SS; 0 for UNLIMITED and without an answer."""
-    days, _, clock = text.rpartition("-")
-    fields = clock.split(":")
-    if (
-        not all(field.isdigit() and field.isascii() for field in fields)
-        or not (days or "0").isdigit()
-    ):
+def _unix_time(text: bytes) -> float:
+    """Return the Unix time of an ISO time without zone; 0 for none."""
+    try:
+        return time.mktime(time.strptime(text.decode().strip(), "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
         return 0.0
-    secs = 0
-    for field in fields:
-        secs = secs * 60 + int(field)
-    return float(int(days or 0) * 86400 + secs)
 
 
 def _numbers(line: bytes) -> list[tuple[str, float]]:

@@ -111,9 +111,12 @@ def test_slurm_is_asked_for_an_unknown_limit(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     job = a_watch(slurm_id="4711")
 
-    def tick(now: float, answer: str) -> None:
+    def tick(now: float, left_secs: int | None) -> None:
         """Let `squeue` answer, and the watch read it."""
-        squeue.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\necho "{answer}"\n')
+        end = "NONE"
+        if left_secs is not None:
+            end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + left_secs))
+        squeue.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\necho "{end}"\n')
         squeue.chmod(0o755)
         job.tick(now, int(now), "enabled")
         ask = job._limit._ask
@@ -121,31 +124,29 @@ def test_slurm_is_asked_for_an_unknown_limit(
             ask.wait()
             job.tick(now, int(now), "enabled")
 
-    tick(29.0, "never")
+    tick(29.0, None)
     assert not (tmp_path / "asked").exists()
-    tick(31.0, "1-00:00:00")
+    tick(31.0, 86_400)
     assert "--jobs=4711" in (tmp_path / "asked").read_text()
-    tick(82_000.0, "never")
+    tick(82_000.0, None)
     assert senders.news() == [], "an hour before the end is later"
-    tick(84_000.0, "10:00:00")
+    tick(84_000.0, 36_000)
     assert senders.news() == [], "the limit was extended"
-    tick(84_000.0 + 36_000.0, "5:00")
-    assert senders.news() == ["limit: 5 minutes left until the time limit"]
+    tick(84_000.0 + 36_000.0, 300)
+    (news,) = senders.news()
+    assert news.startswith("limit: 5 minutes left")
 
 
-@pytest.mark.parametrize(
-    ("text", "secs"),
-    [
-        ("5:00", 300.0),
-        ("1:00:00", 3600.0),
-        ("2-03:04:05", 183845.0),
-        ("UNLIMITED", 0.0),
-        ("", 0.0),
-        ("x-1", 0.0),
-    ],
-)
-def test_times_of_slurm(text: str, secs: float) -> None:
-    assert watch._left_secs(text) == secs
+def test_a_job_without_a_limit_has_no_message_about_it(
+    senders: Senders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither has a job on a host without `squeue`."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert watch._unix_time(b"N/A\n") == watch._unix_time(b"") == 0.0
+    job = a_watch(slurm_id="4711")
+    for now in (31.0, 32.0, 1e6):
+        job.tick(now, int(now), "enabled")
+    assert senders.news() == []
 
 
 def test_content_has_limits(senders: Senders) -> None:
