@@ -313,3 +313,19 @@ def test_inside_a_captured_run_notify_says_that_it_has_no_effect(
     home.run(*inner)
     assert any("--notify has no effect here" in line for line in home.logs())
     assert not script.messages()
+
+
+def test_the_page_in_grafana_is_named_where_it_is_known(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site.toml"
+    site.write_text('[grafana]\nurl = "https://grafana.example.org"\ncluster = "alpha"\n')
+    monkeypatch.setenv("LOGSHIPPER_SITE", str(site))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    order = {"title": "t", "body": "b", "brief": "b", "kind": "end", "job_id": "4711"}
+    order["targets"] = [f"cmd:{script.path}"]
+    assert list(sender.serve({**order, "begin_ms": 1000})) == [{"target": "cmd"}]
+    (message,) = script.messages()
+    address = "page: https://grafana.example.org/d/logshipper-job?var-cluster=alpha&var-job=4711"
+    assert address in message
+    assert list(sender.serve({**order, "begin_ms": 1000})) == [{"held": True}]
