@@ -44,7 +44,7 @@ class WatchedJob(NamedTuple):
     cwd: str | None = None  # for commands
     in_user_spool: bool = True  # else it has a page in Grafana
     ends_at: float = 0.0  # Unix time of the time limit; 0: unknown
-    slurm_id: str = ""  # asks Slurm for an unknown time limit; "" for none
+    slurm_id: str = ""  # asks Slurm for the present limit; "" for none
     is_checked: bool = False  # the targets
     hold_secs: float = 0.0  # for which the job's end waits: its scheduler then kills the senders
 
@@ -248,23 +248,26 @@ class _TimeLimit:
         self._slurm_id = job.slurm_id
         self._began = now
         self._ask: Popen[bytes] | None = None
-        self._set_end(job.ends_at, now)
-        if self._slurm_id:
+        self._given = now + job.ends_at - time.time() if job.ends_at else _NEVER
+        self._set_end(self._given)
+        if job.slurm_id:
             self._due = now + ASK_AFTER_SECS
 
-    def _set_end(self, ends_at: float, now: float) -> None:
-        """Set the end by its Unix time; 0: unknown."""
-        self._end = now + ends_at - time.time() if ends_at else _NEVER
-        self._due = self._end - min(LONGEST_LEAD_SECS, (self._end - self._began) / 10)
+    def _set_end(self, end: float) -> None:
+        self._end = end
+        self._due = end - min(LONGEST_LEAD_SECS, (end - self._began) / 10)
 
     def tick(self, now: float) -> float:
         """Return the seconds left once, when the limit is near; else 0."""
         if self._ask is not None and self._ask.poll() is not None:
             with self._ask as ask:
-                self._set_end(_unix_time((ask.stdout and ask.stdout.read(64)) or b""), now)
+                ends_at = _unix_time((ask.stdout and ask.stdout.read(64)) or b"")
             self._ask = None
+            self._set_end(now + ends_at - time.time() if ends_at else self._given)
         elif now >= self._due and self._slurm_id:
             self._due, self._ask = _NEVER, _ask_slurm(self._slurm_id)
+            if self._ask is None:
+                self._set_end(self._given)
         if now < self._due:
             return 0.0
         self._due = _NEVER

@@ -59,6 +59,7 @@ class SidecarArguments(NamedTuple):
     stdout_stage: int  # fd of the relay's own pipe
     stderr_stage: int  # likewise
     task: int  # global rank
+    limit_secs: int  # the job's time limit; 0 if unknown
     job_id: str
     name: str  # the job's
     folder: str
@@ -235,12 +236,14 @@ def _open_capture(words: SidecarArguments) -> CaptureDirectory:
 def _watched(words: SidecarArguments) -> "WatchedJob":
     from logshipper.notify.watch import WatchedJob
 
+    started_at = words.started_ns / 1e9
     return WatchedJob(
         words.job_id,
         words.name,
         os.uname().nodename,
-        words.started_ns / 1e9,
+        started_at,
         in_user_spool=False,
+        ends_at=started_at + words.limit_secs if words.limit_secs else 0.0,
         slurm_id=words.job_id,
     )
 

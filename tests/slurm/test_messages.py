@@ -44,7 +44,9 @@ def test_the_batch_script_sends_one_message(cluster: CapturingCluster, user: Job
 def test_an_approaching_time_limit_is_reported_once(
     cluster: CapturingCluster, user: JobUser
 ) -> None:
-    """Slurm 22.05 tells a job no limit: the sidecar asks the controller."""
+    """Slurm 22.05 tells a job no limit: the sidecar asks the controller, by the usual
+    configuration."""
+    cluster.as_root("mount", "--bind", str(cluster.folder / "n1"), "/etc/slurm")
     write(user, ".logoptin", "notify: {to: 'cmd:cat >> received', on: limit}\n")
     job_id = cluster.sbatch(user, "sleep 600", "--time=1", *APART)
     assert cluster.wait(job_id).state == "TIMEOUT"

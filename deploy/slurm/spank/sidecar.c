@@ -58,7 +58,7 @@ static void exec_sidecar(const struct sidecar_plan *plan, int pipe_end, int repo
         {"awaited", plan->modes->awaited}, {"stall_secs", plan->stall_secs},
         {"journal", plan->journal},
         {"stdout_stage", plan->stages[0]}, {"stderr_stage", plan->stages[1]},
-        {"task", plan->task},
+        {"task", plan->task},             {"limit_secs", plan->limit_secs},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++, k++) {
         snprintf(texts[k], ARGUMENT_BYTES, "%s=%lld", numbers[i].key, numbers[i].value);

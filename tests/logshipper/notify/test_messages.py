@@ -322,10 +322,10 @@ def test_the_page_in_grafana_is_named_where_it_is_known(
     site.write_text('[grafana]\nurl = "https://grafana.example.org"\ncluster = "alpha"\n')
     monkeypatch.setenv("LOGSHIPPER_SITE", str(site))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    order = {"title": "t", "body": "b", "brief": "b", "kind": "end", "job_id": "4711"}
-    order["targets"] = [f"cmd:{script.path}"]
-    assert list(sender.serve({**order, "begin_ms": 1000})) == [{"target": "cmd"}]
+    texts = {"title": "t", "body": "b", "brief": "b", "kind": "end", "job_id": "4711"}
+    order = {**texts, "targets": [f"cmd:{script.path}"], "begin_ms": 1000}
+    assert list(sender.serve(order)) == [{"target": "cmd"}]
     (message,) = script.messages()
     address = "page: https://grafana.example.org/d/logshipper-job?var-cluster=alpha&var-job=4711"
     assert address in message
-    assert list(sender.serve({**order, "begin_ms": 1000})) == [{"held": True}]
+    assert list(sender.serve(order)) == [{"held": True}]

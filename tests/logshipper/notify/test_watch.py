@@ -149,6 +149,19 @@ def test_a_job_without_a_limit_has_no_message_about_it(
     assert senders.news() == []
 
 
+def test_without_an_answer_of_slurm_the_given_limit_counts(
+    senders: Senders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    job = a_watch(slurm_id="4711", ends_at=time.time() + 1000.0)
+    for now in (31.0, 890.0):
+        job.tick(now, int(now), "enabled")
+    assert senders.news() == []
+    for now in (910.0, 911.0, 912.0):
+        job.tick(now, int(now), "enabled")
+    assert len(senders.news()) == 1
+
+
 def test_content_has_limits(senders: Senders) -> None:
     job = a_watch()
     job.take(records(*("{%s}" % f'"{"k" * 99}{n}": {n}' for n in range(50))))  # noqa: UP031
