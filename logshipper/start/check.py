@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from logshipper import config, optin
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, os_words
 from logshipper.filesystem import network_type
 from logshipper.safe_text import safe
 from logshipper.spool import captures
@@ -113,8 +113,8 @@ def _try_targets(notify: config.Notify | None, *, sends: bool) -> list[str]:
 
     try:
         return orders.test(notify.to) if sends else orders.check(notify.to, os.getcwd())
-    except TimeoutError:
-        return ["no answer in time"]
+    except OSError as error:  # TimeoutError, too
+        return [os_words(error) or "no answer in time"]
 
 
 def _document(settings: config.Config) -> dict[str, Any]:  # Any: JSON

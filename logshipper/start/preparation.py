@@ -111,7 +111,7 @@ def _notify(targets: list[str] | None, setting: config.Notify | None) -> config.
 
     try:
         problems = orders.check(to, _folder())
-    except (OSError, TimeoutError) as error:
+    except OSError as error:  # TimeoutError, too
         optin.say(
             f"logshipper: --notify: the targets are not checked: {os_words(error) or 'no answer in time'}"
         )
