@@ -21,6 +21,12 @@ MAX_KEYS, MAX_KEY_CHARACTERS = 100, 128  # of `ignore`, and of `rename`
 _PATTERN_NAME = late_pattern(r"[a-z][a-z0-9_-]{0,15}")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
 _INTERVAL = late_pattern(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
+NOTIFY_KINDS = ("end", "failure", "limit", "nan", "silence")
+MAX_TARGETS, MAX_TARGET_CHARACTERS = 8, 2048
+TARGET = late_pattern(
+    r"desktop|cmd:.*\S.*|file:.*\S.*|env:[A-Za-z_][A-Za-z0-9_]*|[a-z][a-z0-9+.-]*://\S+"
+)
+TARGET_FORMS = "`desktop`, `cmd:COMMAND`, `file:PATH`, `env:NAME` or an address of Apprise such as `ntfys://TOPIC`"
 # lines besides blank ones and comments
 _TRIVIAL: tuple[list[bytes], ...] = ([], [b"---"], [b"{}"], [b"---", b"{}"])
 
@@ -30,6 +36,14 @@ class MetadataPattern(NamedTuple):
 
     name: str  # the records' origin
     pattern: str
+
+
+class Notify(NamedTuple):
+    """Messages about the job (logshipper/notify)."""
+
+    to: tuple[str, ...]  # targets
+    on: tuple[str, ...] = NOTIFY_KINDS
+    silence: float = 1800.0  # seconds without output
 
 
 class Config(NamedTuple):
@@ -54,6 +68,7 @@ class Config(NamedTuple):
     rename: tuple[tuple[str, str], ...] = ()
     # mask secrets in lines (logshipper/masks/secret_shapes.py); command lines always
     mask: bool = True
+    notify: Notify | None = None
 
 
 def _lines_of(content: bytes) -> list[bytes]:
@@ -223,6 +238,51 @@ def _read_rename(key: str, setting: object) -> tuple[tuple[str, str], ...]:
     return tuple(zip(_read_keys(key, list(setting)), new_names, strict=True))
 
 
+def _read_notify(key: str, setting: object) -> Notify:
+    """Read the setting. Its problems quote no target, which may be a secret."""
+    if not isinstance(setting, dict):
+        return Notify(_read_targets(key, setting))
+    # YAML reads the key `on` as true
+    options = {"on" if name is True else name: value for name, value in setting.items()}
+    if "to" not in options or not options.keys() <= {*Notify._fields}:
+        raise _Problem(f"{key}: write `{key}: {{to: TARGET, on: [failure, nan], silence: 1h}}`")
+    notify = Notify(_read_targets(key, options["to"]))
+    if "on" in options:
+        kinds = options["on"]
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        if not isinstance(kinds, list) or not kinds or any(k not in NOTIFY_KINDS for k in kinds):
+            raise _Problem(f"{key}: `on` is a list of {_quote_all(NOTIFY_KINDS)}")
+        notify = notify._replace(on=tuple(kinds))
+    if "silence" in options:
+        secs = _read_interval("silence", options["silence"])
+        if not secs:
+            raise _Problem(f"{key}: `silence: off` is no span; leave `silence` out of `on` instead")
+        notify = notify._replace(silence=secs)
+    return notify
+
+
+def parse_targets(option: str, targets: list[str]) -> tuple[str, ...]:
+    """Return the targets of an option. Raises ConfigError."""
+    try:
+        return _read_targets("", targets)
+    except _Problem as problem:
+        raise ConfigError(option, [text.removeprefix(": ") for text in problem.args]) from None
+
+
+def _read_targets(key: str, setting: object) -> tuple[str, ...]:
+    targets = setting if isinstance(setting, list) else [setting]
+    if not 0 < len(targets) <= MAX_TARGETS:
+        raise _Problem(f"{key}: {len(targets)} targets; from 1 to {MAX_TARGETS} are possible")
+    for number, target in enumerate(targets, 1):
+        if not (
+            isinstance(target, str)
+            and len(target) <= MAX_TARGET_CHARACTERS
+            and TARGET.fullmatch(target)
+        ):
+            raise _Problem(f"{key}: target {number} is wrong; a target is {TARGET_FORMS}")
+    return tuple(targets)
+
+
 def _read_keys(key: str, names: "list[Any]") -> list[str]:
     problems = [
         f"{key}: {_quote(name)} is no key: write 1 to {MAX_KEY_CHARACTERS} printable characters in quotes"
@@ -252,6 +312,7 @@ _READERS: dict[str, Callable[[str, object], object]] = {
     "ignore": _read_ignore,
     "rename": _read_rename,
     "mask": _read_switch,
+    "notify": _read_notify,
 }
 
 

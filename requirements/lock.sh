@@ -30,13 +30,13 @@ compile() {
 }
 
 # .venv's, with what builds the wheel
-compile dev --extra plot --extra grafana --extra otlp --extra parquet --group pyproject.toml:demo --group pyproject.toml:test \
+compile dev --extra plot --extra grafana --extra otlp --extra parquet --extra notify --group pyproject.toml:demo --group pyproject.toml:test \
     --group pyproject.toml:bench --group pyproject.toml:dev pyproject.toml "$scratch/build.in"
 # pinned to the versions of dev.lock: one environment serves both, and what is installed is what is tested
 grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --extra plot --group pyproject.toml:demo --constraint "$scratch/pins.txt" pyproject.toml "$scratch/build.in"
-# of an installation by root, and of the packages; nobody could add extras to theirs
-compile runtime --extra grafana --extra otlp --constraint "$scratch/pins.txt" pyproject.toml
+# of an installation by root, and of the packages; nobody could add extras to theirs. apprise needs tzdata on Windows only
+compile runtime --extra grafana --extra otlp --extra notify --no-emit-package tzdata --constraint "$scratch/pins.txt" pyproject.toml
 for name in wandb qcg kubernetes ansible telegraf trackers; do
     compile "$name" --group "pyproject.toml:$name"
 done

@@ -6,6 +6,10 @@ from logshipper.config import Config
 from logshipper.named_tuple import NamedTuple
 from logshipper.spool.captures import CaptureDirectory
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logshipper.notify.watch import WatchedJob
+
 
 class Settings(NamedTuple):
     """Settings besides the plan."""
@@ -22,6 +26,7 @@ class Settings(NamedTuple):
     limit_secs: int = 0  # the job's time limit; 0 likewise
     # records the start as for a run by hand: in mode `enabled`, without a wait
     by_hand: bool = False
+    watched: "WatchedJob | None" = None  # facts for messages; None: nothing is sent
 
     def of_scheduler(self) -> dict[str, int]:
         """Return the facts of launcher or scheduler about the job, for the capture's start."""

@@ -37,6 +37,7 @@ from logshipper.spool.spool_room import SLOW_BYTES_PER_SEC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from logshipper.notify.watch import Watch
     from logshipper.sidecar.context import Gathering
     from logshipper.sidecar.measurement_intake import MeasurementIntake
     from logshipper.telegraf.measurements import Collector
@@ -116,6 +117,11 @@ class Sidecar(RelaySink):
             self._measurements = measurement_intake.MeasurementIntake(
                 collector, plan, self.received, self._classifier, self._log, self._flush
             )
+        self._watch: Watch | None = None
+        if config.notify is not None and settings.watched is not None:
+            from logshipper.notify import watch
+
+            self._watch = watch.Watch(config.notify, settings.watched, time.monotonic())
 
     # ---- the capture's course
 
@@ -212,6 +218,11 @@ class Sidecar(RelaySink):
             self._measurements.end()
         self._log.report_lost(at_end=True)
         self._write_ledger(with_bytes=True)  # later output counts, too
+        if self._watch is not None:
+            self._log.sync()
+            self._write_events(self._watch.hold())
+            self._report("done")  # the job's end waits for no target
+            self._write_events(self._watch.finish())
         self._log.close()
         self._live.close()
         fault_point("capture_synced")
@@ -303,6 +314,9 @@ class Sidecar(RelaySink):
         self._take_measurements()
         self._log.look_for_room()
         self._flush()
+        if self._watch is not None:
+            received = sum(self.received.values())
+            self._write_events(self._watch.tick(now, received, self._classifier.mode))
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + HEARTBEAT_SECS
             self._log.write_record(
@@ -363,6 +377,10 @@ class Sidecar(RelaySink):
         if self._open:  # the relay returns now; the rest continues here
             self._log.sync()
             self._report("done")
+        if self._watch is not None:
+            self._log.sync()
+            now, mode = time.monotonic(), self._classifier.mode
+            self._write_events(self._watch.end(state, exit_code, reason, now, mode))
 
     def _end_as(self, wait_status: int, flags: int) -> None:
         """Name the kernel's lack of memory as the reason of a SIGKILL without a cancelled job; a
@@ -413,6 +431,8 @@ class Sidecar(RelaySink):
     def _flush(self) -> None:
         if items := self._classifier.take():
             self._log.write(items)
+            if self._watch is not None:
+                self._write_events(self._watch.take(items))
             fault_point("lines_without_ledger")
         self._live.show(self._classifier.live(), self._log.now_ns())
         now = time.monotonic()
@@ -420,6 +440,12 @@ class Sidecar(RelaySink):
             self._ledger_due = now + LEDGER_SECS
             self._take_context()
             self._write_ledger()
+
+    def _write_events(self, events: list[Json]) -> None:
+        for event in events:
+            self._log.write_event(event)
+            if event.get("kind") == "check":  # its user may still be looking
+                self._report(f"degraded {event['message']}")
 
     def _write_ledger(self, *, with_bytes: bool = False) -> None:
         """Write a changed ledger. with_bytes: also for bytes alone, as of a redrawn bar; otherwise

@@ -27,6 +27,10 @@ from logshipper.sidecar.slurm_modes import JobModes
 from logshipper.spool.captures import COUNTERS, CaptureDirectory
 from logshipper.spool.segment import Json
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logshipper.notify.watch import WatchedJob
+
 CLOSING_SECS = 5.0  # how long a relay that has taken a stream back may need to be through with it
 
 
@@ -54,7 +58,10 @@ class SidecarArguments(NamedTuple):
     journal: int  # fd
     stdout_stage: int  # fd of the relay's own pipe
     stderr_stage: int  # likewise
+    task: int  # global rank
+    limit_secs: int  # the job's time limit; 0 if unknown
     job_id: str
+    name: str  # the job's
     folder: str
 
     def fds(self) -> set[int]:
@@ -127,8 +134,16 @@ def serve(words: SidecarArguments) -> None:
         events.append(
             {"event": "mode_inherited", "message": text, "from": configuration.mode, "to": start}
         )
+    capture = _open_capture(words)
+    # of several ranks the first one sends, and of a job with captures of its own for each rank the
+    # batch script, which is the job's first capture
+    is_sender = words.task == 0 and not (configuration.per_task and words.slot)
     settings = Settings(
-        configuration._replace(mode=start), problems, _open_capture(words), leave_to_the_node_agent
+        configuration._replace(mode=start),
+        problems,
+        capture,
+        leave_to_the_node_agent,
+        watched=_watched(words) if configuration.notify and is_sender else None,
     )
     plan = SidecarPlan(
         masters={},
@@ -216,6 +231,21 @@ def _open_capture(words: SidecarArguments) -> CaptureDirectory:
     if len(counters) < COUNTERS.size:
         raise SpoolError(path, f"has {len(counters)} bytes only")
     return CaptureDirectory(words.folder, words.job_id, words.attempt, "", counters)
+
+
+def _watched(words: SidecarArguments) -> "WatchedJob":
+    from logshipper.notify.watch import WatchedJob
+
+    started_at = words.started_ns / 1e9
+    return WatchedJob(
+        words.job_id,
+        words.name,
+        os.uname().nodename,
+        started_at,
+        in_user_spool=False,
+        ends_at=started_at + words.limit_secs if words.limit_secs else 0.0,
+        slurm_id=words.job_id,
+    )
 
 
 def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from logshipper import config, optin
-from logshipper.errors import ConfigError
+from logshipper.errors import ConfigError, os_words
 from logshipper.filesystem import network_type
 from logshipper.safe_text import safe
 from logshipper.spool import captures
@@ -23,6 +23,12 @@ _KINDS = {
     config.AUTO: "numbers that recur between the same words: tables, bars, log lines of any program",
     config.PAIRS: "key=value and key: value lines, and what known programs print",
 }
+_NEWS = {
+    "end": "the end of a job",
+    "failure": "a job that fails",
+    "limit": "an approaching time limit",
+    "nan": "NaN in a record",
+}
 _CONTEXT = {
     True: "how your jobs were started is recorded: keep secrets off the command line",
     False: "how your jobs were started isn't recorded",
@@ -37,14 +43,20 @@ WARNING = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = "Says what your ~/.logoptin means, or what is wrong with it."
     parser.epilog = (
-        "exit codes: 0 it is well (or you have none), 1 it is refused\n\nexamples:\n  logshipper check\n"
-        "  logshipper check draft.yaml\n  logshipper check --json\n"
+        "exit codes: 0 it is well (or you have none), 1 it is refused, or a target of `notify` is faulty\n\n"
+        "examples:\n  logshipper check\n  logshipper check draft.yaml\n  logshipper check --json\n"
+        "  logshipper check --notify        a test message to the targets of `notify`\n"
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "file", nargs="?", help="another file than ~/.logoptin, which must be there"
     )
     parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument(
+        "--notify",
+        action="store_true",
+        help="send a test message to the file's targets of `notify`",
+    )
 
 
 def call(arguments: argparse.Namespace) -> int:
@@ -68,6 +80,9 @@ def call(arguments: argparse.Namespace) -> int:
     is_refused = bool(problems)
     if is_refused:
         settings = settings._replace(mode="disabled")
+    faults = _try_targets(settings.notify, sends=arguments.notify)
+    if arguments.notify and settings.notify is None and not problems:
+        raise ConfigError(path, ["has no `notify`: write a line such as `notify: desktop`"])
     if arguments.json:
         opted_in = state in (optin.PRESENT, optin.REFUSED)
         report = {
@@ -77,19 +92,46 @@ def call(arguments: argparse.Namespace) -> int:
             "problems": problems,
             "opted_in": opted_in,
             "config": _document(settings) if opted_in else None,
+            "notify_problems": faults,
             "store": captures.store_root(),
         }
         print(json.dumps(report, indent=2))
     else:
         _print(path, state, settings, problems)
-    return int(is_refused)
+        for fault in faults:
+            print(f"notify: {safe(fault)}", file=sys.stderr)
+        if arguments.notify and settings.notify and not faults:
+            print("The test message was sent.")
+    return int(is_refused or bool(faults))
+
+
+def _try_targets(notify: config.Notify | None, *, sends: bool) -> list[str]:
+    """Check the targets, or send them a test message; return a sentence for each problem."""
+    if notify is None:
+        return []
+    from logshipper.notify import orders
+
+    try:
+        return orders.test(notify.to) if sends else orders.check(notify.to, os.getcwd())
+    except OSError as error:  # TimeoutError, too
+        return [os_words(error) or "no answer in time"]
 
 
 def _document(settings: config.Config) -> dict[str, Any]:  # Any: JSON
     kinds = settings.metadata and [
         kind if isinstance(kind, str) else kind._asdict() for kind in settings.metadata
     ]
-    return {**settings._asdict(), "metadata": kinds, "rename": dict(settings.rename)}
+    document = {**settings._asdict(), "metadata": kinds, "rename": dict(settings.rename)}
+    if settings.notify is not None:
+        document["notify"] = {**settings.notify._asdict(), "to": _labels(settings.notify)}
+    return document
+
+
+def _labels(notify: config.Notify) -> list[str]:
+    """Return the names of targets without their secrets."""
+    from logshipper.notify.orders import label
+
+    return [label(target) for target in notify.to]
 
 
 def _print(path: str, state: str, settings: config.Config, problems: list[str]) -> None:
@@ -158,7 +200,18 @@ def _meanings(settings: config.Config) -> list[tuple[str, str]]:
         (f"metadata: of standard output: {'; '.join(kinds)}", ""),
         *_corrections(settings),
         (f"mask: {_switch(settings.mask)}", f"tokens and keys that your jobs print {masked}"),
+        *_messages(settings.notify),
     ]
+
+
+def _messages(notify: config.Notify | None) -> list[tuple[str, str]]:
+    """Return the setting of messages, and its meaning, without the targets' secrets."""
+    if notify is None:
+        return []
+    targets = ", ".join(f"`{safe(label)}`" for label in _labels(notify))
+    means = {**_NEWS, "silence": f"no output for {_interval(notify.silence)}"}
+    news = "; ".join(means[kind] for kind in notify.on)
+    return [(f"notify: messages go to {targets}", ""), (f"        about {news}", "")]
 
 
 def _corrections(settings: config.Config) -> list[tuple[str, str]]:

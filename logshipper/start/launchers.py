@@ -10,6 +10,7 @@ Every `logshipper run` imports it: light imports only.
 
 import os
 import stat
+import time
 
 from logshipper.named_tuple import NamedTuple
 from logshipper.spool.captures import JOB_ID_MAX_CHARS, LIMIT_MAX_SECS, process_started
@@ -215,6 +216,14 @@ def limit_secs(environment: "Environment", place: Place | None) -> int:
     elif launcher == "PBS":
         limit = _number(environment, WALLTIME)
     return limit if limit and 0 < limit <= LIMIT_MAX_SECS else 0
+
+
+def ends_at(environment: "Environment", place: Place | None) -> float:
+    """Return the Unix time of the limit of the job in place; 0 if unknown. PBS tells no start: the
+    limit counts from now on."""
+    limit = limit_secs(environment, place)
+    end = _number(environment, SLURM_END, 12) if place and place.launcher == "Slurm" else None
+    return float(end or time.time() + limit) if limit else 0.0
 
 
 def is_gathered(environment: "Environment") -> bool:

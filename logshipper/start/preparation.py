@@ -1,6 +1,7 @@
 """Wiring of `logshipper run`: configuration, the capture's directory, relay and sidecar."""
 
 import os
+import time
 from collections.abc import Callable
 
 from logshipper import config, optin
@@ -20,6 +21,7 @@ from logshipper.start.run_arguments import RunArguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from logshipper.notify.watch import WatchedJob
     from logshipper.telegraf.listener import Sockets
     from logshipper.telegraf.measurements import Collector
 
@@ -44,6 +46,7 @@ def prepare(
         tty=settings.tty and not arguments.no_tty,
         mask=settings.mask and not arguments.no_mask,
         context=False if arguments.no_context else settings.context,
+        notify=_notify(arguments.notify, settings.notify),
     )
     name = masked_text(arguments.name or captures.default_name(command))
     takes_measurements = arguments.telegraf or arguments.telegraf_port
@@ -62,6 +65,10 @@ def prepare(
     collector = _collector(telegraf, capture) if telegraf is not None else None
     by_hand = not (arguments.if_opted_in or launchers.is_scheduled(place))
     by_hand = by_hand and os.environ.get("LOGSHIPPER_CONTEXT", "on") != "off"
+    watched = None
+    # of ranks, the first one sends
+    if settings.notify is not None and (place is None or not place.task):
+        watched = _watched(capture, place, is_checked=bool(arguments.notify))
     sidecar_settings = Settings(
         settings,
         problems,
@@ -72,6 +79,7 @@ def prepare(
         launchers.nodes(os.environ),
         launchers.limit_secs(os.environ, place),
         by_hand,
+        watched,
     )
 
     def serve(plan: SidecarPlan) -> None:
@@ -93,10 +101,55 @@ def prepare(
     )
 
 
+def _notify(targets: list[str] | None, setting: config.Notify | None) -> config.Notify | None:
+    """Return the setting of messages with the targets of --notify, if there are any. Raises
+    ConfigError for targets that can never work."""
+    if not targets:
+        return setting
+    to = config.parse_targets("--notify", targets)
+    from logshipper.notify import orders
+
+    try:
+        problems = orders.check(to, _folder())
+    except OSError as error:  # TimeoutError, too
+        optin.say(
+            f"logshipper: --notify: the targets are not checked: {os_words(error) or 'no answer in time'}"
+        )
+        problems = []
+    if problems:
+        raise ConfigError("--notify", problems)
+    return (setting or config.Notify(to))._replace(to=to)
+
+
+def _watched(
+    capture: captures.CaptureDirectory, place: Place | None, *, is_checked: bool
+) -> "WatchedJob":
+    from logshipper.notify.watch import HOLD_SECS, WatchedJob
+
+    ends_at = launchers.ends_at(os.environ, place)
+    return WatchedJob(
+        capture.job_id,
+        capture.name,
+        os.uname().nodename,
+        time.time(),
+        _folder(),
+        capture.in_user_spool,
+        ends_at,
+        os.environ.get("SLURM_JOB_ID", "") if not ends_at else "",
+        is_checked,
+        HOLD_SECS if launchers.is_scheduled(place) else 0.0,
+    )
+
+
 def _tell_who_has_it(arguments: RunArguments) -> None:
     """Tell a user who named a run that it is no separate job; one of several ranks does so."""
     place = launchers.find(os.environ)
     is_first = place is None or not place.task
+    if arguments.notify and is_first:
+        optin.say(
+            "logshipper: --notify has no effect here, as the run around this one has the output: "
+            "write `notify` into ~/.logoptin, or give --job-id ID"
+        )
     if arguments.name and is_first and not (arguments.quiet or arguments.if_opted_in):
         around = os.environ.get("LOGSHIPPER_JOB_ID", "")
         optin.say(

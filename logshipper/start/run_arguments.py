@@ -17,3 +17,4 @@ class RunArguments:
     store: str | None = None
     telegraf = False
     telegraf_port: int | None = None
+    notify: list[str] | None = None

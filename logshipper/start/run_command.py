@@ -5,7 +5,7 @@ from logshipper import optin
 from logshipper.errors import CaptureError, ConfigError
 from logshipper.start.run_arguments import USAGE_CODE, RunArguments
 
-_VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store", "--telegraf-port")
+_VALUE_OPTIONS = ("--name", "--job-id", "--mode", "--store", "--telegraf-port", "--notify")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

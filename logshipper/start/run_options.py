@@ -20,6 +20,7 @@ examples:
   logshipper run --mode metadata -- python train.py    log JSON lines only
   logshipper run --no-context -- ./job.sh --pin 1234   the command line isn't recorded
   logshipper run --telegraf-port 8092 -- python train.py   take what it sends to Telegraf, too
+  logshipper run --notify file:~/.notify -- ./job.sh   a message to the addresses in this file
   logshipper run --if-opted-in -- CMD                  in a wrapper: only where ~/.logoptin is
 """
 
@@ -98,6 +99,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         type=_port,
         help="the same at 127.0.0.1:PORT, such as 8092, for code that has Telegraf's port written into it",
+    )
+    parser.add_argument(
+        "--notify",
+        metavar="TARGET",
+        action="append",
+        help="send a message when CMD ends or fails, nears its time limit, prints NaN or falls silent: desktop, "
+        "cmd:COMMAND, file:PATH, env:NAME or an address of Apprise; may be repeated",
     )
     parser.add_argument(
         "-q",

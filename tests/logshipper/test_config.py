@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper import config, optin
-from logshipper.config import Config, MetadataPattern
+from logshipper.config import Config, MetadataPattern, Notify
 from logshipper.errors import ConfigError
 from logshipper.metadata_pattern import compiled, problem_of
 from tests.tools.sources import ROOT
@@ -58,6 +58,18 @@ def test_nothing_said_means_enabled(content: bytes) -> None:
         (b"ignore: ['tokens/s', time*]\n", Config(ignore=("tokens/s", "time*"))),
         (b"rename: {'lm loss': loss}\n", Config(rename=(("lm loss", "loss"),))),
         (b"ignore: []\nrename: {}\n", Config()),
+        (b"notify: desktop\n", Config(notify=Notify(("desktop",)))),
+        (
+            b"notify: ['cmd:mail -s x me', file:~/.notify, 'env:HOOK', ntfys://topic]\n",
+            Config(
+                notify=Notify(("cmd:mail -s x me", "file:~/.notify", "env:HOOK", "ntfys://topic"))
+            ),
+        ),
+        (
+            b"notify:\n  to: [desktop]\n  on: [failure, nan]\n  silence: 1h\n",
+            Config(notify=Notify(("desktop",), ("failure", "nan"), 3600.0)),
+        ),
+        (b"notify: {to: desktop, on: end}\n", Config(notify=Notify(("desktop",), ("end",)))),
         (b"metadata: [json, dict, pairs]\n", Config(metadata=("json", "dict", "pairs"))),
         (
             rb"metadata: [json, {pattern: 'loss is (?P<loss>[0-9.]+)'}]",
@@ -83,6 +95,12 @@ def test_options(content: bytes, options: Config) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
+        (b"notify: []\n", "notify: 0 targets; from 1 to 8 are possible"),
+        (b"notify: [desktop, s3cret]\n", "notify: target 2 is wrong; a target is `desktop`, "),
+        (b"notify: {on: end}\n", "notify: write `notify: {to: TARGET, "),
+        (b"notify: {to: desktop, on: [ends]}\n", "notify: `on` is a list of `end`, `failure`, "),
+        (b"notify: {to: desktop, silence: off}\n", "notify: `silence: off` is no span"),
+        (b"notify: {to: desktop, silence: 1s}\n", "silence: `1s` is too short"),
         (b"mode: off\n", "YAML reads `mode: off` as `false`; write `mode: disabled`"),
         (b"mode: on\n", "write `mode: enabled`"),
         (b"- mode\n", "this is a list"),

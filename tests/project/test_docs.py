@@ -230,7 +230,7 @@ def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     closure: set[str] = set()
     extras = project["optional-dependencies"]
-    pending = [*project["dependencies"], *extras["grafana"], *extras["otlp"]]
+    pending = [*project["dependencies"], *extras["grafana"], *extras["otlp"], *extras["notify"]]
     while pending:
         requirement = Requirement(pending.pop())
         name = canonicalize_name(requirement.name)

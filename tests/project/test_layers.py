@@ -15,9 +15,11 @@ MAY_IMPORT = {
     "logshipper_observe": ("logshipper", "logshipper_ingest"),
     "logshipper_grafana": ("logshipper", "logshipper_ingest"),
 }
-# the import for users' code, and modules that start a command of the command line and a capture
+# the import for users' code, modules that start a command of the command line and a capture, and
+# the sender of messages, which reads the site's file
 WIRING = {
     "logshipper/__init__.py": "logshipper_observe",
+    "logshipper/notify/sender.py": "logshipper_ingest",
     "logshipper/start/cli.py": "logshipper_observe",
     "logshipper/start/preparation.py": "logshipper_ingest",
 }
@@ -32,7 +34,8 @@ FOLDERS = {
         "relay": ("",),
         "telegraf": ("",),
         "process": ("", "spool", "relay", "telegraf"),
-        "sidecar": ("", "masks", "spool", "render", "classify", "relay", "telegraf"),
+        "notify": ("", "masks", "spool", "render", "classify"),
+        "sidecar": ("", "masks", "spool", "render", "classify", "relay", "telegraf", "notify"),
         "start": (
             "",
             "masks",
@@ -42,6 +45,7 @@ FOLDERS = {
             "relay",
             "telegraf",
             "process",
+            "notify",
             "sidecar",
         ),
     },

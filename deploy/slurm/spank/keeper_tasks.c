@@ -69,6 +69,9 @@ static int start_sidecar(struct relay *relay, const struct wire_task *task, cons
     const struct sidecar_plan plan = {
         .python = keeper.settings.python,
         .folder = folder,
+        .name = keeper.step.name,
+        .task = relay->task,
+        .limit_secs = task->limit_secs,
         .capture = capture,
         .content = keeper.decision.content,
         .content_size = keeper.decision.size,

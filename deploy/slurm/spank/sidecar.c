@@ -58,12 +58,15 @@ static void exec_sidecar(const struct sidecar_plan *plan, int pipe_end, int repo
         {"awaited", plan->modes->awaited}, {"stall_secs", plan->stall_secs},
         {"journal", plan->journal},
         {"stdout_stage", plan->stages[0]}, {"stderr_stage", plan->stages[1]},
+        {"task", plan->task},             {"limit_secs", plan->limit_secs},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++, k++) {
         snprintf(texts[k], ARGUMENT_BYTES, "%s=%lld", numbers[i].key, numbers[i].value);
         argv[count++] = texts[k];
     }
     snprintf(texts[k], ARGUMENT_BYTES, "job_id=%s", plan->capture->job_id);
+    argv[count++] = texts[k++];
+    snprintf(texts[k], ARGUMENT_BYTES, "name=%s", plan->name);
     argv[count++] = texts[k++];
     snprintf(texts[k], ARGUMENT_BYTES, "folder=%s", plan->folder);
     argv[count++] = texts[k++];

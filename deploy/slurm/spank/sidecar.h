@@ -19,6 +19,9 @@
 struct sidecar_plan {
     const char *python;
     const char *folder; /* the capture's directory */
+    const char *name;   /* the job's */
+    uint32_t task;      /* global rank */
+    uint32_t limit_secs; /* of the job's time; 0 where that isn't known */
     const struct capture *capture;
     const unsigned char *content; /* of ~/.logoptin, or why it is refused */
     size_t content_size;

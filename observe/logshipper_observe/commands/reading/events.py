@@ -73,6 +73,7 @@ _NARROW = (*_COLUMNS[:3], Column("what", flexible=True))
 KINDS = (
     "state", "user_event", "mode_changed", "heartbeat_lost", "heartbeat_found", "lines_lost", "lines_left_out",
     "segment_damaged", "not_captured", "job_ended", "values_masked",
+    "notification_failed", "notifications_held_back",
 )  # fmt: skip
 
 
