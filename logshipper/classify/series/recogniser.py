@@ -123,7 +123,7 @@ class Recogniser:
         if key.count(MARK) < LEAST_ALIGNED:  # a row is no header
             self._tables.headers.append(line)
         if key not in self._shapes.pending:
-            items = self._pairs.feed(self._seq, time, line)
+            items = self._pairs.feed(key, self._seq, time, line)
             if items is not None:
                 return items
         return self._shapes.feed(key, self._seq, time, line)

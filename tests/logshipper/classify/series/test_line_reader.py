@@ -17,7 +17,7 @@ from logshipper.classify.series.line_reader import (
 from logshipper.classify.series.numbers import NUMBER
 from logshipper.classify.series.shapes import shape_key
 
-OUTPUTS = sorted((Path(__file__).parents[4] / "series").glob("**/*.txt.xz"))
+OUTPUTS = sorted((Path(__file__).parents[3] / "series").glob("**/*.txt.xz"))
 NUMBERS = b"0 7 -7 +7 7. .7 7.5 -7.5e-3 1D+04 nan =nan inf 007 1e 1.2.3 1-2".split()
 PIECES = [
     *NUMBERS,
