@@ -180,11 +180,11 @@ class XAxis:
         """Add records if they have the keys of the last one, and nothing but finite numbers."""
         plan = self._groups.plans.get(paths)
         columns = number_columns([entry[0] for entry in entries])
-        if plan is None or columns is None or self._keeps_places or self._gaps:
+        if plan is None or not columns or self._keeps_places or self._gaps:
             return False
         self.records += len(entries)
-        newest_ns = max((time_ns for _, time_ns, *_ in entries), default=0)
-        for path, numbers in zip(paths, columns, strict=False):  # without entries, no columns
+        newest_ns = max(time_ns for _, time_ns, *_ in entries)
+        for path, numbers in zip(paths, columns, strict=True):
             self._numbers[path].add_numbers(numbers, newest_ns)
             for group in plan:
                 group.courses[path].add_all(numbers)

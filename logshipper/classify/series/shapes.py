@@ -105,7 +105,7 @@ class Shapes:
         held.append(Held(seq, time, line))
         if len(held) < CONFIRMING_LINES:
             self.pending[key] = held
-            self._held_bytes += len(key) + sum(len(entry.line) for entry in held)
+            self._held_bytes += _size(key, held)
             while len(self.pending) > MAX_PENDING or self._held_bytes > MAX_HELD_BYTES:
                 self._take_held(next(iter(self.pending)))
             return []
@@ -124,7 +124,7 @@ class Shapes:
 
     def _take_held(self, key: bytes) -> list[Held]:
         held = self.pending.pop(key)
-        self._held_bytes -= len(key) + sum(len(entry.line) for entry in held)
+        self._held_bytes -= _size(key, held)
         return held
 
     def _is_full(self) -> bool:
@@ -214,6 +214,13 @@ class Shapes:
             column if column.is_counter else _told_apart(column, words, rivals[column.name])
             for column in columns
         )
+
+
+def _size(key: bytes, held: list[Held]) -> int:
+    size = len(key)
+    for entry in held:
+        size += len(entry.line)
+    return size
 
 
 def _told_apart(column: Column, words: list[str], rivals: list[bytes]) -> Column:
