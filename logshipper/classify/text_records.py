@@ -16,6 +16,7 @@ from logshipper.classify.series.numbers import as_json
 from logshipper.config import DICT, PAIRS, MetadataPattern
 
 MAX_LINE_BYTES = 2048  # longer lines are no records
+_GAPS = frozenset(GAPS)
 MAX_VALUES = 100  # of a record; lines with more values are none
 
 _NUMBER = r"[-+]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,9})?"
@@ -255,10 +256,10 @@ class TextRecords:
 
 def json_record(values: Mapping[str, str]) -> tuple[tuple[str, ...], bytes]:
     """Return the keys and the JSON of a record. values: JSON numbers by key."""
-    pairs = ", ".join(f"{_json_key(key)}: {number}" for key, number in values.items())
-    has_gaps = any(number in GAPS for number in values.values())
-    keys = KeysWithGaps(values) if has_gaps else tuple(values)
-    return keys, f"{{{pairs}}}".encode()
+    names = tuple(values)
+    has_gaps = not _GAPS.isdisjoint(values.values())
+    line = _form(names) % tuple(values.values())
+    return KeysWithGaps(names) if has_gaps else names, line.encode()
 
 
 def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
@@ -266,9 +267,11 @@ def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
     return TextRecord(at, line, keys, origin)
 
 
-@lru_cache(1024)
-def _json_key(key: str) -> str:
-    return json.dumps(key, ensure_ascii=False)
+@lru_cache(128)
+def _form(keys: tuple[str, ...]) -> str:
+    """Return JSON with `%s` for each value."""
+    texts = (json.dumps(key, ensure_ascii=False).replace("%", "%%") for key in keys)
+    return f"{{{', '.join(f'{text}: %s' for text in texts)}}}"
 
 
 def _row_values(row: _Row, match: re.Match[str]) -> dict[str, str] | None:

@@ -34,6 +34,18 @@ class EncodedFrame(NamedTuple):
     copies: int = 0
 
 
+class _LinesFrame(NamedTuple):
+    """A frame of lines: the values of segment.encode_lines, then those of EncodedFrame."""
+
+    stream: Stream
+    time_ns: int
+    text: bytes
+    runs: list[tuple[Kind, int]]
+    attrs: dict[int, Json]
+    stored: int
+    copies: int
+
+
 class FrameBuilder:
     """See above. last_ns: nothing is older; epoch_ns: the time at which the classifier's clock was
     0."""
@@ -56,7 +68,30 @@ class FrameBuilder:
     def build(self, items: Iterable[LoggedLines | LoggedEvent], now_ns: int) -> list[EncodedFrame]:
         """Frames of items, in order: neighbours of one stream that were drawn at one time share a
         frame of up to about MAX_FRAME_BYTES."""
-        frames: list[EncodedFrame] = []
+        return [
+            EncodedFrame(frame, Stream.NONE, 0)
+            if isinstance(frame, bytes)
+            else EncodedFrame(segment.encode_lines(*frame[:5]), frame.stream, *frame[5:])
+            for frame in self._frames(items, now_ns)
+        ]
+
+    def frames(
+        self, items: Iterable[LoggedLines | LoggedEvent], now_ns: int
+    ) -> Iterator[segment.Frame]:
+        """Return the frames of `build` as readers decode them."""
+        for frame in self._frames(items, now_ns):
+            if isinstance(frame, bytes):
+                if (decoded := segment.decode_frame(frame, 0)) is not None:
+                    yield decoded[0]
+            else:
+                stream, time_ns, text, runs, attrs, *_ = frame
+                count = sum(lines for _, lines in runs)
+                kind = segment.FrameType.LINES
+                yield segment.Frame(kind, stream, time_ns, count, text, tuple(runs), attrs)
+
+    def _frames(
+        self, items: Iterable[LoggedLines | LoggedEvent], now_ns: int
+    ) -> "Iterator[_LinesFrame | bytes]":
         block: list[LoggedLines] = []
         size = 0
         for item in _of_few_bytes(items):
@@ -68,19 +103,17 @@ class FrameBuilder:
                 and size < MAX_FRAME_BYTES
             )
             if block and not goes_on:
-                frames.append(self._lines(block, now_ns))
+                yield self._lines(block, now_ns)
                 block, size = [], 0
             if isinstance(item, LoggedLines):
                 block.append(item)
                 size += len(item.text)
             else:
-                event = self.record({"type": "event", **item.record}, now_ns)
-                frames.append(EncodedFrame(event, Stream.NONE, 0))
+                yield self.record({"type": "event", **item.record}, now_ns)
         if block:
-            frames.append(self._lines(block, now_ns))
-        return frames
+            yield self._lines(block, now_ns)
 
-    def _lines(self, block: list[LoggedLines], now_ns: int) -> EncodedFrame:
+    def _lines(self, block: list[LoggedLines], now_ns: int) -> "_LinesFrame":
         runs: list[tuple[Kind, int]] = []
         attrs: dict[int, Json] = {}
         at = stored = copies = 0
@@ -106,8 +139,7 @@ class FrameBuilder:
             drawn_ns = self._epoch_ns + int(drawn_at * 1e9)
             time_ns = min(max(drawn_ns, now_ns - segment.MAX_LATE_NS), now_ns)
         first_ns = self._take_times(stream, time_ns, at)
-        frame = segment.encode_lines(stream, first_ns, text, runs, attrs)
-        return EncodedFrame(frame, stream, stored, copies)
+        return _LinesFrame(stream, first_ns, text, runs, attrs, stored, copies)
 
     def _take_times(self, stream: Stream, time_ns: int, count: int) -> int:
         """The first of so many times in a row that are free, from time_ns on."""

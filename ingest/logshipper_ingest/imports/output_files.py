@@ -45,6 +45,7 @@ from logshipper_ingest.model.job import RUNNING, UNKNOWN, Json
 QUIET_SECS = 60.0  # a followed file that did not grow for so long has ended
 _END_BYTES = 64 << 10  # at begin and end of a file: times, and the state
 _MARK_BYTES = 256  # before the end: identify a file again
+_UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"(\xb5/\xfd": "unzstd"}
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -150,6 +151,8 @@ class FilesSource(FileJobs):
         tails, firsts, lasts = [], [], []
         for file in files:
             head, tail = _read(file.path, 0), _read(file.path, max(0, file.size - _END_BYTES))
+            if program := next((_UNPACK[begin] for begin in _UNPACK if head.startswith(begin)), ""):
+                raise Unreadable(file.path, f"is compressed: unpack it by `{program}` first")
             if b"\0" in head and not head.startswith(_UTF_16):
                 raise Unreadable(file.path, "is binary")
             tails.append(tail.decode("utf-8", "replace"))

@@ -31,6 +31,9 @@ _DATE = re.compile(  # as date(1) prints it
     _BEGIN
     + rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (\w{3} [ \d]\d) (\d\d:\d\d:\d\d)(?: [A-Z]{3,5})? ([12]\d{3})"
 )
+# cheap searches, which most texts without such times end
+_CLOCK = re.compile(rb":[0-5]\d:[0-5]\d")
+_DAY = re.compile(rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} [ \d]\d ")
 bytes_read = get_context("fork").Value("Q")  # by this process and its children
 
 
@@ -89,15 +92,19 @@ def _has_command(path: str) -> bool:
 
 def times_in(data: bytes, zone: tzinfo | None) -> list[tuple[int, int]]:
     """Return begins of lines with a timestamp in a new second, and the times in ns."""
-    times = []
+    times: list[tuple[int, int]] = []
+    if not _CLOCK.search(data):
+        return times
     last: tuple[bytes, ...] = ()
     for match in _TIME.finditer(data):
         if match.groups() != last:
             last = match.groups()
             if minute_ns := _minute_ns(match[1], match[3], zone):
                 times.append((match.start(), minute_ns + int(match[2]) * NS))
+    if not _DAY.search(data):
+        return times
     dates = [(match.start(), _date_ns(match, zone)) for match in _DATE.finditer(data)]
-    return sorted(times + [date for date in dates if date[1]]) if dates else times
+    return sorted(times + [date for date in dates if date[1]])
 
 
 @lru_cache(100)

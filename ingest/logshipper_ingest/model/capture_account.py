@@ -38,7 +38,7 @@ from logshipper_ingest.model.job import (
 from logshipper_ingest.model.ledger import OUTCOMES, STREAM_NAMES, clean_ledger, count_of
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.model.summary import CaptureFacts
-from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.model.x_axis import Entry, XAxis
 
 MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
@@ -239,9 +239,11 @@ class CaptureAccount(CaptureFacts):
             at = begin
             for kind, count in runs:
                 if kind is Kind.METADATA:
-                    for line in range(at, at + count):
-                        row = record_row(frame, line, time_ns, texts[line])
-                        self._take_metadata(row._replace(is_copy=are_copies), axis, rows)
+                    records = [
+                        record_row(frame, line, time_ns, texts[line], is_copy=are_copies)
+                        for line in range(at, at + count)
+                    ]
+                    self._take_metadata(records, axis, rows)
                 at += count
             if are_copies:
                 continue
@@ -255,19 +257,24 @@ class CaptureAccount(CaptureFacts):
             )
             self._count(name, stored_lines(runs, attrs), len(text))
 
-    def _take_metadata(self, row: RecordRow, axis: XAxis | None, rows: Rows) -> None:
-        rows.records.append(row)
-        self.records += 1
-        if axis is None or self.unparsed >= MAX_UNPARSED:
+    def _take_metadata(self, records: list[RecordRow], axis: XAxis | None, rows: Rows) -> None:
+        rows.records += records
+        self.records += len(records)
+        if axis is None:
             return
-        record = parse_record(row.line)
-        if record is not None:
-            axis.add(record, row.time_ns, row.n, row.origin)
-            return
-        self.unparsed += 1
-        if self.unparsed == MAX_UNPARSED:
-            words = f"{MAX_UNPARSED} metadata lines are no JSON objects: of those that follow none is graphed"
-            self.take_event({"event": "metadata_ignored", "message": words}, row.time_ns, rows)
+        entries: list[Entry] = []
+        for row in records:
+            if self.unparsed >= MAX_UNPARSED:
+                break
+            record = parse_record(row.line)
+            if record is not None:
+                entries.append((record, row.time_ns, row.n, row.origin))
+                continue
+            self.unparsed += 1
+            if self.unparsed == MAX_UNPARSED:
+                words = f"{MAX_UNPARSED} metadata lines are no JSON objects: of those that follow none is graphed"
+                self.take_event({"event": "metadata_ignored", "message": words}, row.time_ns, rows)
+        axis.add_all(entries)
 
     def _count(self, name: str, stored: int, size: int) -> None:
         self.stored[name] = self.stored.get(name, 0) + stored

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -70,16 +71,19 @@ class Rows:
     report: ReportRow | None = None
 
 
-def record_row(frame: Frame, line: int, time_ns: int, text: bytes) -> RecordRow:
+def record_row(frame: Frame, line: int, time_ns: int, text: bytes, *, is_copy: bool) -> RecordRow:
     """Return the row of a record.
 
     line: its number in the frame; time_ns: the frame's.
     """
     attrs = frame.attrs.get(line, {})
-    origin = attrs.get(ORIGIN)
-    if not isinstance(origin, str) or not NAME_OF_ORIGIN.fullmatch(origin):
-        origin = ""
-    return RecordRow(frame.stream, time_ns + line, count_of(attrs, "n"), text, origin)
+    origin = _checked_origin(attrs.get(ORIGIN, ""))
+    return RecordRow(frame.stream, time_ns + line, count_of(attrs, "n"), text, origin, is_copy)
+
+
+@lru_cache(64)
+def _checked_origin(origin: str | int) -> str:
+    return origin if isinstance(origin, str) and NAME_OF_ORIGIN.fullmatch(origin) else ""
 
 
 def pieces(

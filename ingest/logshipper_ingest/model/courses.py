@@ -1,5 +1,7 @@
 """One key of metadata: how its numbers run (Course), and its counts (PathTally). Pure."""
 
+from collections.abc import Sequence
+from operator import gt, lt
 from typing import Any, NamedTuple
 
 from logshipper.classify.series.names import is_counter
@@ -62,6 +64,13 @@ class Course:
         self.last = value
         if type(value) is float:
             self.integer = False
+
+    def add_all(self, values: Sequence[Number]) -> None:
+        before = values if self.last is None else (self.last, *values)
+        self.rose = self.rose or any(map(lt, before, before[1:]))
+        self.fell = self.fell or any(map(gt, before, before[1:]))
+        self.last = values[-1]
+        self.integer = self.integer and float not in map(type, values)
 
     def shape(self) -> int:
         """Within each attempt and task, merged by the worst: a constant or a single value is as bad
@@ -146,6 +155,13 @@ class PathTally:
         elif value > largest:
             self.max = value
             self.max_place = place
+
+    def add_numbers(self, values: Sequence[Number], newest_ns: int) -> None:
+        """Add numbers without places. newest_ns: time of the newest one."""
+        self.record_count += len(values)
+        self.last_ns = max(self.last_ns, newest_ns)
+        self.min = min(values if self.min is None else (self.min, *values))
+        self.max = max(values if self.max is None else (self.max, *values))
 
     @property
     def places(self) -> Places:

@@ -8,7 +8,8 @@ raises and never stalls: the parser counts values that it cannot keep exact.
 
 import json
 import re
-from collections.abc import Container, Iterable
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
@@ -129,6 +130,19 @@ def leaves_of(record: Record) -> Leaves:
     return leaves
 
 
+def number_columns(records: Sequence[Record]) -> list[tuple[Number, ...]] | None:
+    """Return the numbers of records with the same keys, key by key; None if some value is no finite
+    number."""
+    columns = list(zip(*(record.values() for record in records), strict=True))
+    for column in columns:
+        kinds = set(map(type, column))
+        if not kinds <= {int, float} or not all(
+            isfinite(value) for value in column if type(value) is float
+        ):
+            return None
+    return columns
+
+
 def _gather(nested: Record, above: Path, leaves: Leaves) -> None:
     if len(above) >= MAX_DEPTH:
         leaves.deeper += 1
@@ -203,6 +217,13 @@ def _skip_blanks(text: str, at: int) -> int:
 def order(path: Path) -> tuple[bool, str, Path]:
     """Sorts paths by name, in alphabetical order, those of series last."""
     return is_auto(path), ".".join(path), path
+
+
+def past_limit(paths: Iterable[Path], limit: int, named: Container[Path]) -> list[Path]:
+    """Return the last paths of each origin beyond a limit, in order. named: those that count not."""
+    ranked = sorted((path for path in paths if path not in named), key=order)
+    auto_at = bisect_left(ranked, True, key=is_auto)
+    return ranked[limit:auto_at] + ranked[auto_at:][limit:]
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:

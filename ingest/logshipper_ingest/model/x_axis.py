@@ -19,12 +19,13 @@ promising ones; the axis chooses them with each new key and at records 2, 4, 8 a
 """
 
 import json
-from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from itertools import groupby
+from typing import Any, TypeAlias
 
+from logshipper.config import AUTO
 from logshipper_ingest.model.courses import Course, PathTally, Trend, absorb_tallies
 from logshipper_ingest.model.key_groups import KeyGroup, KeyGroups
 from logshipper_ingest.model.key_reports import KeyReport
@@ -40,7 +41,9 @@ from logshipper_ingest.model.metadata_keys import (
     is_auto,
     leaves_of,
     names_of,
+    number_columns,
     order,
+    past_limit,
 )
 from logshipper_ingest.model.places import pack_places, unpack_places, without_others, x_at
 
@@ -94,6 +97,9 @@ class KeyStats:
     def is_auto(self) -> bool:
         """Whether it is the key of a series."""
         return is_auto(self.path)
+
+
+Entry: TypeAlias = tuple[Record, int, int, str]  # the values of `XAxis.add`
 
 
 class XAxis:
@@ -160,6 +166,30 @@ class XAxis:
             self._place_keys = frozenset(sorted(self._possible_x(), key=self._claim)[:MAX_WHOLE])
             self._place_keys_due = _next_power(self.records)
 
+    def add_all(self, entries: Iterable[Entry]) -> None:
+        """Add records in order. Records of the same keys in succession cost little each."""
+        for (keys, origin), group in groupby(entries, lambda entry: (tuple(entry[0]), entry[3])):
+            first, *others = group
+            self.add(*first)
+            paths = tuple((AUTO_ROOT, key) if origin == AUTO else (key,) for key in keys)
+            if not self._add_numbers(paths, others):
+                for entry in others:
+                    self.add(*entry)
+
+    def _add_numbers(self, paths: tuple[Path, ...], entries: Sequence[Entry]) -> bool:
+        """Add records if they have the keys of the last one, and nothing but finite numbers."""
+        plan = self._groups.plans.get(paths)
+        columns = number_columns([entry[0] for entry in entries])
+        if plan is None or not columns or self._keeps_places or self._gaps:
+            return False
+        self.records += len(entries)
+        newest_ns = max(time_ns for _, time_ns, *_ in entries)
+        for path, numbers in zip(paths, columns, strict=True):
+            self._numbers[path].add_numbers(numbers, newest_ns)
+            for group in plan:
+                group.courses[path].add_all(numbers)
+        return True
+
     def _claim(self, path: Path) -> tuple[bool, int, tuple[bool, str, Path]]:
         """Sort key: the best candidate for X first."""
         rule = 0 if path in NAMED_RULES else self._groups.course_of(path).best_rule()
@@ -222,10 +252,10 @@ class XAxis:
 
     def _keep_to_limit(self) -> set[Path]:
         """Drop the last keys in alphabetical order, the same ones for any order of merges."""
-        excess = set(_past_limit(self._numbers))
+        excess = set(past_limit(self._numbers, MAX_KEYS, NAMED_RULES))
         for path in excess:
             self._left_out += self._numbers.pop(path).record_count
-        for path in _past_limit(self._non_numbers):
+        for path in past_limit(self._non_numbers, MAX_KEYS, NAMED_RULES):
             self._left_out += self._non_numbers.pop(path).record_count
         return excess
 
@@ -475,11 +505,3 @@ def _next_power(count: int) -> int:
 def merge_all(axes: Iterable[XAxis]) -> XAxis:
     """Merge all axes; empty without any."""
     return reduce(XAxis.merge, axes, XAxis())
-
-
-def _past_limit(tallies: dict[Path, PathTally]) -> list[Path]:
-    if len(tallies) <= MAX_KEYS:
-        return []
-    ranked = sorted((path for path in tallies if path not in NAMED_RULES), key=order)
-    auto_at = bisect_left(ranked, True, key=is_auto)
-    return ranked[MAX_KEYS:auto_at] + ranked[auto_at:][MAX_KEYS:]

@@ -7,7 +7,7 @@ from logshipper.classify.classifier import Classifier
 from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.config import JSON, Config
 from logshipper.sidecar.frame_builder import FrameBuilder
-from logshipper.spool.segment import Stream, decode_frame
+from logshipper.spool.segment import Stream
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.imported import ImportedJob, LogPiece
@@ -129,10 +129,8 @@ def _rows_of(
     row: CaptureRow, items: Iterable[LoggedLines | LoggedEvent], builder: FrameBuilder, time_ns: int
 ) -> Rows:
     rows = Rows()
-    for built in builder.build(items, time_ns):
-        decoded = decode_frame(built.data, 0)
-        if decoded is not None:
-            row.account.take(decoded[0], row.axis, rows, 0)
+    for frame in builder.frames(items, time_ns):
+        row.account.take(frame, row.axis, rows, 0)
     return rows
 
 

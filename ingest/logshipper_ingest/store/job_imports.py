@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from logshipper.classify.metadata import Hint, keys_of
@@ -78,6 +78,8 @@ class JobImports:
             ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)
         ) as writer:
             row = writer.capture(job.key)
+            if row is not None and not place.is_new and place.job_id not in self._listed_ids:
+                self._put_in_lists(place.job_id, writer.catalogue_row(place.job_id))
         return {} if row is None else dict(import_facts(row.account).get("taken", {}))
 
     def put(self, job: ImportedJob) -> ImportOutcome:
@@ -105,9 +107,17 @@ class JobImports:
             if is_new:
                 self._new.drop(job_id)
             raise
-        if written.list_row is not None:
-            self._rows[job_id] = written.list_row
+        self._put_in_lists(job_id, written.list_row)
         return ImportOutcome(job_id, is_new=is_new, log_differs=written.log_differs)
+
+    @cached_property
+    def _listed_ids(self) -> set[str]:
+        """Jobs in the lists. A killed import leaves named jobs outside."""
+        return self._catalogue.job_ids()
+
+    def _put_in_lists(self, job_id: str, row: CatalogueRow | None) -> None:
+        if row is not None:
+            self._rows[job_id] = row
 
     @property
     def is_full(self) -> bool:

@@ -65,7 +65,7 @@ class Blocks:
         source = item.source
         if source.counters and not source.only_counts:
             counts = self._leaders.before(item.seq)
-            self._latest.add(item.seq, source, {**counts, **item.counts()})
+            self._latest.add(item.seq, source, counts, item)
             return [Record(item.seq, item.time, {**counts, **item.values})]
         leads = source.only_counts and not source.is_boxed
         group = None if leads else self._group_at(item.seq)
@@ -121,10 +121,13 @@ class _Counters:
     """The last values of counters, each with the number of its line."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[int, Source, dict[str, str]]] = []
+        self._entries: list[tuple[int, Source, dict[str, str], Item | None]] = []
 
-    def add(self, seq: int, source: Source, counts: dict[str, str]) -> None:
-        self._entries.append((seq, source, counts))
+    def add(
+        self, seq: int, source: Source, counts: dict[str, str], item: Item | None = None
+    ) -> None:
+        """Add a line. item: has further counters, which are rarely needed."""
+        self._entries.append((seq, source, counts, item))
         if len(self._entries) > 1 and self._entries[-2][0] > seq:
             self._entries.sort(key=lambda entry: entry[0])
         del self._entries[:-MAX_GROUPS]
@@ -132,7 +135,7 @@ class _Counters:
     def before(self, seq: int) -> dict[str, str]:
         """Return the counters of the last line before one. A counter that stands once counts
         nothing."""
-        for begin, source, counts in reversed(self._entries):
+        for begin, source, counts, item in reversed(self._entries):
             if begin <= seq and source.count > 1:
-                return counts
+                return counts if item is None else {**counts, **item.counts()}
         return {}

@@ -14,6 +14,8 @@ _PAIR = re.compile(
     r"(?<![\w.])(?P<name>[A-Za-z_][\w./-]{0,40})\s?[:=]\s?"
     rf"(?P<number>{SHORT_LITERAL})(?=[,;\s]|$)"
 )
+# signs between a name and a number in a shape's key, unlike the colons in a time
+_SIGNS = re.compile(rb"(?:[^\x01 ]|[\w./\x80-\xff-]\x01) ?[:=] ?\x01").findall
 
 
 class Pairs:
@@ -26,9 +28,9 @@ class Pairs:
     def all(self) -> list[Source]:
         return list(self._sources.values())
 
-    def feed(self, seq: int, time: float, line: bytes) -> list[Item] | None:
+    def feed(self, key: bytes, seq: int, time: float, line: bytes) -> list[Item] | None:
         """Take a line of a new shape; None if it is no line of pairs. The first pair must count."""
-        if line.count(b":") + line.count(b"=") < _LEAST_PAIRS:
+        if len(_SIGNS(key)) < _LEAST_PAIRS:
             return None
         pairs = [
             (match["name"], as_json(match["number"]))

@@ -8,11 +8,12 @@ from logshipper.classify.series import bars
 from logshipper.classify.series.blocks import Blocks
 from logshipper.classify.series.items import Item, ListedShape, Record, Source
 from logshipper.classify.series.key_rules import KeyRules, only_counts
+from logshipper.classify.series.line_reader import MARK, LineReader
 from logshipper.classify.series.numbers import NUMBER
 from logshipper.classify.series.pairs import Pairs
 from logshipper.classify.series.rows import LEAST_ALIGNED, may_be_row
-from logshipper.classify.series.shapes import MARK, Shapes, shape_key
-from logshipper.classify.series.tables import MAX_TABLES, Tables
+from logshipper.classify.series.shapes import Shape, Shapes, shape_key
+from logshipper.classify.series.tables import MAX_TABLES, Table, Tables
 
 MAX_LINE_BYTES = 2048
 MAX_KEYS = 256
@@ -29,6 +30,7 @@ class Recogniser:
         self._key_rules = key_rules or KeyRules()
         self._keys: set[str] = set()
         self._seq = 0
+        self._reader = LineReader()
         self._shapes = Shapes()
         self._pairs = Pairs()
         self._tables = Tables()
@@ -68,9 +70,9 @@ class Recogniser:
         if number:
             self._seq = number - 1
         records: list[Record] = []
-        sub, mark = NUMBER.sub, MARK
+        read, count = self._reader.read, self._reader.count
         confirmed, rejected = self._shapes.confirmed, self._shapes.rejected
-        headers, take_row = self._tables.headers, self._tables.take_row
+        headers, row_table = self._tables.headers, self._tables.row_table
         for line in lines:
             self._seq += 1
             if len(line) > MAX_LINE_BYTES:
@@ -79,20 +81,24 @@ class Recogniser:
             if b"[" in line[:100] and (rank := _RANK(line)) is not None:
                 number_text = rank[1] or rank[2]
                 line = b"[rank %b]%b" % (number_text, line[rank.end() :])  # noqa: PLW2901
-            key = sub(mark, line)
-            if key == line:
+            key, numbers = read(line)
+            if not key:
                 headers.append(line)
                 continue
-            key = b" ".join(key.split())
-            shape = confirmed.get(key)
-            if shape is not None:
-                records += self._blocks.add(shape.item(self._seq, time, line), self._seq)
-                continue
-            if key in rejected and not self._shapes.is_due(key):
+            source: Shape | Table | None = confirmed.get(key)
+            is_rejected = source is None and key in rejected
+            if is_rejected and numbers is None:
+                count(key, line)
+            if is_rejected and not self._shapes.is_due(key):
                 headers.append(line)
                 continue
-            if (row := take_row(key, self._seq, time, line)) is not None:
-                records += self._blocks.add(row, self._seq)
+            source = source or row_table(key)
+            if source is not None:
+                if numbers is None:
+                    count(key, line)
+                    numbers = NUMBER.findall(line)
+                item = source.item(self._seq, time, numbers)
+                records += self._blocks.add(item, self._seq)
                 continue
             for item in self._take_new(key, time, line, records):
                 records += self._blocks.add(item, self._seq)
@@ -117,7 +123,7 @@ class Recogniser:
         if key.count(MARK) < LEAST_ALIGNED:  # a row is no header
             self._tables.headers.append(line)
         if key not in self._shapes.pending:
-            items = self._pairs.feed(self._seq, time, line)
+            items = self._pairs.feed(key, self._seq, time, line)
             if items is not None:
                 return items
         return self._shapes.feed(key, self._seq, time, line)
@@ -170,7 +176,7 @@ class Recogniser:
         self._redrawn.append(row)
         shape = self._live.confirmed.get(key)
         items = (
-            [shape.item(self._seq, time, row)]
+            [shape.item(self._seq, time, NUMBER.findall(row))]
             if shape is not None
             else self._live.feed(key, self._seq, time, row)
         )

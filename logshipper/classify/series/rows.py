@@ -25,6 +25,8 @@ _SENTENCE = frozenset("of the in for is are to and at on with by from".split())
 _IS_NAME = re.compile(r".*[^\W\d_].*|[|#]{1,2}[^|]+[|]{1,2}")
 _ROW_KEY = re.compile(rb"\x01(?:/\x01|[:.]\x01)*[A-Za-z%]{0,4}[,;|*]?|[-*.|]{1,20}|[TF]").fullmatch
 _NUMBER_KEY = re.compile(rb"\x01(?:/\x01)?[A-Za-z%]{0,4}[,;|*]?").fullmatch
+# nearly LEAST_ALIGNED row keys in succession: one search instead of a look at each word
+_MAY_ALIGN = re.compile(rb"(?:^|(?<= ))(?:(?:\x01[^ ]*|[-*.|]{1,20}|[TF])(?: |$)){3}").search
 _LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
 LEAST_ALIGNED = 3  # numbers below words
 _MAX_LABEL_WORDS = 6
@@ -81,10 +83,18 @@ def may_be_row(key: bytes) -> bool:
     """Return whether a line with MARK for each number may be a row, perhaps behind a label."""
     words = key.split(b" ")
     label, *cells = words
-    if cells and all(map(_ROW_KEY, cells)) and (_ROW_KEY(label) or _LABEL_WORD(label)):
+    # the last cell is no word in most lines that are no rows
+    if (
+        cells
+        and _ROW_KEY(cells[-1])
+        and all(map(_ROW_KEY, cells))
+        and (_ROW_KEY(label) or _LABEL_WORD(label))
+    ):
         return True
     if key.count(b",") >= 2 or key.count(b";") >= 2:
         return True
+    if not _MAY_ALIGN(key):
+        return False
     numbers = 0
     for word in words:
         if numbers >= LEAST_ALIGNED:

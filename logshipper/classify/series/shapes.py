@@ -5,15 +5,16 @@ The shape's held lines then become records, and each later line at once.
 """
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from logshipper.classify.series import names
 from logshipper.classify.series.items import Item, Source
+from logshipper.classify.series.line_reader import MARK
 from logshipper.classify.series.names import Column, Reading
-from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional
+from logshipper.classify.series.numbers import NUMBER, as_float, is_fractional, json_values
 
-MARK = b"\x01"  # stands for a number; rendered lines contain no control characters
 CONFIRMING_LINES = 3
 MAX_PENDING = 256  # a step of a simulation may print a hundred different lines
 MAX_SHAPES = 256
@@ -50,7 +51,7 @@ class Held(NamedTuple):
 class Shape(Source):
     """A confirmed shape."""
 
-    __slots__ = ("columns", "rank")
+    __slots__ = ("columns", "names", "places")
 
     def __init__(
         self,
@@ -62,15 +63,15 @@ class Shape(Source):
     ) -> None:
         super().__init__(counters, only_counts=len(counters) == len(columns), is_boxed=is_boxed)
         self.columns = columns
-        self.rank = rank  # place of its number
+        places = {column.name: column.at for column in columns}
+        if rank is not None:  # the place of its number
+            places["rank"] = rank
+        self.names, self.places = tuple(places), tuple(places.values())
 
-    def item(self, seq: int, time: float, line: bytes) -> Item:
-        numbers = NUMBER.findall(line)
-        values = {column.name: as_json(numbers[column.at].decode()) for column in self.columns}
-        if self.rank is not None:
-            values["rank"] = as_json(numbers[self.rank].decode())
+    def item(self, seq: int, time: float, numbers: Sequence[bytes]) -> Item:
+        """Return the values of a line. numbers: all of the line."""
         self.count += 1
-        return Item(seq, time, values, self)
+        return Item(seq, time, json_values(self.names, [numbers[at] for at in self.places]), self)
 
 
 class Shapes:
@@ -98,13 +99,13 @@ class Shapes:
                 leader = self._leader(line)
                 if leader is not None:
                     self._confirm(key, leader, line)
-                    return [leader.item(seq, time, line)]
+                    return [leader.item(seq, time, NUMBER.findall(line))]
             if key.count(MARK) * 2 > key.count(b" ") + 1 and _NO_SIGN(key):
                 return []  # more numbers than words
         held.append(Held(seq, time, line))
         if len(held) < CONFIRMING_LINES:
             self.pending[key] = held
-            self._held_bytes += len(key) + sum(len(entry.line) for entry in held)
+            self._held_bytes += _size(key, held)
             while len(self.pending) > MAX_PENDING or self._held_bytes > MAX_HELD_BYTES:
                 self._take_held(next(iter(self.pending)))
             return []
@@ -119,11 +120,11 @@ class Shapes:
             return []
         self.rejected.pop(key, None)
         self._confirm(key, shape, held[0].line)
-        return [shape.item(*entry) for entry in held]
+        return [shape.item(entry.seq, entry.time, NUMBER.findall(entry.line)) for entry in held]
 
     def _take_held(self, key: bytes) -> list[Held]:
         held = self.pending.pop(key)
-        self._held_bytes -= len(key) + sum(len(entry.line) for entry in held)
+        self._held_bytes -= _size(key, held)
         return held
 
     def _is_full(self) -> bool:
@@ -131,10 +132,9 @@ class Shapes:
 
     def _confirm(self, key: bytes, shape: Shape, example: bytes) -> None:
         words = key.replace(MARK, b"#").decode("utf-8", "replace")
-        keys = [column.name for column in shape.columns] + ["rank"] * (shape.rank is not None)
-        shape.describe("line", words, tuple(keys), example)
+        shape.describe("line", words, shape.names, example)
         self.confirmed[key] = shape
-        self._confirmed_bytes += len(key) + _COLUMN_BYTES * len(shape.columns)
+        self._confirmed_bytes += len(key) + _COLUMN_BYTES * len(shape.names)
 
     def _leader(self, line: bytes) -> Shape | None:
         """Return the shape of a line that only counts. It needs no confirmation, as a counter alone
@@ -214,6 +214,13 @@ class Shapes:
             column if column.is_counter else _told_apart(column, words, rivals[column.name])
             for column in columns
         )
+
+
+def _size(key: bytes, held: list[Held]) -> int:
+    size = len(key)
+    for entry in held:
+        size += len(entry.line)
+    return size
 
 
 def _told_apart(column: Column, words: list[str], rivals: list[bytes]) -> Column:

@@ -5,11 +5,12 @@ rows may lack cells.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 
 from logshipper.classify.series.items import Item, Source
 from logshipper.classify.series.names import is_counter
-from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional
+from logshipper.classify.series.numbers import as_float, as_json, is_fractional, json_values
 from logshipper.classify.series.rows import Cell, Header, Row, read_header, read_row, stacked
 
 MAX_HEADERS = 4  # lines above a row that may be its header
@@ -40,6 +41,11 @@ class Table(Source):
         self.is_listing = False  # its rows have names of their own
         self.describe("table", " ".join(header.names), header.names, b"")
 
+    def item(self, seq: int, time: float, numbers: Sequence[bytes]) -> Item:
+        """Return the values of a row of nothing but numbers."""
+        self.count += 1
+        return Item(seq, time, json_values(self.header.names, numbers), self)
+
     def takes(self, row: Row) -> bool:
         """Return whether the row's label fits: rows with names of their own are a listing."""
         if not self.header.spans:
@@ -61,14 +67,9 @@ class Tables:
     def all(self) -> list[Table]:
         return list(self._tables.values())
 
-    def take_row(self, key: bytes, seq: int, time: float, line: bytes) -> Item | None:
-        """Take a row of a confirmed table of nothing but numbers, if no header stands above it."""
-        table = self._rows.get(key)
-        if table is None or self.headers:
-            return None
-        numbers = (as_json(number.decode()) for number in NUMBER.findall(line))
-        table.count += 1
-        return Item(seq, time, dict(zip(table.header.names, numbers, strict=True)), table)
+    def row_table(self, key: bytes) -> Table | None:
+        """Return the confirmed table of rows of nothing but numbers, if no header stands above."""
+        return None if self.headers else self._rows.get(key)
 
     def feed(self, key: bytes, seq: int, time: float, line: bytes) -> list[Item] | None:
         """Take a possible row; None if it is none."""

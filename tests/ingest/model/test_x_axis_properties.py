@@ -11,9 +11,10 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logshipper.config import AUTO
 from logshipper_ingest.model.key_reports import KeyReport
 from logshipper_ingest.model.metadata_keys import parse_record
-from logshipper_ingest.model.x_axis import MAX_WHOLE, XAxis, XChoice, merge_all
+from logshipper_ingest.model.x_axis import MAX_WHOLE, Entry, XAxis, XChoice, merge_all
 from tests.tools.stress.model_settings import examples
 
 Number: TypeAlias = int | float
@@ -261,3 +262,29 @@ def test_counts_and_extremes_of_keys(job: list[Task]) -> None:
             integer=all(isinstance(value, int) for value in values),
         )
     assert set(keys) == {key for numbers in all_numbers for key in numbers}
+
+
+VALUES = [0, 1, 1.0, 2.5, -3, 1e300, 10**40, True, None, "a", float("nan"), float("inf"), {"b": 1}]
+
+
+def test_records_together_count_as_one_by_one() -> None:
+    dice = Random(5)
+    for _ in range(300):
+        entries: list[Entry] = []
+        for _ in range(dice.randint(0, 6)):
+            keys = dice.sample(["step", "loss", "lr", "x" * 300], dice.randint(0, 3))
+            origin = dice.choice(["", AUTO])
+            values = dice.choice([VALUES[:6], VALUES])
+            for _ in range(dice.randint(1, 5)):
+                record: dict[str, object] = {key: dice.choice(values) for key in keys}
+                entries.append((record, dice.randint(1, 99), len(entries), origin))
+        keeps_places = dice.random() < 0.3
+        together, single = XAxis(keeps_places=keeps_places), XAxis(keeps_places=keeps_places)
+        at = dice.randint(0, len(entries))
+        together.add_all(entries[:at])
+        together.add_all(entries[at:])
+        for entry in entries:
+            single.add(*entry)
+        assert together.to_json() == single.to_json()
+        assert repr(together.key_stats()) == repr(single.key_stats())
+        assert repr(together.latest()) == repr(single.latest())

@@ -20,6 +20,10 @@ def _decode(data: bytes) -> Frame:
     return decoded[0]
 
 
+def _values(frame: segment.Frame) -> list[object]:
+    return [getattr(frame, name) for name in segment.Frame.__slots__]
+
+
 def test_neighbours_of_a_stream_share_a_frame() -> None:
     items: list[LoggedLines | LoggedEvent] = [
         LoggedLines(OUT, Kind.LOG, b"a\nb\n", 2),
@@ -31,6 +35,8 @@ def test_neighbours_of_a_stream_share_a_frame() -> None:
     ]
     built = FrameBuilder().build(items, 1000)
     frames = [_decode(frame.data) for frame in built]
+    unencoded = FrameBuilder().frames(items, 1000)
+    assert [_values(frame) for frame in unencoded] == [_values(frame) for frame in frames]
     assert [frame.text for frame in frames] == [
         b"a\nb\nc\n{}\n",
         b"e\n",
