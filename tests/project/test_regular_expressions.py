@@ -21,7 +21,7 @@ BUILT = {
     "logshipper/classify/commands.py:late_pattern(_AFTER_VERB % verb.encode())": "match only, one repetition",
     "logshipper/masks/shape_mask.py:late_pattern(shape.between + shape.check + secret)": "tests try each",
     "logshipper/masks/shape_mask.py:late_pattern(b'%s(%s*)\\\\Z' % (shape.between, shape.alphabet))": "likewise",
-    "logshipper/classify/series/line_reader.py:re.compile(_LITERAL.join(gaps))": "no part gives back a character",
+    "logshipper/classify/series/line_reader.py:fullmatch": "no part gives back a character",
     "logshipper/metadata_pattern.py:re.compile(pattern, re.ASCII)": "of ~/.logoptin: a checked form, and a timer",
     "ingest/logshipper_ingest/spool/purge_pattern.py:re.compile(re.escape(text))": "no repetition in it",
     "ingest/logshipper_ingest/spool/purge_pattern.py:re.compile(grep, re.ASCII)": "`purge --grep`, of an admin",

@@ -220,7 +220,8 @@ def order(path: Path) -> tuple[bool, str, Path]:
 
 
 def past_limit(paths: Iterable[Path], limit: int, named: Container[Path]) -> list[Path]:
-    """Return the last paths of each origin beyond a limit, in order. named: those that count not."""
+    """Return the last paths of each origin beyond a limit, in order. named: paths without a
+    limit."""
     ranked = sorted((path for path in paths if path not in named), key=order)
     auto_at = bisect_left(ranked, True, key=is_auto)
     return ranked[limit:auto_at] + ranked[auto_at:][limit:]

@@ -164,7 +164,7 @@ class XAxis:
                 course.add(value)
         if self.records >= self._place_keys_due:
             self._place_keys = frozenset(sorted(self._possible_x(), key=self._claim)[:MAX_WHOLE])
-            self._place_keys_due = _next_power(self.records)
+            self._place_keys_due = 1 << self.records.bit_length()  # the next power of two
 
     def add_all(self, entries: Iterable[Entry]) -> None:
         """Add records in order. Records of the same keys in succession cost little each."""
@@ -235,8 +235,7 @@ class XAxis:
     # ---- merging
 
     def merge(self, other_axis: "XAxis") -> "XAxis":
-        """Both together, as of different attempts or tasks: a new one, the worst of both.
-        Associative, commutative."""
+        """Return the worst of both, as of different attempts or tasks. Associative, commutative."""
         union = XAxis()
         for side in (self, other_axis):
             union.records += side.records
@@ -463,9 +462,7 @@ class XAxis:
             raise ValueError(f"not the state of an X axis: {error!r}") from None
 
     @classmethod
-    def _unpack(
-        cls, state: dict[str, Any]
-    ) -> "XAxis":  # Any: our own JSON; from_json catches faults
+    def _unpack(cls, state: dict[str, Any]) -> "XAxis":  # Any: our own JSON; see from_json
         axis = cls()
         if state["version"] != 1:
             raise ValueError(f"version {state['version']} of an X axis' state")
@@ -489,17 +486,13 @@ class XAxis:
     def _unpack_places(self, packed: dict[str, Any], paths: list[Path]) -> None:  # Any: likewise
         self._keeps_places = True
         if packed["keys"] is not None:
-            self._place_keys_due = _next_power(self.records)
+            self._place_keys_due = 1 << self.records.bit_length()  # the next power of two
             self._place_keys = frozenset(paths[number] for number in packed["keys"])
         for path, places in zip(paths, unpack_places(packed, paths), strict=True):
             self._numbers[path].places = places
 
 
 _NO_TALLY = PathTally()
-
-
-def _next_power(count: int) -> int:
-    return 1 << count.bit_length()
 
 
 def merge_all(axes: Iterable[XAxis]) -> XAxis:

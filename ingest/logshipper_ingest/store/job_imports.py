@@ -25,12 +25,13 @@ from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import QUEUED, RUNNING, STATE_CHANGED, UNKNOWN, Json
 from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.sqlite_file import open_reader, store_errors
 from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.catalogue_rows import CatalogueRow
 from logshipper_ingest.store.due_marks import DueMarks, Mark, MarksOnTheirWay
 from logshipper_ingest.store.imported_db import ImportedJobWriter, key_of
 from logshipper_ingest.store.imported_log import AnotherLog, import_facts, log_rows
-from logshipper_ingest.store.job_db import CaptureRow
+from logshipper_ingest.store.job_db import VERSION, CaptureRow, read_captures, read_catalogue_row
 from logshipper_ingest.store.new_databases import NewDatabases
 
 MAX_KEY_SETS = 256  # of a job's records, with kept numbers
@@ -74,12 +75,10 @@ class JobImports:
         place = self._place(job)
         if not place.exists:
             return {}
-        with closing(
-            ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)
-        ) as writer:
-            row = writer.capture(job.key)
-            if row is not None and not place.is_new and place.job_id not in self._listed_ids:
-                self._put_in_lists(place.job_id, writer.catalogue_row(place.job_id))
+        with closing(open_reader(place.path, VERSION)) as connection, store_errors(place.path):
+            row = next(iter(read_captures(connection, place.path, job.key)), None)
+        if row is not None and not place.is_new and place.job_id not in self._listed_ids:
+            self._put_in_lists(place.job_id, read_catalogue_row(place.path, place.job_id))
         return {} if row is None else dict(import_facts(row.account).get("taken", {}))
 
     def put(self, job: ImportedJob) -> ImportOutcome:

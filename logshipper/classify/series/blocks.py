@@ -126,7 +126,7 @@ class _Counters:
     def add(
         self, seq: int, source: Source, counts: dict[str, str], item: Item | None = None
     ) -> None:
-        """Add a line. item: has further counters, which are rarely needed."""
+        """Add a line. item: has further counters."""
         self._entries.append((seq, source, counts, item))
         if len(self._entries) > 1 and self._entries[-2][0] > seq:
             self._entries.sort(key=lambda entry: entry[0])

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from logshipper.classify.series.numbers import NUMBER
 
 MARK = b"\x01"  # stands for a number; rendered lines contain no control characters
-LEAST_LINES = (
-    100  # of a shape with an expression: making one takes as long as to read some 200 lines
-)
-MAX_COUNTED = 512  # shapes whose lines are counted
-MAX_EXPRESSIONS = 64
-MAX_NUMBERS = 32  # in an expression
+LEAST_LINES = 100  # of a shape with an expression, which costs as much as 200 lines
+# the memory of all stays below 0.4 MiB
+MAX_COUNTED = 256  # shapes whose lines are counted
+MAX_EXPRESSIONS = 24
+MAX_NUMBERS = 24  # in an expression
+MAX_KEY_BYTES = 512
 _ALTERNATIVES = 4  # shapes with the same letters: `layer1 loss=0.5`, `layer2 loss=0.5`
 _VARYING = b"0123456789.+-eEdD \t"  # characters of numbers and gaps
 # A number without a dot at its begin. It never gives back a digit, so a line takes linear time.
@@ -29,7 +29,7 @@ _SIGNED = re.compile(rb"\\?[-+.]").match
 
 
 class _Expression(NamedTuple):
-    """An expression that matches lines of one shape only."""
+    """An expression of one shape's lines."""
 
     fullmatch: Callable[[bytes], "re.Match[bytes] | None"]
     key: bytes
@@ -44,8 +44,10 @@ class LineReader:
         self._lines: dict[bytes, int] = {}  # of each shape without one
 
     def read(self, line: bytes) -> tuple[bytes, Sequence[bytes] | None]:
-        """Return the line with MARK for each number and blanks folded; and the numbers, unless the
-        search for them is left to the caller. The key b"" is that of a line without numbers."""
+        """Return the key and the numbers of a line.
+
+        The key has MARK for each number, and single blanks; it is b"" without numbers. None instead
+        of the numbers: no expression matches, and the caller searches for them."""
         expressions = self._expressions.get(line.translate(None, _VARYING))
         if expressions is not None:
             for expression in expressions:
@@ -56,7 +58,9 @@ class LineReader:
         return (b"", None) if key == line else (b" ".join(key.split()), None)
 
     def count(self, key: bytes, line: bytes) -> None:
-        """Count a line that no expression matched, of a shape that is known to recur."""
+        """Count a line without an expression. Its shape recurs."""
+        if len(key) > MAX_KEY_BYTES:
+            return
         lines = self._lines[key] = self._lines.get(key, 0) + 1
         if lines == LEAST_LINES:
             self._add(key, line)

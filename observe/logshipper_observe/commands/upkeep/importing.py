@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import sys
 import time
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
@@ -234,6 +235,8 @@ def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
     more = [plural(counts.allocations, "allocation")] if counts.allocations else []
     entries = f"{plural(counts.entries, 'entry')}: " if counts.entries else ""
     print(", ".join([entries + jobs, *more]))
+    if counts.new and sys.stdout.isatty():
+        say("next: `logshipper ls`, `logshipper grep TEXT`, `logshipper plot JOB`")
     if counts.removed:
         say(
             f"{plural(counts.removed, 'job')} left out, removed from the store before: --removed takes them again"

@@ -80,7 +80,7 @@ def test_a_recurring_shape_is_read_by_its_expression() -> None:
     for step in range(LEAST_LINES):
         line = b"step %d  loss=%f" % (step, 1 / (step + 1))
         key, numbers = reader.read(line)
-        assert numbers is None, "left to the caller"
+        assert numbers is None, "the caller searches"
         reader.count(key, line)
     assert reader.read(b"step 5 loss=-1e-3") == (b"step \1 loss=\1", (b"5", b"-1e-3"))
     assert reader.read(b"step 5 loss=nan") == (b"step \1 loss=\1", None)
