@@ -210,9 +210,18 @@ def test_redrawn_rows_count_once_no_line_ends() -> None:
         f"frame= {at}00 fps= 25 size= {at}kB time=00:00:0{at} speed=1.{at}x" for at in range(1, 6)
     ]
     found = [recogniser.feed_bars([row.encode()], at, is_still=True) for at, row in enumerate(rows)]
-    assert [len(records) for records in found] == [0, 0, 3, 1, 1]
+    assert [len(records) for records in found] == [0, 0, 0, 3, 1]
     assert found[-1][0].values == {"frame": "500", "fps": "25", "size": "5", "speed": "1.5"}
     assert Recogniser().feed_bars([row.encode() for row in rows], 1.0, is_still=False) == []
+
+
+def test_a_line_without_its_end_is_not_redrawn() -> None:
+    recogniser = Recogniser()
+    records = []
+    for number, line in enumerate(repeated("[rank0]: step {n} loss: {x}")):
+        assert recogniser.feed_bars([line.encode()], float(number), is_still=True) == []
+        records += recogniser.feed([line.encode()], number + 0.1)
+    assert len(records + recogniser.flush()) == LINES
 
 
 def test_rows_may_begin_with_a_label() -> None:
