@@ -303,11 +303,40 @@ def test_many_keys(pages: Pages) -> None:
     assert frame.rows() == over("k000", printed.MANY_KEYS.records)
     titles = [page.text(model["title"], scope) for model, scope in _models(page)]
     assert titles == [f"k{key:03}" for key in range(1, 25)]
-    heading = next(row["title"] for row in page.model["panels"] if "${more_keys}" in row["title"])
+    heading = next(
+        row["title"] for row in page.model["panels"] if "${more_keys:text}" in row["title"]
+    )
     assert page.text(heading).endswith("the first 24 of 99 keys, by name: others by Keys, above")
     chosen = pages.job("many-keys", y=["k099", "k050"])
     assert [page.text(m["title"], scope) for m, scope in _models(chosen)] == ["k050", "k099"]
     assert chosen.show("k099").frame.rows() == over("k000", printed.MANY_KEYS.records, only="k099")
+
+
+def _headings(page: Page) -> list[str]:
+    return [
+        page.text(row["title"]) for row in page.model["panels"] if "${more_keys" in row["title"]
+    ]
+
+
+def test_series_stand_under_a_heading_behind_other_graphs(pages: Pages) -> None:
+    page = pages.job("mixed")
+    assert [page.text(model["title"], scope) for model, scope in _models(page)] == ["acc"]
+    assert _headings(page)[1] == "Found in the output"
+    found = [panel for panel in page.panels() if panel[0].get("repeat") == "found"]
+    titles = [page.text(model["title"], scope) for model, scope in found]
+    assert titles == ["step (auto)", "train loss (auto)"]
+    rows = page.show("train loss (auto)").frame.rows()
+    assert [row["step (auto)"] for row in rows] == list(range(1, 11))
+
+
+def test_the_graphs_of_a_job_with_series_alone_come_first(pages: Pages) -> None:
+    page = pages.job("series")
+    titles = [page.text(model["title"], scope) for model, scope in _models(page)]
+    assert titles == ["train loss (auto)"]
+    first, second = _headings(page)
+    assert first.endswith(" – found in the output")
+    assert second == " "
+    assert [heading.strip() for heading in _headings(pages.job("ended"))][1:] == [""]
 
 
 def test_long_jobs_are_thinned_evenly(pages: Pages) -> None:

@@ -34,7 +34,7 @@ def dashboard() -> Json:
         "panels": place(
             [
                 *job_header.header(),
-                row("Each key over ${x:raw} – ${rule}${thinned}${more_keys}"),
+                row("Each key over ${x:raw} – ${rule}${thinned}${more_keys:text}"),
                 job_graphs.each_over_x(),
                 job_console.console(),
                 [job_graphs.reported_values(), _configuration()],
@@ -60,6 +60,9 @@ def dashboard() -> Json:
                 row("From a line to its time in the graphs", collapsed=[job_console.line_table()]),
                 row("Records without ${x:raw}", collapsed=[job_graphs.without_x()]),
                 row("Other captured jobs of the same user", collapsed=[job_around.same_user()]),
+                # the last one: without series, Grafana shows an empty row and an invisible graph
+                row("${more_keys:raw}"),
+                job_graphs.each_over_x("found") | {"transparent": True},
             ]
         ),
     }

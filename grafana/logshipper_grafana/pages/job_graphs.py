@@ -92,27 +92,28 @@ def all_over_x() -> Json:
     )
 
 
-def each_over_x(*, legend: bool = False) -> Json:
-    """Return a graph per key, with a legend for several series: 9.4 shows one always or never."""
+def each_over_x(keys: str = "graph", *, legend: bool = False) -> Json:
+    """Return a graph per key, with a legend for several series: 9.4 shows one always or never. keys:
+    the variable that has them."""
     return xy_graph(
-        "${graph:text}",
+        f"${{{keys}:text}}",
         "One key over X, which the axis names, thinned by the number of its own records: at most about 4,500 are "
         "drawn. Of several attempts, tasks or sets of tags a point says whose it is; a closed row below has these "
         "graphs with legends. A key that never stands in a record with X has an X of its own: by the same rules, of "
         "the keys that its records have; where that is the key itself, it goes over the record's number. NaN and "
         "infinities have no point: Records, above, counts them.",
         over_x_or_own(
-            queries.job_records() + thinned("${graph:raw}"),
-            only="${graph:text}",
+            queries.job_records() + thinned(f"${{{keys}:raw}}"),
+            only=f"${{{keys}:text}}",
             suffix=_SUFFIX,
         ),
         width=PAGE_WIDTH,  # of all of them together
         height=8 if legend else 5,
         legend=legend,
         transformations=transforms.of_graph(),
-        repeat="graph",
+        repeat=keys,
         per_row=3 if legend else 4,
-        no_value=_NONE,
+        no_value=_NONE if keys == "graph" else " ",
     )
 
 

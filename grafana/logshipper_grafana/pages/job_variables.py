@@ -6,6 +6,7 @@ from logshipper_grafana.parts import (
     key_queries,
     loki_metrics,
     queries,
+    records,
     run_queries,
     variables,
 )
@@ -92,6 +93,11 @@ def _keys() -> list[Json]:
     several = f"({queries.job_max('logshipper_key', *drawn)}) > 1"
     chosen = f"({queries.job_max('logshipper_key', *drawn, 'key=~`${y:regex}`')}) > 1"
     places = queries.job_max("logshipper_x_rank", "choice!=`auto`")
+    of_series = queries.job_max("logshipper_key", *drawn, key_queries.OF_SERIES)
+    graphs, found = key_queries.graphs_and_found(
+        key_queries.first_by_name(chosen, places), of_series
+    )
+    logql_graphs, logql_found = loki_metrics.keys_to_draw()
     return [
         variables.query(
             "y",
@@ -109,19 +115,28 @@ def _keys() -> list[Json]:
         variables.hidden(
             "graph",
             "Each key that is drawn, with what its query needs.",
-            key_queries.or_no_graph(
-                key_queries.keys_to_draw(key_queries.first_by_name(chosen, places))
-            ),
+            key_queries.or_no_graph(key_queries.keys_to_draw(graphs)),
             key_queries.PICKED_PATTERN,
-            logql=loki_metrics.keys_to_draw(),
+            logql=logql_graphs,
             sort=variables.ALPHABETICAL,
             multi=True,
         ),
         variables.hidden(
+            "found",
+            "The same of series, next to other keys.",
+            key_queries.or_no_graph(key_queries.keys_to_draw(found), records.BLANK),
+            key_queries.PICKED_PATTERN,
+            logql=logql_found,
+            sort=variables.ALPHABETICAL,
+            refresh=variables.ON_LOAD,  # and after `y`, with each refresh
+            multi=True,
+        ),
+        variables.hidden(
             "more_keys",
-            "How many keys have no graph, in words.",
-            key_queries.more_keys_words(chosen),
-            variables.label_pattern("words"),
+            "The heading of series; as text, how many keys have no graph, in words.",
+            key_queries.more_keys_words(chosen, of_series),
+            key_queries.HEADINGS,
+            refresh=variables.ON_LOAD,
             logql=loki_metrics.more_keys_words(),
         ),
     ]

@@ -142,6 +142,8 @@ def thinning_words(metric: str) -> str:
 # that always holds and names the key, a label for the key's own X, and one with DENSE for many
 # points. One variable repeats the panels, and each key has its own digits and X.
 NO_GRAPH = "No key has two numbers yet: print them as JSON objects, one in a line"
+FOUND = "Found in the output"  # the heading of series
+OF_SERIES = "key=~`.+ [(]auto[)]`"  # by AUTO_MARK
 NO_CONSTANT = "constant!=`true`"  # of logshipper_key: equal numbers are no graph
 OWN_X = "lsown"
 DENSE_MARK = "lsdense"
@@ -189,15 +191,38 @@ def places_by_name(ranks: str) -> str:
     return f"(({ranks}) % {RULE_UNIT} + {RULE_UNIT} * {is_auto})"
 
 
-def or_no_graph(keys: str) -> str:
-    """Return `keys_to_draw`, or NO_GRAPH as the title of a panel."""
-    none = PICKED.format(key=NO_GRAPH, own_x="") + PICKED_END.format(dense="")
+def graphs_and_found(keys: str, of_series: str) -> tuple[str, str]:
+    """Return the keys for the first graphs, and those for FOUND: series, if there are other keys."""
+    others = f"(({keys}) unless on(key) ({of_series}))"
+    return f"{others} or on() ({keys})", f"({keys}) and on(key) ({of_series}) and on() {others}"
+
+
+def or_no_graph(keys: str, title: str = NO_GRAPH) -> str:
+    """Return `keys_to_draw`, or the title of a panel without a graph."""
+    none = PICKED.format(key=title, own_x="") + PICKED_END.format(dense="")
     return f'{keys} or on() label_replace(vector(0), "picked", \'{none}\', "", "")'
 
 
-def more_keys_words(series: str) -> str:
-    """Return the number of keys beyond MAX_GRAPHS as the label `words`; else one blank."""
+def more_keys_words(series: str, of_series: str) -> str:
+    """Return `with_headings` of the number of keys beyond MAX_GRAPHS."""
     count = f"count(group by(key)({series})) > {MAX_GRAPHS}"
     words = f" – the first {MAX_GRAPHS} of $1 keys, by name: others by Keys, above"
     words = f'label_replace(count_values("count", {count}), "words", "{words}", "count", "(.+)")'
-    return or_else(words, "words", " ")
+    return with_headings(f"group by(words)({words})", series, of_series)
+
+
+HEADINGS = '/[{,]words="(?<value>[^|"]*)[|](?<text>[^"]*)"/'
+
+
+def with_headings(words: str, series: str, of_series: str) -> str:
+    """Return the label `words` for HEADINGS. value: FOUND if series stand next to other keys; text: words
+    if any, or FOUND if all keys are series. Else one blank. Loki reads it, too."""
+    found = f"count(({series}) and on(key) ({of_series}))"
+    others = f"count(({series}) unless on(key) ({of_series}))"
+    only = f'label_replace({found} unless on() {others}, "words", " – {FOUND.lower()}", "", "")'
+    text = or_else(f"{words} or on() {only}", "words", " ")
+    both = f"({text}) and on() {found} and on() {others}"
+    parts = ((both, FOUND), (text, " "))
+    return " or on() ".join(
+        f'label_replace({part}, "words", "{value}|$1", "words", "(.*)")' for part, value in parts
+    )

@@ -14,7 +14,7 @@ percent-encoded.
 from collections.abc import Sequence
 
 from logshipper_grafana.parts import Json, key_queries, queries, variables
-from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
+from logshipper_grafana.parts.records import BLANK, DENSE, RECORD_FIELD
 from logshipper_ingest.model.job import CLOSED, STARTED, STILL_RUNNING, STILL_RUNNING_SECS
 from logshipper_ingest.model.key_reports import VALUE
 from logshipper_ingest.model.ranks import MAX_POINTS, RULE_UNIT
@@ -259,18 +259,28 @@ def drawable_keys() -> str:
     return f"{_job_numbers('', 'key')} > 1"
 
 
-def keys_to_draw() -> str:
-    """Return the chosen keys as key_queries.or_no_graph of key_queries.keys_to_draw does."""
+def keys_to_draw() -> tuple[str, str]:
+    """Return the chosen keys as key_queries.keys_to_draw of key_queries.graphs_and_found does, the
+    first ones with key_queries.or_no_graph."""
     counts = _job_numbers(_IN_CHOICE + _PICKED, "key", "lspicked")
     largest = f"topk by (key)(1, {counts})"
     worst = f"max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {RANGE}))"
     places = key_queries.places_by_name(worst)
     several = f"({_job_numbers(_IN_CHOICE, 'key')} > 1)"
     first = f"bottomk({key_queries.MAX_GRAPHS}, {places} and on(key) {several})"
-    picked = f"max by (picked)(({_by_digits(largest, _DIGITS)}) and on(key) {first})"
-    none = key_queries.PICKED.format(key=key_queries.NO_GRAPH, own_x="")
-    none += key_queries.PICKED_END.format(dense="")
-    return f"{picked} or on() label_replace(vector(0), `picked`, `{none}`, ``, ``)"
+    picked = f"max by (picked)(({_by_digits(largest, _DIGITS)}) and on(key) "
+    graphs, found = key_queries.graphs_and_found(first, _series())
+    graphs, found = f"{picked}({graphs}))", f"{picked}({found}))"
+    return _or_no_graph(graphs, key_queries.NO_GRAPH), _or_no_graph(found, BLANK)
+
+
+def _or_no_graph(keys: str, title: str) -> str:
+    none = key_queries.PICKED.format(key=title, own_x="") + key_queries.PICKED_END.format(dense="")
+    return f"{keys} or on() label_replace(vector(0), `picked`, `{none}`, ``, ``)"
+
+
+def _series() -> str:
+    return _job_numbers(f" | {key_queries.OF_SERIES}", "key")
 
 
 # above how many records, which digits, and whether points hide the line; no more digits, as Loki
@@ -296,11 +306,8 @@ def more_keys_words() -> str:
     """Return words as key_queries.more_keys_words does, without the number."""
     several = f"{_job_numbers(_IN_CHOICE, 'key')} > 1"
     words = f" – the first {key_queries.MAX_GRAPHS} keys, by name: others by Keys, above"
-    return queries.or_else(
-        f"label_replace(count({several}) > {key_queries.MAX_GRAPHS}, `words`, `{words}`, ``, ``)",
-        "words",
-        " ",
-    )
+    more = f"label_replace(count({several}) > {key_queries.MAX_GRAPHS}, `words`, `{words}`, ``, ``)"
+    return key_queries.with_headings(more, several, _series())
 
 
 def record_count() -> str:

@@ -109,7 +109,7 @@ def key_table(selector: str, description: str, *, suffix: str, height: int, widt
         "Last, least and largest",
         f"{description} Each with X in the first record that has the value. The last column names X: the job's, by the "
         "rules; of a key that never stands with it one of its own; else the record's number among those with the same "
-        "keys. Of all records: of a capture that runs those up to a minute ago, or a heartbeat. Sets of tags count "
+        "keys. Of all records: of a running capture those up to a minute ago, at first 10 seconds. Sets of tags count "
         "together.",
         [
             loki(f"{selector} | {which}{rows}", lines=MAX_ENTRIES, ref=ref)

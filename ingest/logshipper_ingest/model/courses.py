@@ -44,12 +44,13 @@ class Trend(NamedTuple):
 class Course:
     """The course of one key's numbers: the worst of the closed courses, and the open one."""
 
-    __slots__ = ("fell", "integer", "last", "rose", "worst")
+    __slots__ = ("fell", "integer", "is_counter", "last", "rose", "worst")
 
     def __init__(self, path: Path = ()) -> None:
-        # of a series, only a counter is X by rules 3 to 6: residuals and clocks may rise, too
-        is_measure = is_auto(path) and not is_counter(path[-1])
-        self.worst = _ANY if is_measure else _UNKNOWN
+        # of a series, only a counter is X by rules 3 to 6: residuals and clocks may rise, too. One
+        # that begins again is still better than any other key
+        self.is_counter = is_auto(path) and is_counter(path[-1])
+        self.worst = _ANY if is_auto(path) and not self.is_counter else _UNKNOWN
         self.integer = True
         self.last: Number | None = None  # None: no course is open
         self.rose = self.fell = False
@@ -60,7 +61,10 @@ class Course:
             if value > last:
                 self.rose = True
             elif value < last:
-                self.fell = True
+                if self.is_counter:
+                    self.worst, self.rose = max(self.worst, _ONE_WAY), True
+                else:
+                    self.fell = True
         self.last = value
         if type(value) is float:
             self.integer = False
@@ -111,8 +115,9 @@ class Course:
         return [self.worst, self.integer, last, self.rose, self.fell]
 
     @classmethod
-    def unpack(cls, packed: list[Any]) -> "Course":  # Any: our own JSON; faults in it raise below
-        course = cls()
+    def unpack(cls, path: Path, packed: list[Any]) -> "Course":
+        # Any: our own JSON; faults in it raise below
+        course = cls(path)
         course.worst, course.integer, last, course.rose, course.fell = packed
         course.last = None if last is None else unpack_number(last)
         return course

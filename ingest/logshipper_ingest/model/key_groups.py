@@ -140,7 +140,9 @@ class KeyGroups:
     def unpack(self, packed: list[Any], paths: list[Path]) -> None:  # Any: our own JSON
         """Enter packed groups. paths: by number. Raises KeyError for a key without a course."""
         for members, courses, is_rough in packed:
-            unpacked = {paths[number]: Course.unpack(course) for number, course in courses}
+            unpacked = {
+                paths[number]: Course.unpack(paths[number], course) for number, course in courses
+            }
             self._enter(KeyGroup({paths[number] for number in members}, unpacked, is_rough))
         for path in paths:
             self.course_of(path)

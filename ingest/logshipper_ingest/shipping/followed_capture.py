@@ -30,8 +30,10 @@ from logshipper_ingest.state.checkpoints import (
     Counts,
 )
 
-REPORT_NS = 60 * 10**9  # between two reports of its keys, in the capture's time
-FIRST_REPORT_NS = 10 * 10**9  # after its start
+# Between two reports of its keys, in the capture's time. Of a young capture, a tenth of its age:
+# somebody may be watching its graphs
+REPORT_NS = 60 * 10**9
+FIRST_REPORT_NS = 10 * 10**9  # after its start; the least
 FIRST_SEGMENT = 1
 ENTRY_BYTES = 100  # about an entry's cost at Loki besides its line; shares count bytes to send
 
@@ -106,8 +108,9 @@ class FollowedCapture:
         account, axis = self.knowledge.account, self.knowledge.axis
         if axis.records == self._reported_records:
             return
-        first_ns = account.started_ns + FIRST_REPORT_NS
-        if account.newest_ns >= (self._report_ns + REPORT_NS if self._report_ns else first_ns):
+        age_ns = account.newest_ns - account.started_ns
+        pause_ns = min(max(age_ns // 10, FIRST_REPORT_NS), REPORT_NS)
+        if account.newest_ns >= max(self._report_ns, account.started_ns) + pause_ns:
             self._reported_records, self._report_ns = axis.records, account.newest_ns
             self.report = ReportRow(account.newest_ns, reported_documents(axis, over=False))
 

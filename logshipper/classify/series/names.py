@@ -1,7 +1,7 @@
 """Names the numbers of a line by the words around them. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 MAX_NAME_CHARACTERS = 64
@@ -11,7 +11,7 @@ MAX_COLUMNS = 100  # of a line; further numbers get no name
 _COUNTERS = frozenset(
     "epoch epochs step steps iteration iterations iter iters it itr round batch episode episodes "
     "generation gen time timestep timesteps cycle cycles update updates sweep pass trial frame "
-    "sample samples progress nstep scf ionic increment".split()
+    "sample samples progress nstep scf ionic increment depth".split()
 )
 # with one of these words, a name of a counter is one of a measurement
 _MEASURES = frozenset(
@@ -24,7 +24,10 @@ _NO_SERIES = frozenset(
     "node dof thread worker year http https serial irq bus slot offset build".split()
 )
 # a number behind one of these at a line's begin numbers a row of a listing
-LISTED = frozenset("vector atom orbital band mode center state no no. pid".split())
+ATOMS = frozenset("atom center vector orbital band".split())
+LISTED = ATOMS | frozenset("mode state no no. pid".split())
+# names of a vector's and a tensor's parts
+_PARTS = (frozenset("xyz"), frozenset(("xx", "yy", "zz")))
 _FILE = re.compile(r"(?:^|\s)/|\.(?:py|c|cc|cpp|h|go|rs|java|f90|jl)$")
 _UNITS = frozenset(
     "% s ms us µs ns sec secs second seconds min mins minute minutes m h hour hours hrs days day d "
@@ -42,7 +45,8 @@ _LOGGER = re.compile(rf"{_LEVEL}:[\w.]{{1,80}}:")
 _LEVEL_WORD = re.compile(rf"(?<![^\s|\[(])[|\[(<]?{_LEVEL}[\]:|)>]?(?!\S)")
 # ends a part of a text; the last part before a number names it
 _BREAK = re.compile(
-    r"[,;|\"`>{}\[\]]+|(?<!\w)'|'(?!\w)|(?<!\w)[()]|\)(?=\s|$)|\s[-–—·•]{1,9}\s|\s{2,}|[:=](?=\s)|\.\s(?=[A-Z])|->|\t"
+    r"[;|\"`>{}\[\]]+|(?<!\w)'|'(?!\w)|(?<!\w)[()]|\)(?=\s|$)|\s[-–—·•]{1,9}\s|\s{2,}|[:=](?=\s)|\.\s(?=[A-Z])|->|\t"
+    r"|,(?!\w{1,20}\x03)"  # as in norm(t1,t2)
 )
 _EDGE = " \t:=#@~*-–_/\\.<!?&+^$|"
 _INNER = re.compile(r"\]?[\s,]{0,3}[\[(]\s{0,9}")  # between an epoch and its iteration
@@ -54,7 +58,9 @@ _PAREN = re.compile(r"(\s?)\(([A-Za-z][\w/%., -]{0,20})\)")
 _NORM = re.compile(r"\|\w{1,20}\|$")  # |grad|
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _ABBREVIATION = re.compile(r"[^\W\d_]\.$")  # its dot belongs to the name, unlike a row of dots
-_GLUE = frozenset(("", ":", ".", "-", ",", "T", "x", "_", "+"))  # inside dates, versions, addresses
+_GLUE = frozenset(
+    ("", ":", "h:", "m:", ".", "-", ",", "T", "x", "_", "+")
+)  # inside dates, versions, addresses
 
 
 class Column(NamedTuple):
@@ -98,7 +104,7 @@ def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
             last = ""
             continue
         unit_end = _unit_end(right)
-        if _OF_TOTAL.fullmatch(before):
+        if _OF_TOTAL.fullmatch(before) or (at and _is_same(before, right)):
             last = ""
             continue
         name = _name_of(before, right, last if "." in number else "", is_first=at == 0)
@@ -133,6 +139,12 @@ def is_counter(name: str) -> bool:
     return words[-1] in _COUNTERS or words[0] in _COUNTERS
 
 
+def are_coordinates(names: Iterable[str]) -> bool:
+    """Return whether names are those of coordinates: without a counter, a listing."""
+    lower = {name.lower() for name in names}
+    return any(parts <= lower for parts in _PARTS)
+
+
 def words_of(text: bytes) -> list[str]:
     """Return the words of a text, in order."""
     return re.findall(r"[^\W\d_]\w*", text.decode("utf-8", "replace"))
@@ -152,13 +164,20 @@ def _is_part(at: int, texts: Sequence[str]) -> bool:
     return left == "/" and (right == "/" or (at > 1 and texts[at - 1] == "/"))
 
 
+def _is_same(before: str, right: str) -> bool:
+    """Return whether a number repeats the one before in another unit: `0.6 seconds = 0.01 minutes`."""
+    word, sign, _ = before.partition(" =")
+    return bool(sign and _unit_end(right)) and word.strip() in _UNITS - _MEASURES
+
+
 def _unit_end(text: str) -> int:
     """Return the end of the unit at a text's begin; 0 without a unit."""
     match = _UNIT.match(text)
     if match is None or not (match["unit"] in _UNITS or _RATE.fullmatch(match["unit"])):
         return 0
-    if text[match.end() :] == ":":
-        return 0  # 0h:0m:1s
+    rest = text[match.end() :]
+    if rest == ":" or (rest[:1] == ":" and text[0] == " "):
+        return 0  # 0h:0m:1s, step 3 x: 0.5
     return match.end()
 
 

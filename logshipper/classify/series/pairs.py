@@ -5,7 +5,7 @@ import re
 from logshipper.classify.series.items import Item, Source
 from logshipper.classify.series.names import is_counter
 from logshipper.classify.series.numbers import SHORT_LITERAL, as_float, as_json
-from logshipper.classify.series.shapes import CONFIRMING_LINES
+from logshipper.classify.series.shapes import CONFIRMING_LINES, named_numbers
 
 MAX_SIGNATURES = 16
 _LEAST_PAIRS = 3
@@ -16,6 +16,10 @@ _PAIR = re.compile(
 )
 # signs between a name and a number in a shape's key, unlike the colons in a time
 _SIGNS = re.compile(rb"(?:[^\x01 ]|[\w./\x80-\xff-]\x01) ?[:=] ?\x01").findall
+# without a sign, at a line's begin: `depth 9 nodes 149 nps 258 time 58 pv e7e6 b1c3`
+_PLAIN_PAIRS = re.compile(
+    rf"(?:[A-Za-z]\w{{0,20}}(?: [A-Za-z]\w{{0,20}})? {SHORT_LITERAL} ){{4,50}}".encode()
+).match
 
 
 class Pairs:
@@ -30,12 +34,13 @@ class Pairs:
 
     def feed(self, key: bytes, seq: int, time: float, line: bytes) -> list[Item] | None:
         """Take a line of a new shape; None if it is no line of pairs. The first pair must count."""
-        if len(_SIGNS(key)) < _LEAST_PAIRS:
+        if len(_SIGNS(key)) >= _LEAST_PAIRS:
+            matches = _PAIR.finditer(line.decode("utf-8", "replace"))
+            pairs = [(match["name"], as_json(match["number"])) for match in matches]
+        elif (begin := _PLAIN_PAIRS(line)) is not None:
+            pairs = named_numbers(begin[0])
+        else:
             return None
-        pairs = [
-            (match["name"], as_json(match["number"]))
-            for match in _PAIR.finditer(line.decode("utf-8", "replace"))
-        ]
         if not _LEAST_PAIRS <= len(pairs) <= _MAX_PAIRS or not is_counter(pairs[0][0]):
             return None
         signature = tuple(name for name, _ in pairs[:_LEAST_PAIRS])

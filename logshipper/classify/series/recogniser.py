@@ -38,6 +38,7 @@ class Recogniser:
         self._newest_bars: deque[dict[str, str]] = deque(maxlen=MAX_ROWS)  # with a record
         self._live = Shapes()  # of redrawn rows
         self._redrawn: deque[bytes] = deque(maxlen=MAX_ROWS)  # the newest ones
+        self._redrawn_keys: tuple[int, set[bytes]] = (0, set())  # since which line, with shapes
         self._bars: dict[tuple[str, ...], Source] = {}  # by keys
 
     @property
@@ -174,6 +175,11 @@ class Recogniser:
         if row in self._redrawn or MARK not in key:
             return []
         self._redrawn.append(row)
+        if self._redrawn_keys[0] != self._seq:
+            self._redrawn_keys = (self._seq, set())
+        if key not in self._redrawn_keys[1]:
+            self._redrawn_keys[1].add(key)
+            return []  # perhaps a line whose end comes later, as with `python -u`
         shape = self._live.confirmed.get(key)
         items = (
             [shape.item(self._seq, time, NUMBER.findall(row))]

@@ -11,7 +11,7 @@ _NUMBER = rf"{LITERAL}|nan|NaN|inf|Inf|-inf|-Inf"
 # a number with a unit or a mark, `5/10`; a gap; a time; a flag
 _CELL = re.compile(
     rf"(?P<number>{_NUMBER})(?:%|[A-Za-zµ]{{1,4}}|/[0-9]{{1,20}}|\*)?[,;]?"
-    r"|(?P<gap>-{1,20}|\*{1,20}|\.{1,20}|[nN]/?[aA]|[TF])[,;]?"
+    r"|(?P<gap>-{1,20}|\*{2,20}|\.{1,20}|[nN]/?[aA]|[TF])[,;]?"
     r"|(?P<time>[0-9]{1,9}(?::[0-9]{2}){1,2}(?:\.[0-9]{1,9})?|[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}(?:T\S{1,20})?)"
 )
 _CSV_CELL = re.compile(rf"(?P<number>{_NUMBER})(?: ?(?:%|[A-Za-zµ]{{1,5}}))?")
@@ -117,8 +117,12 @@ def read_row(text: str) -> Row | None:
     for word in _WORD.finditer(body):
         match = _CELL.fullmatch(word[0])
         if match is None:
-            if sum(bool(cell.number) for cell in cells) >= LEAST_ALIGNED:
-                rest = word[0] if len(word[0]) > 1 else "-"
+            is_full = sum(bool(cell.number) for cell in cells) >= LEAST_ALIGNED
+            if len(word[0]) == 1 and (is_full or (cells and word[0] in _MARKS)):
+                rest = "-"  # a flag of a number
+                continue
+            if is_full:
+                rest = word[0]
                 break
             cells.clear()
             begin = word.end()
@@ -239,7 +243,7 @@ def _aligned(header: str, row: Row) -> Header | None:
     places = _places(row.cells, spans)
     if places is None:
         return None
-    taken = {place for place in places if place is not None}
+    taken = {place for cell, place in zip(row.cells, places, strict=True) if cell.number}
     # words beside a name, without a cell of their own, belong to it: `prim res`
     names: list[str] = []
     columns: list[tuple[int, int]] = []

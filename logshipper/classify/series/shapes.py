@@ -13,7 +13,7 @@ from logshipper.classify.series import names
 from logshipper.classify.series.items import Item, Source
 from logshipper.classify.series.line_reader import MARK
 from logshipper.classify.series.names import Column, Reading
-from logshipper.classify.series.numbers import NUMBER, as_float, is_fractional, json_values
+from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional, json_values
 
 CONFIRMING_LINES = 3
 MAX_PENDING = 256  # a step of a simulation may print a hundred different lines
@@ -161,6 +161,8 @@ class Shapes:
         counters = frozenset(
             column.name for column in columns if column.is_counter and _rises(rows, column.at)
         )
+        if not counters and names.are_coordinates(column.name for column in columns):
+            return None
         if counters:  # the epoch of many steps may stand still
             counters |= {column.name for column in columns if column.is_counter} - {
                 column.name for column in changing
@@ -252,6 +254,12 @@ def _numbers(line: bytes) -> list[str]:
 
 def _read(line: bytes) -> Reading:
     return names.read(_texts(line), _numbers(line))
+
+
+def named_numbers(line: bytes) -> list[tuple[str, str]]:
+    """Return the names of a line's numbers with JSON numbers."""
+    numbers = _numbers(line)
+    return [(column.name, as_json(numbers[column.at])) for column in _read(line).columns]
 
 
 def _names_of(line: bytes) -> set[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from logshipper.classify.series.items import Item, Source
-from logshipper.classify.series.names import is_counter
+from logshipper.classify.series.names import ATOMS, are_coordinates, is_counter
 from logshipper.classify.series.numbers import as_float, as_json, is_fractional, json_values
 from logshipper.classify.series.rows import Cell, Header, Row, read_header, read_row, stacked
 
@@ -23,6 +23,7 @@ _NAMED_ROWS = 3  # rows with a name of their own make a listing
 _LEAST_COLUMNS = 4  # that change, of whole numbers
 _LEAST_COUNTED = 6  # rows of whole numbers behind a rising one
 _RULE = "-=+|_ *#:~"
+_EDGE = " ~\t\r"  # of a frame, behind a line
 
 
 class Table(Source):
@@ -62,6 +63,8 @@ class Tables:
     def __init__(self) -> None:
         self.headers: deque[bytes] = deque(maxlen=MAX_HEADERS)
         self._tables: dict[tuple[str, ...], Table] = {}  # that with the newest header last
+        # headers such as `freqs:, k1, k2`, by the label of their rows, however far below
+        self._labelled: dict[str, bytes] = {}
         self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
 
     def all(self) -> list[Table]:
@@ -75,9 +78,14 @@ class Tables:
         """Take a possible row; None if it is none."""
         if not self.headers and not self._tables:
             return None
-        row = read_row(line.decode("utf-8", "replace").rstrip())
+        text = line.decode("utf-8", "replace").rstrip(_EDGE)
+        row = read_row(text)
         if row is None:
+            if ":," in text and len(self._labelled) < MAX_TABLES:
+                self._labelled[text.partition(",")[0]] = line
             return None
+        if row.separator and row.cells[0].text in self._labelled:
+            self.headers.append(self._labelled[row.cells[0].text])
         table, cells = self._table(row)
         if table is None:
             return None
@@ -106,7 +114,7 @@ class Tables:
         cells of its columns."""
         may_align = True  # of all lines above, only the nearest one's words name numbers below them
         while self.headers:
-            text = self.headers.pop().decode("utf-8", "replace")
+            text = self.headers.pop().decode("utf-8", "replace").rstrip(_EDGE)
             if len(text) > MAX_HEADER_CHARACTERS or not text.strip(_RULE):
                 continue
             header = read_header(text, row, may_align=may_align)
@@ -128,9 +136,11 @@ class Tables:
                 return table, header.cells(row) or ()
         for table in reversed(self._tables.values()):
             cells = table.header.cells(row)
-            if cells is not None and (table.is_listing or table.takes(row)):
+            if cells is None or (cells[0] is None and row.label != table.label):
+                continue
+            if table.is_listing or table.takes(row):
                 return table, cells
-            if cells is not None and table.header.spans and row.label:
+            if table.header.spans and row.label:
                 table.is_listing = True
         return None, ()
 
@@ -153,12 +163,16 @@ def _is_series(table: Table) -> bool:
         if all(map(is_counter, names)):
             table.counters, table.only_counts = frozenset(names), True
     times = [tuple(cell.text for cell in row if cell is not None and cell.is_time) for row in rows]
+    is_counted = rising[:1] == [0] and len(set(columns[0])) == len(rows)
+    is_counter_first = is_counted and (0 not in fractional or are_coordinates(names[1:]))
+    if names[0].lower() in ATOMS or (are_coordinates(names) and not is_counter_first):
+        return False
     if fractional and (rising or len(fractional) * 2 >= len(names)):
         return True
     if changing and all(times) and len(set(times)) > 1:
         return True
     if rising[:1] == [0] and len(rows) >= _LEAST_COUNTED and len(changing) >= _LEAST_COLUMNS:
-        return len(set(columns[0])) == len(rows)
+        return is_counted
     return (
         table.headers > 1
         and len(rows) >= _LEAST_ROWS

@@ -271,6 +271,8 @@ class Maker:
         folder.mkdir(parents=True)
         (folder / "out").write_text("".join(f"{line}\n" for line in job.lines))
         (folder / "err").write_text("".join(f"{line}\n" for line in job.errors))
+        if job.finds_series:
+            (folder / ".logoptin").write_text("metadata: [json, auto]\n")
         words = [sys.executable, "-m", "logshipper", "run", "--name", job.name]
         words += ["--job-id", job.name] if socket is None else []
         words += ["--mode", job.mode] if job.mode else []

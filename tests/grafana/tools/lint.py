@@ -40,7 +40,7 @@ PANELS = {
 _ROW_KEYS = {"collapsed", "gridPos", "id", "panels", "repeat", "title", "type"}
 _PANEL_KEYS = {
     *("datasource", "description", "fieldConfig", "gridPos", "id", "interval", "links", "maxDataPoints"),
-    *("maxPerRow", "options", "pluginVersion", "repeat", "repeatDirection", "targets", "title"),
+    *("maxPerRow", "transparent", "options", "pluginVersion", "repeat", "repeatDirection", "targets", "title"),
     *("transformations", "type"),
 }  # fmt: skip
 _OPTIONS = {

@@ -33,6 +33,7 @@ class Job:
     host: str = "n1"
     attempts: tuple["Job", ...] = ()
     context: bool = False  # records how the job was started
+    finds_series: bool = False
 
     @property
     def records(self) -> list[Json]:
@@ -295,6 +296,13 @@ OLD = Job(
     host="old1",
 )
 
+_STEPS = [f"step {step} train loss: {_noise(step)}" for step in range(1, 11)]
+SERIES = Job("series", _STEPS, finds_series=True)  # numbers in plain text alone
+MIXED = Job(
+    "mixed",
+    [*_lines(*({"epoch": epoch, "acc": _noise(epoch)} for epoch in range(1, 6))), *_STEPS],
+    finds_series=True,
+)
 LIVE = (RUNNING, ENDED, NO_METADATA, KILLED, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, DIVERGED,
-        VALIDATION, ALONE, TAGGED, SHORT, LONG, ONE_KEY, CONFIGURED, *RULES.values())  # fmt: skip
+        VALIDATION, ALONE, TAGGED, SHORT, LONG, ONE_KEY, CONFIGURED, SERIES, MIXED, *RULES.values())  # fmt: skip
 EVERY = (*LIVE, REQUEUED, THREE_NODES, TIMED_OUT, EVENTFUL, LATE, OLD)

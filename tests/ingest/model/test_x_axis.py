@@ -505,3 +505,16 @@ def test_raw_values_are_as_printed_r19(path: tuple[str, ...], raw: str | None) -
 def test_raw_values_of_what_is_no_json_are_none() -> None:
     for line in ("", "{", "nonsense", '{"a" 1}', '{"a": }', '{"a": 1', "[" * 5000):
         assert raw_value(line, ("a",)) is None
+
+
+def test_a_counter_of_series_may_begin_again() -> None:
+    axis = XAxis()
+    for run in range(2):
+        for count in (1, 2, 3):
+            axis.add({"Deviance": 9 - count - run, "Iter": count})
+            axis.add({"Deviance": 9.5 - count, "Iter": count}, origin="auto")
+    assert axis.x_for("Deviance (auto)").key == "Iter (auto)"
+    assert axis.x_for("Deviance").rule == 7, "keys of JSON must not begin again"
+    copy = XAxis.from_json(axis.to_json())
+    copy.add({"Deviance": 1.5, "Iter": 1}, origin="auto")
+    assert copy.x_for("Deviance (auto)").key == "Iter (auto)"

@@ -63,7 +63,19 @@ def test_a_capture_s_values_are_there_when_it_is_closed(node: ShippingNode) -> N
     assert {name for name, _ in value.metadata} == {name for name, _ in closed.metadata} | {"final"}
 
 
-def test_a_capture_that_runs_reports_once_a_minute_what_is_new(node: ShippingNode) -> None:
+def test_a_young_capture_reports_every_ten_seconds(node: ShippingNode) -> None:
+    with node.capture("job1", soon_ns(20)) as capture:
+        capture.start()
+        for step in range(1, 100):
+            capture.now_ns += FIRST_REPORT_NS
+            record(capture, step)
+            node.ship()
+        last = [loss["last_at"] for loss, _ in reports(node, final=False)]
+        assert last[:9] == list(range(1, 10))
+        assert {after - before for before, after in pairwise(last[-5:])} == {6}
+
+
+def test_a_capture_that_runs_reports_what_is_new(node: ShippingNode) -> None:
     with node.capture("job1", soon_ns()) as capture:
         capture.start()
         begin_ns = capture.now_ns

@@ -46,6 +46,11 @@ def repeated(line: str) -> list[str]:
         ("total energy  =  -{x} Ry", {"total energy": "-0.250"}),
         ("step {n} loss=nan", {}),
         ("residual = 1.5D-0{n}", {"residual": "1.5e-04"}),
+        ("cycle = {n}  norm(t1,t2) = {x}", {"cycle": "4", "norm(t1,t2)": "0.250"}),
+        ("step {n} took = {x} seconds = 0.0{n} minutes", {"step": "4", "took": "0.250"}),
+        ("step {n} max = {x} min = {x} ms", {"step": "4", "max": "0.250", "min": "0.250"}),
+        ("Iteration {n} / LogL: -{x} / Time: 0h:0m:{n}s", {"Iteration": "4", "LogL": "-0.250"}),
+        ("step {n} x: {x} y: {x} z: {x}", {"step": "4", "x": "0.250", "y": "0.250", "z": "0.250"}),
         ("top1 acc {x} top5 acc {x}", {"top1 acc": "0.250", "top5 acc": "0.250"}),
         ("{{'loss': {x}, 'epoch': {n}}}", {"loss": "0.250", "epoch": "4"}),
     ],
@@ -68,6 +73,7 @@ def test_numbers_get_the_words_before_them(line: str, last: dict[str, str]) -> N
         "Downloaded {n} files in {n} seconds",
         "commit 9fceb02d0ae598e95dc970b74767f19372d61af{n}",
         "Iteration {n}",
+        "Dipole moment: x = {x} y = {x} z = {x}",
         "loss: 0.5",
     ],
 )
@@ -154,15 +160,68 @@ def test_pairs_may_stand_before_words_that_differ() -> None:
     assert values_of(without_counter) == []
 
 
+def test_pairs_need_no_sign_at_the_begin_of_a_line() -> None:
+    lines = [
+        f"info depth {n} score cp -{n * 3} nodes {n * 99} time {n} pv {'e7e6 ' * n}"
+        for n in range(1, 5)
+    ]
+    assert values_of(lines)[-1] == {"depth": "4", "score cp": "-12", "nodes": "396", "time": "4"}
+    assert len(values_of(lines)) == 4
+    assert values_of([line.replace("depth", "width") for line in lines]) == []
+
+
+def test_a_label_of_commas_finds_its_header_far_above() -> None:
+    steps = [f"solver: converged after {n} iterations" for n in range(9)]
+    rows = [f"tmfreqs:, {n}, 0.{n}, 0.{n * n}" for n in range(1, 5)]
+    lines = ["Solving for bands", "tmfreqs:, k index, k1, band 1"]
+    for row in rows:
+        lines += [*steps, row]
+    assert values_of(lines)[-1] == {"k index": "4", "k1": "0.4", "band 1": "0.16"}
+
+
+def test_a_flag_behind_a_number_is_no_cell() -> None:
+    header = "   Step   MAX Force     RMS Force      MAX Disp    ~"
+    row = "    {n}     1.39e-0{n} *    8.41e-0{n} o    7.66e-0{n} *  ~"
+    values = values_of([header, "-" * 50 + " ~", *repeated(row)])
+    assert values[-1] == {
+        "Step": "4", "MAX Force": "1.39e-04", "RMS Force": "8.41e-04", "MAX Disp": "7.66e-04",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("  Atom     X        Y        Z", "  {n}   {x}   {x}   {x}"),
+        ("  L      x        y        z    total", "  1   {x}   {x}   {x}   {x}"),
+    ],
+)
+def test_coordinates_are_a_listing(header: str, row: str) -> None:
+    assert values_of([header, *repeated(row)]) == []
+
+
+def test_coordinates_behind_a_counter_are_series() -> None:
+    values = values_of(["  t      x      y      z", *repeated("  0.{n}   {x}  {x}  {x}")])
+    assert values[-1] == {"t": "0.4", "x": "0.250", "y": "0.250", "z": "0.250"}
+
+
 def test_redrawn_rows_count_once_no_line_ends() -> None:
     recogniser = Recogniser()
     rows = [
         f"frame= {at}00 fps= 25 size= {at}kB time=00:00:0{at} speed=1.{at}x" for at in range(1, 6)
     ]
     found = [recogniser.feed_bars([row.encode()], at, is_still=True) for at, row in enumerate(rows)]
-    assert [len(records) for records in found] == [0, 0, 3, 1, 1]
+    assert [len(records) for records in found] == [0, 0, 0, 3, 1]
     assert found[-1][0].values == {"frame": "500", "fps": "25", "size": "5", "speed": "1.5"}
     assert Recogniser().feed_bars([row.encode() for row in rows], 1.0, is_still=False) == []
+
+
+def test_a_line_without_its_end_is_not_redrawn() -> None:
+    recogniser = Recogniser()
+    records = []
+    for number, line in enumerate(repeated("[rank0]: step {n} loss: {x}")):
+        assert recogniser.feed_bars([line.encode()], float(number), is_still=True) == []
+        records += recogniser.feed([line.encode()], number + 0.1)
+    assert len(records + recogniser.flush()) == LINES
 
 
 def test_rows_may_begin_with_a_label() -> None:
