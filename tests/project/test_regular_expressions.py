@@ -34,6 +34,7 @@ BUILT = {
     "observe/logshipper_observe/query/listing.py:matches": "a wildcard of the reader's, by fnmatch",
     "observe/logshipper_observe/commands/reading/log_reading.py:re.compile(text)": "`logs --grep`, of the reader",
     "observe/logshipper_observe/query/selectors.py:fullmatch": "a wildcard of the reader's, by fnmatch",
+    "logshipper/notify/sender.py:re.sub(re.escape(part), '***', text, flags=re.IGNORECASE)": "no repetition in it",
     "grafana/logshipper_grafana/tool/resolve.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "our dashboards",
 }
 # For texts that only their reader writes.

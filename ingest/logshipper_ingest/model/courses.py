@@ -61,10 +61,7 @@ class Course:
             if value > last:
                 self.rose = True
             elif value < last:
-                if self.is_counter:
-                    self.worst, self.rose = max(self.worst, _ONE_WAY), True
-                else:
-                    self.fell = True
+                self._fall()
         self.last = value
         if type(value) is float:
             self.integer = False
@@ -72,9 +69,16 @@ class Course:
     def add_all(self, values: Sequence[Number]) -> None:
         before = values if self.last is None else (self.last, *values)
         self.rose = self.rose or any(map(lt, before, before[1:]))
-        self.fell = self.fell or any(map(gt, before, before[1:]))
+        if any(map(gt, before, before[1:])):
+            self._fall()
         self.last = values[-1]
         self.integer = self.integer and float not in map(type, values)
+
+    def _fall(self) -> None:
+        if self.is_counter:
+            self.worst, self.rose = max(self.worst, _ONE_WAY), True
+        else:
+            self.fell = True
 
     def shape(self) -> int:
         """Within each attempt and task, merged by the worst: a constant or a single value is as bad

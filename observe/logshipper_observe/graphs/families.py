@@ -19,7 +19,7 @@ _PARTS: dict[str, Part] = {
 _ORDER: tuple[Part, ...] = ("train", "", "validation", "test")
 _PREFIX = re.compile(r"[^\W\d][\w -]*[/.]")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_PIECE = re.compile(r"[/_\-.: ]+")
+_SEPARATOR = re.compile(r"([/_\-.: ]+)")
 _LOSSES = frozenset(
     "loss losses logloss cost err error rmse mse mae nll perplexity ppl bpb wer cer residual".split()
 )
@@ -58,15 +58,13 @@ class Family(NamedTuple):
 def split_part(key: str) -> tuple[str, Part]:
     """Return a key's name without the word for a part of the data, and this part."""
     name = key.removesuffix(AUTO_MARK)
-    mark = key[len(name) :]
-    pieces = _PIECE.split(name)
+    pieces = _SEPARATOR.split(name)  # every other one is a separator
     places = [at for at, piece in enumerate(pieces) if piece.lower() in _PARTS]
-    if len(places) != 1 or len(pieces) < 2:
+    if len(places) != 1 or len(pieces) < 3:
         return key, ""
-    part = pieces.pop(places[0])
-    begin = re.search(rf"(^|{_PIECE.pattern}){re.escape(part)}($|{_PIECE.pattern})", name)
-    rest = name[: begin.start()] + (begin[1] and begin[2]) + name[begin.end() :] if begin else name
-    return rest + mark, _PARTS[part.lower()]
+    begin = min(places[0], len(pieces) - 2)  # the separator before the last piece goes, too
+    rest = "".join(pieces[:begin] + pieces[begin + 2 :])
+    return rest + key[len(name) :], _PARTS[pieces[places[0]].lower()]
 
 
 def families(keys: Iterable[str], x_of: Mapping[str, str | None]) -> list[Family]:
@@ -107,4 +105,4 @@ def rank_of(key: str) -> int:
 def _words(key: str) -> set[str]:
     name = key.removesuffix(AUTO_MARK)
     words = {word.lower() for word in _WORD.findall(name)}
-    return words | {piece.lower() for piece in _PIECE.split(name)}
+    return words | {piece.lower() for piece in _SEPARATOR.split(name)}
