@@ -8,9 +8,9 @@ from logshipper.classify.series.numbers import LITERAL, NUMBER
 
 _GAP = 3  # characters between a number and the name above it, at most
 _NUMBER = rf"{LITERAL}|nan|NaN|inf|Inf|-inf|-Inf"
-# a number with a unit or a mark, `5/10`; a gap; a time; a flag
+# a number with a unit or a mark, `5/10`, `0.8/0.2/1.6`; a gap; a time; a flag
 _CELL = re.compile(
-    rf"(?P<number>{_NUMBER})(?:%|[A-Za-zµ]{{1,4}}|/[0-9]{{1,20}}|\*)?[,;]?"
+    rf"(?P<number>{_NUMBER})(?:%|[A-Za-zµ]{{1,4}}|/[0-9]{{1,20}}|\*|(?:/[0-9]{{1,20}}\.[0-9]{{1,20}}){{1,4}})?[,;]?"
     r"|(?P<gap>-{1,20}|\*{2,20}|\.{1,20}|[nN]/?[aA]|[TF])[,;]?"
     r"|(?P<time>[0-9]{1,9}(?::[0-9]{2}){1,2}(?:\.[0-9]{1,9})?|[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}(?:T\S{1,20})?)"
 )
@@ -21,8 +21,9 @@ _CSV_TIME = re.compile(
 _WORD = re.compile(r"\S+")
 _BAR = re.compile(r"(?<!\S)\|(?!\S)")
 _WIDE = re.compile(r"\s{2,}|\t")
+_QUOTED = re.compile(r'"([^"]{1,80})"')
 _SENTENCE = frozenset("of the in for is are to and at on with by from".split())
-_IS_NAME = re.compile(r".*[^\W\d_].*|[|#]{1,2}[^|]+[|]{1,2}")
+_IS_NAME = re.compile(r".*[^\W\d_].*|[|#]{1,2}[^|]+[|]{1,2}|#")
 _ROW_KEY = re.compile(rb"\x01(?:/\x01|[:.]\x01)*[A-Za-z%]{0,4}[,;|*]?|[-*.|]{1,20}|[TF]").fullmatch
 _NUMBER_KEY = re.compile(rb"\x01(?:/\x01)?[A-Za-z%]{0,4}[,;|*]?").fullmatch
 # nearly LEAST_ALIGNED row keys in succession: one search instead of a look at each word
@@ -205,6 +206,7 @@ def _names(header: str, row: Row) -> tuple[str, ...] | None:
     if not _WIDE.search(text) and (words[-1].startswith("(") or not _SENTENCE.isdisjoint(words)):
         return None  # a sentence or a title
     for parts in (
+        _QUOTED.findall(text),
         words,
         [cell for cell in _WIDE.split(text) if cell],
         [cell.strip() for cell in text.split(",")],

@@ -148,13 +148,15 @@ class Tables:
 def _is_series(table: Table) -> bool:
     rows = [cells for _, _, cells in table.held]
     labels = {label for label in table.labels if not label.endswith(":")}
-    if len(labels) >= _NAMED_ROWS:
-        return False
     names = table.header.names
     columns = [
         [cell.number for row in rows if (cell := row[at]) is not None and cell.number]
         for at in range(len(names))
     ]
+    # rows that count may end with one of some words
+    may_recur = not table.label and len(labels) * 3 <= len(rows) * 2 and _counts(columns[0])
+    if len(labels) >= _NAMED_ROWS and not may_recur:
+        return False
     changing = [at for at, column in enumerate(columns) if len(set(column)) > 1]
     rising = [at for at in changing if len(columns[at]) == len(rows) and _rises(columns[at])]
     fractional = [at for at in changing if any(map(is_fractional, columns[at]))]
@@ -184,6 +186,10 @@ def _is_series(table: Table) -> bool:
 def _rises(numbers: list[str]) -> bool:
     values = list(map(as_float, numbers))
     return all(a <= b for a, b in pairwise(values)) and values[0] < values[-1]
+
+
+def _counts(numbers: list[str]) -> bool:
+    return all(as_float(b) - as_float(a) == 1 for a, b in pairwise(numbers))
 
 
 def _item(table: Table, seq: int, time: float, cells: tuple[Cell | None, ...]) -> Item:
