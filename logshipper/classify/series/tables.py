@@ -66,6 +66,7 @@ class Tables:
         # headers such as `freqs:, k1, k2`, by the label of their rows, however far below
         self._labelled: dict[str, bytes] = {}
         self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
+        self._missed = b""  # the line above the newest row without a table
 
     def all(self) -> list[Table]:
         return list(self._tables.values())
@@ -113,6 +114,7 @@ class Tables:
         """Return the table of a row, by a header above it, else the newest one that fits; and the
         cells of its columns."""
         may_align = True  # of all lines above, only the nearest one's words name numbers below them
+        above = tuple(self.headers)
         while self.headers:
             text = self.headers.pop().decode("utf-8", "replace").rstrip(_EDGE)
             if len(text) > MAX_HEADER_CHARACTERS or not text.strip(_RULE):
@@ -142,6 +144,9 @@ class Tables:
                 return table, cells
             if table.header.spans and row.label:
                 table.is_listing = True
+        if above and above[-1] is not self._missed:  # a first row may differ from the others
+            self._missed = above[-1]
+            self.headers.extend(above)
         return None, ()
 
 
@@ -175,8 +180,14 @@ def _is_series(table: Table) -> bool:
         return True
     if rising[:1] == [0] and len(rows) >= _LEAST_COUNTED and len(changing) >= _LEAST_COLUMNS:
         return is_counted
+    firsts = list(map(as_float, columns[0]))
+    # no row has a number of its own, and they are not in the order of the first one
+    is_listing = len(set(firsts)) == len(rows) or firsts in (
+        sorted(firsts),
+        sorted(firsts, reverse=True),
+    )
     return (
-        table.headers > 1
+        (table.headers > 1 or not is_listing)
         and len(rows) >= _LEAST_ROWS
         and len(changing) >= 3
         and len(changing) * 2 >= len(names)
