@@ -6,7 +6,8 @@ from logshipper.classify.series.numbers import SHORT_LITERAL, as_json
 
 MAX_CHARACTERS = 1024  # a longer line is no bar
 _BAR = re.compile(
-    r"[█▉▊▋▌▍▎▏━╸╺░▒▓■□●○]{2,}|\|[#=>. █▉▊▋▌▍▎▏-]{3,}\||\[[#=>.\s-]{4,}\]|[0-9]{1,3}%\|"
+    r"[█▉▊▋▌▍▎▏━╸╺░▒▓■□●○]{2,}|\|(?! +- )[#=>. █▉▊▋▌▍▎▏-]{3,}\||\[[#=>.\s-]{4,}\]"
+    r"|(?<![0-9.])[0-9]{1,3}%\|"  # no cell of a table
 )
 _CLOCK = re.compile(r"\[?[0-9?]{1,9}:[0-9?]{2}(?::[0-9?]{2})?(?:\s?[<•]\s?[-0-9:?]{1,20})?")
 _RATE = re.compile(r"(?<![\w.])[?0-9.]{1,20}\s?[A-Za-z]{0,20}/(?:s|it|step|epoch|batch)\b")

@@ -14,7 +14,7 @@ _CELL = re.compile(
     r"|(?P<gap>-{1,20}|\*{2,20}|\.{1,20}|[nN]/?[aA]|[TF])[,;]?"
     r"|(?P<time>[0-9]{1,9}(?::[0-9]{2}){1,2}(?:\.[0-9]{1,9})?|[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}(?:T\S{1,20})?)"
 )
-_CSV_CELL = re.compile(rf"(?P<number>{_NUMBER})(?: ?(?:%|[A-Za-zµ]{{1,5}}))?")
+_CSV_CELL = re.compile(rf"(?:[A-Za-z*] )?(?P<number>{_NUMBER})(?: ?(?:%|[A-Za-zµ]{{1,5}}))?")
 _CSV_TIME = re.compile(
     r"[0-9]{2,4}[-/:][0-9]{2}[-/:][0-9]{2}[-T0-9 :.Z+]{0,30}|[0-9]{1,4}:[0-9]{2}(?:\.[0-9]{1,9})?"
 )
@@ -32,7 +32,7 @@ _LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
 LEAST_ALIGNED = 3  # numbers below words
 _MAX_LABEL_WORDS = 6
 _MARKS = "#@*"  # of a row or a header
-SEPARATORS = (",", ";", "\t")
+SEPARATORS = (",", ";", "\t", "|")
 
 
 class Cell(NamedTuple):
@@ -46,12 +46,11 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The cells of a line. separator: a comma, semicolon or tab between all cells, "" for blanks."""
+    """The cells of a line. separator: a sign between all cells, "" for blanks."""
 
     label: str  # words before the cells
     cells: tuple[Cell, ...]
     separator: str
-    has_bars: bool = False  # `|` stands between cells
     rest: str = ""  # the first word behind them
 
 
@@ -92,7 +91,7 @@ def may_be_row(key: bytes) -> bool:
         and (_ROW_KEY(label) or _LABEL_WORD(label))
     ):
         return True
-    if key.count(b",") >= 2 or key.count(b";") >= 2:
+    if any(key.count(sign) >= 2 for sign in (b",", b";", b"|")):
         return True
     if not _MAY_ALIGN(key):
         return False
@@ -137,7 +136,7 @@ def read_row(text: str) -> Row | None:
     if numbers < 2 or len(cells) > MAX_COLUMNS:
         return None
     label = " ".join(word for word in body[:begin].split() if word not in _MARKS)
-    return Row(label, tuple(cells), "", "|" in text, rest)
+    return Row(label, tuple(cells), "", rest)
 
 
 def _separated(text: str, separator: str) -> Row | None:
@@ -145,12 +144,14 @@ def _separated(text: str, separator: str) -> Row | None:
     cells = []
     begin = 0
     numbers = 0
-    for part in text.split(separator):
+    for part in _parts(text, separator):
         cell = part.strip().strip('"')
         match = _CSV_CELL.fullmatch(cell)
         is_time = match is None and _CSV_TIME.fullmatch(cell) is not None
         if match is None and not is_time and any(mark in cell[:-1] for mark in "=:({["):
             return None
+        if separator == "|" and match is None and cell[:1].isdigit():
+            return None  # several numbers
         if len(cell) > MAX_NAME_CHARACTERS:
             return None
         numbers += match is not None
@@ -158,7 +159,12 @@ def _separated(text: str, separator: str) -> Row | None:
         begin += len(part) + 1
     if numbers < 2 or len(cells) > MAX_COLUMNS or numbers * 2 < len(cells):
         return None
-    return Row("", tuple(cells), separator)
+    has_label = separator == "|" and cells[0].text[:1].isalpha() and not cells[0].number
+    return Row(cells[0].text if has_label else "", tuple(cells), separator)
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    return (text.strip("| ") if separator == "|" else text).split(separator)
 
 
 def stacked(upper: str, lower: str) -> str:
@@ -176,7 +182,8 @@ def read_header(text: str, row: Row, *, may_align: bool) -> Header | None:
     """Return the header of a row, if this text is one. may_align: its words may stand above the
     numbers."""
     if row.separator:
-        cells = [cell.strip().strip('"') for cell in text.strip().lstrip("#").split(row.separator)]
+        parts = _parts(text.strip().lstrip("#"), row.separator)
+        cells = [cell.strip().strip('"') for cell in parts]
         names = _checked(cells, len(row.cells))
         return None if names is None else Header(names, row.separator)
     names = None if row.rest else _names(text, row)
@@ -191,8 +198,6 @@ def _names(header: str, row: Row) -> tuple[str, ...] | None:
     count = len(row.cells)
     label = row.label
     text = header.strip()
-    if row.has_bars:
-        return _checked([cell.strip() for cell in text.strip("| ").split("|")], count)
     text = _BAR.sub(" ", text).strip().lstrip(_MARKS).strip()
     words = text.split()
     if not words:
