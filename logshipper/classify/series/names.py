@@ -35,6 +35,7 @@ _UNITS = frozenset(
     "Kelvin bar kbar Pa kPa MPa GPa atm A Å fs ps N J kJ W kW V mV deg degrees dB px rad cm mm nm um x".split()
 )
 _RATE = re.compile(r"(?:[A-Za-zµ%]{1,16}/[A-Za-zµ]{1,16}|fps|FPS)(?![\w/])")
+_NAME_BEHIND = re.compile(r" (?P<name>[A-Za-z]{2,16})(?:,|$)")  # of `12.3 tps,`
 _UNIT = re.compile(r" ?(?P<unit>%|[A-Za-zµÅ°.]{1,12}(?:/[A-Za-zµÅ]{1,12})?)(?![\w/]|\s?=)")
 _LEVEL = (
     r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|[Ii]nfo|[Dd]ebug|[Nn]otice|[Ww]arning"
@@ -42,7 +43,8 @@ _LEVEL = (
 )
 # the default form of Python's logging, LEVEL:LOGGER:TEXT, and a level of any other form
 _LOGGER = re.compile(rf"{_LEVEL}:[\w.]{{1,80}}:")
-_LEVEL_WORD = re.compile(rf"(?<![^\s|\[(])[|\[(<]?{_LEVEL}[\]:|)>]?(?!\S)")
+# an error directly before a number is a name
+_LEVEL_WORD = re.compile(rf"(?<![^\s|\[(])(?![Ee]rror\W*$)[|\[(<]?{_LEVEL}[\]:|)>]?(?!\S)")
 # ends a part of a text; the last part before a number names it
 _BREAK = re.compile(
     r"[;|\"`>{}\[\]]+|(?<!\w)'|'(?!\w)|(?<!\w)[()]|\)(?=\s|$)|\s[-–—·•]{1,9}\s|\s{2,}|[:=](?=\s)|\.\s(?=[A-Z])|->|\t"
@@ -112,6 +114,10 @@ def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
             return Reading((), 0, len(numbers))
         if not name.text and last and is_counter(last) and _INNER.fullmatch(before):
             name = _Name("iteration", is_strong=True)
+        behind = _NAME_BEHIND.match(right) if before.strip() == "," and not unit_end else None
+        if behind is not None and not name.text:
+            name = _Name(behind["name"])
+            unit_end = behind.end("name")
         free_words += max(_count_words(before) - name.words, 0)
         last = name.text
         nameless += not last
