@@ -25,7 +25,7 @@ _QUOTED = re.compile(r'"([^"]{1,80})"')
 _SENTENCE = frozenset("of the in for is are to and at on with by from".split())
 _IS_NAME = re.compile(r".*[^\W\d_].*|[|#]{1,2}[^|]+[|]{1,2}|#")
 _ROW_KEY = re.compile(rb"\x01(?:/\x01|[:.]\x01)*[A-Za-z%]{0,4}[,;|*]?|[-*.|]{1,20}|[TF]").fullmatch
-_NUMBER_KEY = re.compile(rb"\x01(?:/\x01)?[A-Za-z%]{0,4}[,;|*]?").fullmatch
+_NUMBER_KEY = re.compile(rb"\x01(?:[/:]\x01)*[A-Za-z%]{0,4}[,;|*]?").fullmatch
 # nearly LEAST_ALIGNED row keys in succession: one search instead of a look at each word
 _MAY_ALIGN = re.compile(rb"(?:^|(?<= ))(?:(?:\x01[^ ]*|[-*.|]{1,20}|[TF])(?: |$)){3}").search
 _LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
@@ -117,7 +117,7 @@ def read_row(text: str) -> Row | None:
     for word in _WORD.finditer(body):
         match = _CELL.fullmatch(word[0])
         if match is None:
-            is_full = sum(bool(cell.number) for cell in cells) >= LEAST_ALIGNED
+            is_full = sum(bool(cell.number or cell.is_time) for cell in cells) >= LEAST_ALIGNED
             if len(word[0]) == 1 and (is_full or (cells and word[0] in _MARKS)):
                 rest = "-"  # a flag of a number
                 continue

@@ -136,13 +136,20 @@ class Tables:
                     del self._tables[next(iter(self._tables))]
                 self._tables[header.names] = table
                 return table, header.cells(row) or ()
-        for table in reversed(self._tables.values()):
+        first = row.cells[0].text
+        if row.separator and first.endswith(":"):  # `fld:, 1, 0.25`, without a header
+            names = first, *(f"{first[:-1]} {at}" for at in range(1, len(row.cells)))
+            if names in self._tables or len(self._tables) < MAX_TABLES:
+                header = Header(names, row.separator)
+                return self._tables.setdefault(names, Table(header, "")), row.cells
+        newest = reversed(self._tables.values())
+        for table in sorted(newest, key=lambda table: table.label != row.label):
             cells = table.header.cells(row)
             if cells is None or (cells[0] is None and row.label != table.label):
                 continue
             if table.is_listing or table.takes(row):
                 return table, cells
-            if table.header.spans and row.label:
+            if table.header.spans and row.label and not table.is_confirmed:
                 table.is_listing = True
         if above and above[-1] is not self._missed:  # a first row may differ from the others
             self._missed = above[-1]
