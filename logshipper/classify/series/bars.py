@@ -16,7 +16,7 @@ _COUNT_BEFORE = re.compile(
     r"(?:^|\s|\[)([0-9]{1,20})/([0-9]{1,20})\]?\s{0,9}(?:[0-9]{1,3}%\|?)?\s{0,9}$"
 )
 _PAIR = re.compile(
-    r"(?P<key>[A-Za-z_][\w./@ -]{0,40}?)\s?[=:]\s{0,3}"
+    r"(?P<key>[A-Za-z_][\w./@ -]{0,40}?(?:\([\w%/]{1,9}\))?)\s?[=:]\s{0,3}"
     rf"(?P<value>{SHORT_LITERAL}|nan|inf)(?![\w:/.])"
 )
 _EPOCH = re.compile(r"\b[Ee]poch\s?[:#]?\s?\[?(?P<number>[0-9]{1,20})")

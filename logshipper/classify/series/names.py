@@ -48,7 +48,7 @@ _LEVEL_WORD = re.compile(rf"(?<![^\s|\[(])(?![Ee]rror\W*$)[|\[(<]?{_LEVEL}[\]:|)
 # ends a part of a text; the last part before a number names it
 _BREAK = re.compile(
     r"[;|\"`>{}\[\]]+|(?<!\w)'|'(?!\w)|(?<!\w)[()]|\)(?=\s|$)|\s[-–—·•]{1,9}\s|\s{2,}|[:=](?=\s)|\.\s(?=[A-Z])|->|\t"
-    r"|,(?!\w{1,20}\x03)"  # as in norm(t1,t2)
+    r"|,(?![\w%]{1,20}\x03)"  # as in norm(t1,t2)
 )
 _EDGE = " \t:=#@~*-–_/\\.<!?&+^$|"
 _INNER = re.compile(r"\]?[\s,]{0,3}[\[(]\s{0,9}")  # between an epoch and its iteration
@@ -109,6 +109,13 @@ def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
         if _OF_TOTAL.fullmatch(before) or (at and _is_same(before, right)):
             last = ""
             continue
+        if before.rstrip() == "):":
+            # `field decay(t = 0.5): 0.1`; `lat (ms,95%): 3.2`
+            head, _, inner = texts[at - 1].rpartition("(")
+            if inner.rstrip().endswith("="):
+                before = f"{head}:"
+            elif before != texts[at]:
+                before = texts[at - 1] + numbers[at - 1] + texts[at]
         name = _name_of(before, right, last if "." in number else "", is_first=at == 0)
         if at == 0 and name.text.lower() in LISTED:
             return Reading((), 0, len(numbers))
@@ -210,6 +217,8 @@ def _name_before(text: str, *, is_first: bool) -> _Name:
     if signed.endswith(("->", "=>", ">=", "<=", "==", "!=", "::")):
         return _NO_NAME
     body = signed.rstrip(" \t:=~<")
+    if body.count("(") > body.count(")"):
+        body = body.rpartition("(")[2]
     norm = _NORM.search(signed.rstrip(" \t:=~<"))
     if norm is not None:
         return _Name(norm[0], is_strong=True, words=1)
