@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from logshipper.classify.series import names
 from logshipper.classify.series.items import Item, Source
-from logshipper.classify.series.line_reader import MARK
+from logshipper.classify.series.line_reader import MARK, folded
 from logshipper.classify.series.names import Column, Reading
 from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional, json_values
 
@@ -37,7 +37,7 @@ _NO_SIGN = re.compile(rb"[^=:|]*").fullmatch
 
 def shape_key(line: bytes) -> bytes:
     """Return a line with MARK for each number, and blanks folded."""
-    return b" ".join(NUMBER.sub(MARK, line).split())
+    return folded(NUMBER.sub(MARK, line))
 
 
 class Held(NamedTuple):
