@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from logshipper.classify.series.names import MAX_COLUMNS, MAX_NAME_CHARACTERS
+from logshipper.classify.series.names import MAX_COLUMNS, MAX_NAME_CHARACTERS, is_counter
 from logshipper.classify.series.numbers import LITERAL, NUMBER
 
 _GAP = 3  # characters between a number and the name above it, at most
@@ -31,6 +31,7 @@ _MAY_ALIGN = re.compile(rb"(?:^|(?<= ))(?:(?:\x01[^ ]*|[-*.|]{1,20}|[TF])(?: |$)
 _LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
 LEAST_ALIGNED = 3  # numbers below words
 _MAX_LABEL_WORDS = 6
+_LEAST_INNER = 4  # characters of a word behind a row's number, unlike the name of an element
 _MARKS = "#@*"  # of a row or a header
 SEPARATORS = (",", ";", "\t", "|")
 
@@ -43,6 +44,7 @@ class Cell(NamedTuple):
     begin: int  # characters from the line's begin
     end: int
     is_time: bool = False
+    is_word: bool = False
 
 
 class Row(NamedTuple):
@@ -124,6 +126,9 @@ def read_row(text: str) -> Row | None:
             if is_full:
                 rest = word[0]
                 break
+            if len(cells) == 1 and not body[:begin].strip() and len(word[0]) >= _LEAST_INNER:
+                cells.append(Cell(word[0], "", *word.span(), is_word=True))
+                continue
             cells.clear()
             begin = word.end()
             if len(body[:begin].split()) > _MAX_LABEL_WORDS:
@@ -264,6 +269,8 @@ def _aligned(header: str, row: Row) -> Header | None:
             names.append(word[0])
             columns.append((begin, end))
     checked = _checked(names, len(names))
+    if row.cells[1].is_word and not is_counter(names[0]):
+        return None
     if checked is None or names.count(names[0]) > 1 or any(map(_is_torn, names)):
         return None
     found = Header(checked, "", tuple(columns))

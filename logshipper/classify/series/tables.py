@@ -96,7 +96,8 @@ class Tables:
         table.example = table.example or line
         if not table.is_confirmed:
             table.held.append(entry)
-            table.labels |= {row.label, row.rest}
+            words = (cell.text for cell in row.cells if cell.is_word)
+            table.labels |= {row.label, row.rest, *words}
             table.is_confirmed = len(table.held) in _JUDGED_ROWS and _is_series(table)
             rows = []
             is_last = len(table.held) == max(_JUDGED_ROWS)
