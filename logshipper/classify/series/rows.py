@@ -192,10 +192,12 @@ def read_header(text: str, row: Row, *, may_align: bool) -> Header | None:
         names = _checked(cells, len(row.cells))
         return None if names is None else Header(names, row.separator)
     names = None if row.rest else _names(text, row)
-    aligned = _aligned(text, row) if may_align else None
-    if names is None or (aligned is not None and aligned.names == names):
-        return aligned
-    return Header(names, "")
+    header = _aligned(text, row) if may_align else None
+    if names is not None and (header is None or header.names != names):
+        header = Header(names, "")
+    if header is None or (row.cells[1].is_word and not is_counter(header.names[0])):
+        return None
+    return header
 
 
 def _names(header: str, row: Row) -> tuple[str, ...] | None:
@@ -269,8 +271,6 @@ def _aligned(header: str, row: Row) -> Header | None:
             names.append(word[0])
             columns.append((begin, end))
     checked = _checked(names, len(names))
-    if row.cells[1].is_word and not is_counter(names[0]):
-        return None
     if checked is None or names.count(names[0]) > 1 or any(map(_is_torn, names)):
         return None
     found = Header(checked, "", tuple(columns))
