@@ -35,7 +35,7 @@ _UNITS = frozenset(
     "Kelvin bar kbar Pa kPa MPa GPa atm A Å fs ps N J kJ W kW V mV deg degrees dB px rad cm mm nm um x".split()
 )
 _RATE = re.compile(r"(?:[A-Za-zµ%]{1,16}/[A-Za-zµ]{1,16}|fps|FPS)(?![\w/])")
-_NAME_BEHIND = re.compile(r" (?P<name>[A-Za-z]{2,16})(?:,|$)")  # of `12.3 tps,`
+_NAME_BEHIND = re.compile(r" (?P<name>[A-Za-z]{2,16}(?: [A-Za-z]{2,16}){0,2})(?:,|$)")  # 12.3 tps,
 _UNIT = re.compile(r" ?(?P<unit>%|[A-Za-zµÅ°.]{1,12}(?:/[A-Za-zµÅ]{1,12})?)(?![\w/]|\s?=)")
 _LEVEL = (
     r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|[Ii]nfo|[Dd]ebug|[Nn]otice|[Ww]arning"
@@ -98,6 +98,7 @@ def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
     columns: dict[str, Column] = {}
     free_words = nameless = unit_end = 0
     last = ""  # name of the last number
+    section, begin = "", 0  # the last word that is in no name, and the first column behind it
     for at, number in enumerate(numbers[:MAX_COLUMNS]):
         before, right = texts[at][unit_end:], texts[at + 1]
         if _is_part(at, texts):
@@ -121,12 +122,19 @@ def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
             return Reading((), 0, len(numbers))
         if not name.text and last and is_counter(last) and _INNER.fullmatch(before):
             name = _Name("iteration", is_strong=True)
-        behind = _NAME_BEHIND.match(right) if before.strip() == "," and not unit_end else None
-        if behind is not None and not name.text:
-            name = _Name(behind["name"])
-            unit_end = behind.end("name")
+        is_first_of_list = before.strip() == ":" and "." in number
+        may_be_behind = is_first_of_list or (before.strip() == "," and ("." in number or columns))
+        if may_be_behind and not name.text and not unit_end:
+            behind = _NAME_BEHIND.match(right)
+            if behind is not None:
+                name = _Name(behind["name"])
+                unit_end = behind.end("name")
         free_words += max(_count_words(before) - name.words, 0)
         last = name.text
+        if words := _WORD.findall(before.rpartition(last)[0] if last else before):
+            section, begin = words[-1], len(columns)
+        if last in [*columns][:begin]:  # train: loss 0.5 valid: loss 0.7
+            last = f"{section} {last}"
         nameless += not last
         is_weak = len(last) == 1 and not name.is_strong and len(columns) < 3
         is_item = before.endswith("#") and not is_counter(last)  # in modes #3, #1

@@ -93,7 +93,7 @@ def may_be_row(key: bytes) -> bool:
         and (_ROW_KEY(label) or _LABEL_WORD(label))
     ):
         return True
-    if any(key.count(sign) >= 2 for sign in (b",", b";", b"|")):
+    if any(key.count(sign) > (b" " in key) for sign in (b",", b";", b"|")):
         return True
     if not _MAY_ALIGN(key):
         return False
@@ -108,7 +108,7 @@ def may_be_row(key: bytes) -> bool:
 def read_row(text: str) -> Row | None:
     """Return the cells of a row; None for a line that is none."""
     for separator in SEPARATORS:
-        if text.count(separator) >= 2:
+        if text.count(separator) > (" " in text):
             row = _separated(text, separator)
             if row is not None:
                 return row

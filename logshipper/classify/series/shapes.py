@@ -272,7 +272,7 @@ def _with_leading_counter(
     """Add a bare number at the line's begin that counts: `12 KSP Residual norm 1e-3`."""
     if (
         texts[0].strip() not in ("", "[", "#")
-        or not texts[1].startswith((" ", "\t", "]", ":", ", "))
+        or not texts[1].startswith((" ", "\t", "]", ": ", ", "))
         or any(column.at == 0 for column in columns)
     ):
         return columns

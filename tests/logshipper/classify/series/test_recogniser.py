@@ -58,6 +58,11 @@ def repeated(line: str) -> list[str]:
         ("progress: {n}.0 s, {x} tps, lat {x} ms", {"progress": "4.0", "tps": "0.250", "lat": "0.250"}),
         ("step {n} decay(t = {n}.5): {x} / 0.5 = 1.0", {"step": "4", "t": "4.5", "decay": "0.250"}),
         ("step: {n} lat (ms,95%): {x}", {"step": "4", "lat (ms,95%)": "0.250"}),
+        ("step {n}: {x} train loss, {x} val loss",
+         {"step": "4", "train loss": "0.250", "val loss": "0.250"}),
+        ("epoch {n} train: loss {x} acc {x} valid: loss {x} acc {x}",
+         {"epoch": "4", "loss": "0.250", "acc": "0.250", "valid loss": "0.250", "valid acc": "0.250"}),
+        ("[{n}:00:12] Generation {n}: best = {x}", {"Generation": "4", "best": "0.250"}),
         ("iterations: {n}, training error: {x}", {"iterations": "4", "training error": "0.250"}),
     ],
 )  # fmt: skip
@@ -79,6 +84,7 @@ def test_numbers_get_the_words_before_them(line: str, last: dict[str, str]) -> N
         "Downloaded {n} files in {n} seconds",
         "commit 9fceb02d0ae598e95dc970b74767f19372d61af{n}",
         "Iteration {n}",
+        "{n}: 1 passed, {n} failed, 0 skipped",
         "Dipole moment: x = {x} y = {x} z = {x}",
         "loss: 0.5",
     ],
@@ -136,6 +142,11 @@ def test_cells_may_stand_between_commas() -> None:
     rows = [f'"{step}.0%",{step}000, 0.{step} W,{step}:30' for step in range(1, 5)]
     values = values_of(['#"Progress (%)","Step", power [W],"Time Remaining"', *rows])
     assert values[-1] == {"Progress (%)": "4.0", "Step": "4000", "power [W]": "0.4"}
+
+
+def test_two_cells_need_a_separator_without_blanks() -> None:
+    assert values_of(["epoch,loss", *repeated("{n},{x}")])[-1] == {"epoch": "4", "loss": "0.250"}
+    assert values_of(["Hello, world", *repeated("{n}, {x}")]) == []
 
 
 def test_names_may_stand_in_quotes() -> None:
