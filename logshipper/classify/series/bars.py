@@ -6,7 +6,8 @@ from logshipper.classify.series.numbers import SHORT_LITERAL, as_json
 
 MAX_CHARACTERS = 1024  # a longer line is no bar
 _BAR = re.compile(
-    r"[█▉▊▋▌▍▎▏━╸╺░▒▓■□●○]{2,}|\|[#=>. █▉▊▋▌▍▎▏-]{3,}\||\[[#=>.\s-]{4,}\]|[0-9]{1,3}%\|"
+    r"[█▉▊▋▌▍▎▏━╸╺░▒▓■□●○]{2,}|\|(?! +- )[#=>. █▉▊▋▌▍▎▏-]{3,}\||\[[#=>.\s-]{4,}\]"
+    r"|(?<![0-9.])[0-9]{1,3}%\|"  # no cell of a table
 )
 _CLOCK = re.compile(r"\[?[0-9?]{1,9}:[0-9?]{2}(?::[0-9?]{2})?(?:\s?[<•]\s?[-0-9:?]{1,20})?")
 _RATE = re.compile(r"(?<![\w.])[?0-9.]{1,20}\s?[A-Za-z]{0,20}/(?:s|it|step|epoch|batch)\b")
@@ -15,7 +16,7 @@ _COUNT_BEFORE = re.compile(
     r"(?:^|\s|\[)([0-9]{1,20})/([0-9]{1,20})\]?\s{0,9}(?:[0-9]{1,3}%\|?)?\s{0,9}$"
 )
 _PAIR = re.compile(
-    r"(?P<key>[A-Za-z_][\w./@ -]{0,40}?)\s?[=:]\s{0,3}"
+    r"(?P<key>[A-Za-z_][\w./@ -]{0,40}?(?:\([\w%/]{1,9}\))?)\s?[=:]\s{0,3}"
     rf"(?P<value>{SHORT_LITERAL}|nan|inf)(?![\w:/.])"
 )
 _EPOCH = re.compile(r"\b[Ee]poch\s?[:#]?\s?\[?(?P<number>[0-9]{1,20})")

@@ -28,6 +28,11 @@ _DOUBT = re.compile(rb"(?s)\A(?:\Z|[eEdD])|.[-+.]\Z|[=:]\s*+[-+]?(?i:nan|inf)").
 _SIGNED = re.compile(rb"\\?[-+.]").match
 
 
+def folded(key: bytes) -> bytes:
+    """Return a key with single blanks, and none behind a bracket: `[ 5/30]`."""
+    return b" ".join(key.split()).replace(b"[ ", b"[").replace(b"( ", b"(")
+
+
 class _Expression(NamedTuple):
     """An expression of one shape's lines."""
 
@@ -55,7 +60,7 @@ class LineReader:
                 if match is not None:
                     return expression.key, match.groups()
         key = NUMBER.sub(MARK, line)
-        return (b"", None) if key == line else (b" ".join(key.split()), None)
+        return (b"", None) if key == line else (folded(key), None)
 
     def count(self, key: bytes, line: bytes) -> None:
         """Count a line without an expression. Its shape recurs."""

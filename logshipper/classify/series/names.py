@@ -35,6 +35,7 @@ _UNITS = frozenset(
     "Kelvin bar kbar Pa kPa MPa GPa atm A Å fs ps N J kJ W kW V mV deg degrees dB px rad cm mm nm um x".split()
 )
 _RATE = re.compile(r"(?:[A-Za-zµ%]{1,16}/[A-Za-zµ]{1,16}|fps|FPS)(?![\w/])")
+_NAME_BEHIND = re.compile(r" (?P<name>[A-Za-z]{2,16}(?: [A-Za-z]{2,16}){0,2})(?:,|$)")  # 12.3 tps,
 _UNIT = re.compile(r" ?(?P<unit>%|[A-Za-zµÅ°.]{1,12}(?:/[A-Za-zµÅ]{1,12})?)(?![\w/]|\s?=)")
 _LEVEL = (
     r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|[Ii]nfo|[Dd]ebug|[Nn]otice|[Ww]arning"
@@ -42,11 +43,12 @@ _LEVEL = (
 )
 # the default form of Python's logging, LEVEL:LOGGER:TEXT, and a level of any other form
 _LOGGER = re.compile(rf"{_LEVEL}:[\w.]{{1,80}}:")
-_LEVEL_WORD = re.compile(rf"(?<![^\s|\[(])[|\[(<]?{_LEVEL}[\]:|)>]?(?!\S)")
+# an error directly before a number is a name
+_LEVEL_WORD = re.compile(rf"(?<![^\s|\[(])(?![Ee]rror\W*$)[|\[(<]?{_LEVEL}[\]:|)>]?(?!\S)")
 # ends a part of a text; the last part before a number names it
 _BREAK = re.compile(
     r"[;|\"`>{}\[\]]+|(?<!\w)'|'(?!\w)|(?<!\w)[()]|\)(?=\s|$)|\s[-–—·•]{1,9}\s|\s{2,}|[:=](?=\s)|\.\s(?=[A-Z])|->|\t"
-    r"|,(?!\w{1,20}\x03)"  # as in norm(t1,t2)
+    r"|,(?![\w%]{1,20}\x03)"  # as in norm(t1,t2)
 )
 _EDGE = " \t:=#@~*-–_/\\.<!?&+^$|"
 _INNER = re.compile(r"\]?[\s,]{0,3}[\[(]\s{0,9}")  # between an epoch and its iteration
@@ -96,6 +98,7 @@ def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
     columns: dict[str, Column] = {}
     free_words = nameless = unit_end = 0
     last = ""  # name of the last number
+    section, begin = "", 0  # the last word that is in no name, and the first column behind it
     for at, number in enumerate(numbers[:MAX_COLUMNS]):
         before, right = texts[at][unit_end:], texts[at + 1]
         if _is_part(at, texts):
@@ -107,13 +110,31 @@ def read(texts: Sequence[str], numbers: Sequence[str]) -> Reading:
         if _OF_TOTAL.fullmatch(before) or (at and _is_same(before, right)):
             last = ""
             continue
+        if before.rstrip() == "):":
+            # `field decay(t = 0.5): 0.1`; `lat (ms,95%): 3.2`
+            head, _, inner = texts[at - 1].rpartition("(")
+            if inner.rstrip().endswith("="):
+                before = f"{head}:"
+            elif before != texts[at]:
+                before = texts[at - 1] + numbers[at - 1] + texts[at]
         name = _name_of(before, right, last if "." in number else "", is_first=at == 0)
         if at == 0 and name.text.lower() in LISTED:
             return Reading((), 0, len(numbers))
         if not name.text and last and is_counter(last) and _INNER.fullmatch(before):
             name = _Name("iteration", is_strong=True)
+        is_first_of_list = before.strip() == ":" and "." in number
+        may_be_behind = is_first_of_list or (before.strip() == "," and ("." in number or columns))
+        if may_be_behind and not name.text and not unit_end:
+            behind = _NAME_BEHIND.match(right)
+            if behind is not None:
+                name = _Name(behind["name"])
+                unit_end = behind.end("name")
         free_words += max(_count_words(before) - name.words, 0)
         last = name.text
+        if words := _WORD.findall(before.rpartition(last)[0] if last else before):
+            section, begin = words[-1], len(columns)
+        if last in [*columns][:begin]:  # train: loss 0.5 valid: loss 0.7
+            last = f"{section} {last}"
         nameless += not last
         is_weak = len(last) == 1 and not name.is_strong and len(columns) < 3
         is_item = before.endswith("#") and not is_counter(last)  # in modes #3, #1
@@ -204,6 +225,8 @@ def _name_before(text: str, *, is_first: bool) -> _Name:
     if signed.endswith(("->", "=>", ">=", "<=", "==", "!=", "::")):
         return _NO_NAME
     body = signed.rstrip(" \t:=~<")
+    if body.count("(") > body.count(")"):
+        body = body.rpartition("(")[2]
     norm = _NORM.search(signed.rstrip(" \t:=~<"))
     if norm is not None:
         return _Name(norm[0], is_strong=True, words=1)

@@ -38,7 +38,8 @@ class Recogniser:
         self._newest_bars: deque[dict[str, str]] = deque(maxlen=MAX_ROWS)  # with a record
         self._live = Shapes()  # of redrawn rows
         self._redrawn: deque[bytes] = deque(maxlen=MAX_ROWS)  # the newest ones
-        self._redrawn_keys: tuple[int, set[bytes]] = (0, set())  # since which line, with shapes
+        # since which line, with the first row of each shape until another one follows
+        self._redrawn_firsts: tuple[int, dict[bytes, list[tuple[float, bytes]]]] = (0, {})
         self._bars: dict[tuple[str, ...], Source] = {}  # by keys
 
     @property
@@ -175,17 +176,22 @@ class Recogniser:
         if row in self._redrawn or MARK not in key:
             return []
         self._redrawn.append(row)
-        if self._redrawn_keys[0] != self._seq:
-            self._redrawn_keys = (self._seq, set())
-        if key not in self._redrawn_keys[1]:
-            self._redrawn_keys[1].add(key)
+        begin, firsts = self._redrawn_firsts
+        if begin != self._seq or len(firsts) >= MAX_ROWS:
+            firsts = {}
+            self._redrawn_firsts = self._seq, firsts
+        if key not in firsts:
+            firsts[key] = [(time, row)]
             return []  # perhaps a line whose end comes later, as with `python -u`
-        shape = self._live.confirmed.get(key)
-        items = (
-            [shape.item(self._seq, time, NUMBER.findall(row))]
-            if shape is not None
-            else self._live.feed(key, self._seq, time, row)
-        )
+        rows = [*firsts[key], (time, row)]
+        firsts[key] = []
+        items: list[Item] = []
+        for drawn_at, text in rows:
+            shape = self._live.confirmed.get(key)
+            if shape is not None:
+                items.append(shape.item(self._seq, drawn_at, NUMBER.findall(text)))
+            else:
+                items += self._live.feed(key, self._seq, drawn_at, text)
         return [Record(item.seq, item.time, item.values) for item in items]
 
     def _take_bar(self, values: dict[str, str], time: float, row: bytes) -> list[Record]:

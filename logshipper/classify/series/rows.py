@@ -3,35 +3,37 @@
 import re
 from typing import NamedTuple
 
-from logshipper.classify.series.names import MAX_COLUMNS, MAX_NAME_CHARACTERS
+from logshipper.classify.series.names import MAX_COLUMNS, MAX_NAME_CHARACTERS, is_counter
 from logshipper.classify.series.numbers import LITERAL, NUMBER
 
 _GAP = 3  # characters between a number and the name above it, at most
 _NUMBER = rf"{LITERAL}|nan|NaN|inf|Inf|-inf|-Inf"
-# a number with a unit or a mark, `5/10`; a gap; a time; a flag
+# a number with a unit or a mark, `5/10`, `0.8/0.2/1.6`; a gap; a time; a flag
 _CELL = re.compile(
-    rf"(?P<number>{_NUMBER})(?:%|[A-Za-zµ]{{1,4}}|/[0-9]{{1,20}}|\*)?[,;]?"
+    rf"(?P<number>{_NUMBER})(?:%|[A-Za-zµ]{{1,4}}|/[0-9]{{1,20}}|\*|(?:/[0-9]{{1,20}}\.[0-9]{{1,20}}){{1,4}})?[,;]?"
     r"|(?P<gap>-{1,20}|\*{2,20}|\.{1,20}|[nN]/?[aA]|[TF])[,;]?"
     r"|(?P<time>[0-9]{1,9}(?::[0-9]{2}){1,2}(?:\.[0-9]{1,9})?|[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}(?:T\S{1,20})?)"
 )
-_CSV_CELL = re.compile(rf"(?P<number>{_NUMBER})(?: ?(?:%|[A-Za-zµ]{{1,5}}))?")
+_CSV_CELL = re.compile(rf"(?:[A-Za-z*] )?(?P<number>{_NUMBER})(?: ?(?:%|[A-Za-zµ]{{1,5}}))?")
 _CSV_TIME = re.compile(
     r"[0-9]{2,4}[-/:][0-9]{2}[-/:][0-9]{2}[-T0-9 :.Z+]{0,30}|[0-9]{1,4}:[0-9]{2}(?:\.[0-9]{1,9})?"
 )
 _WORD = re.compile(r"\S+")
 _BAR = re.compile(r"(?<!\S)\|(?!\S)")
 _WIDE = re.compile(r"\s{2,}|\t")
+_QUOTED = re.compile(r'"([^"]{1,80})"')
 _SENTENCE = frozenset("of the in for is are to and at on with by from".split())
-_IS_NAME = re.compile(r".*[^\W\d_].*|[|#]{1,2}[^|]+[|]{1,2}")
+_IS_NAME = re.compile(r".*[^\W\d_].*|[|#]{1,2}[^|]+[|]{1,2}|#")
 _ROW_KEY = re.compile(rb"\x01(?:/\x01|[:.]\x01)*[A-Za-z%]{0,4}[,;|*]?|[-*.|]{1,20}|[TF]").fullmatch
-_NUMBER_KEY = re.compile(rb"\x01(?:/\x01)?[A-Za-z%]{0,4}[,;|*]?").fullmatch
+_NUMBER_KEY = re.compile(rb"\x01(?:[/:]\x01)*[A-Za-z%]{0,4}[,;|*]?").fullmatch
 # nearly LEAST_ALIGNED row keys in succession: one search instead of a look at each word
 _MAY_ALIGN = re.compile(rb"(?:^|(?<= ))(?:(?:\x01[^ ]*|[-*.|]{1,20}|[TF])(?: |$)){3}").search
 _LABEL_WORD = re.compile(rb"[A-Za-z][\w+-]{0,15}:?").fullmatch
 LEAST_ALIGNED = 3  # numbers below words
 _MAX_LABEL_WORDS = 6
+_LEAST_INNER = 4  # characters of a word behind a row's number, unlike the name of an element
 _MARKS = "#@*"  # of a row or a header
-SEPARATORS = (",", ";", "\t")
+SEPARATORS = (",", ";", "\t", "|")
 
 
 class Cell(NamedTuple):
@@ -42,15 +44,15 @@ class Cell(NamedTuple):
     begin: int  # characters from the line's begin
     end: int
     is_time: bool = False
+    is_word: bool = False
 
 
 class Row(NamedTuple):
-    """The cells of a line. separator: a comma, semicolon or tab between all cells, "" for blanks."""
+    """The cells of a line. separator: a sign between all cells, "" for blanks."""
 
     label: str  # words before the cells
     cells: tuple[Cell, ...]
     separator: str
-    has_bars: bool = False  # `|` stands between cells
     rest: str = ""  # the first word behind them
 
 
@@ -91,7 +93,7 @@ def may_be_row(key: bytes) -> bool:
         and (_ROW_KEY(label) or _LABEL_WORD(label))
     ):
         return True
-    if key.count(b",") >= 2 or key.count(b";") >= 2:
+    if any(key.count(sign) > (b" " in key) for sign in (b",", b";", b"|")):
         return True
     if not _MAY_ALIGN(key):
         return False
@@ -106,7 +108,7 @@ def may_be_row(key: bytes) -> bool:
 def read_row(text: str) -> Row | None:
     """Return the cells of a row; None for a line that is none."""
     for separator in SEPARATORS:
-        if text.count(separator) >= 2:
+        if text.count(separator) > (" " in text):
             row = _separated(text, separator)
             if row is not None:
                 return row
@@ -117,13 +119,16 @@ def read_row(text: str) -> Row | None:
     for word in _WORD.finditer(body):
         match = _CELL.fullmatch(word[0])
         if match is None:
-            is_full = sum(bool(cell.number) for cell in cells) >= LEAST_ALIGNED
+            is_full = sum(bool(cell.number or cell.is_time) for cell in cells) >= LEAST_ALIGNED
             if len(word[0]) == 1 and (is_full or (cells and word[0] in _MARKS)):
                 rest = "-"  # a flag of a number
                 continue
             if is_full:
                 rest = word[0]
                 break
+            if len(cells) == 1 and not body[:begin].strip() and len(word[0]) >= _LEAST_INNER:
+                cells.append(Cell(word[0], "", *word.span(), is_word=True))
+                continue
             cells.clear()
             begin = word.end()
             if len(body[:begin].split()) > _MAX_LABEL_WORDS:
@@ -136,7 +141,7 @@ def read_row(text: str) -> Row | None:
     if numbers < 2 or len(cells) > MAX_COLUMNS:
         return None
     label = " ".join(word for word in body[:begin].split() if word not in _MARKS)
-    return Row(label, tuple(cells), "", "|" in text, rest)
+    return Row(label, tuple(cells), "", rest)
 
 
 def _separated(text: str, separator: str) -> Row | None:
@@ -144,12 +149,14 @@ def _separated(text: str, separator: str) -> Row | None:
     cells = []
     begin = 0
     numbers = 0
-    for part in text.split(separator):
+    for part in _parts(text, separator):
         cell = part.strip().strip('"')
         match = _CSV_CELL.fullmatch(cell)
         is_time = match is None and _CSV_TIME.fullmatch(cell) is not None
         if match is None and not is_time and any(mark in cell[:-1] for mark in "=:({["):
             return None
+        if separator == "|" and match is None and cell[:1].isdigit():
+            return None  # several numbers
         if len(cell) > MAX_NAME_CHARACTERS:
             return None
         numbers += match is not None
@@ -157,7 +164,12 @@ def _separated(text: str, separator: str) -> Row | None:
         begin += len(part) + 1
     if numbers < 2 or len(cells) > MAX_COLUMNS or numbers * 2 < len(cells):
         return None
-    return Row("", tuple(cells), separator)
+    has_label = separator == "|" and cells[0].text[:1].isalpha() and not cells[0].number
+    return Row(cells[0].text if has_label else "", tuple(cells), separator)
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    return (text.strip("| ") if separator == "|" else text).split(separator)
 
 
 def stacked(upper: str, lower: str) -> str:
@@ -175,14 +187,17 @@ def read_header(text: str, row: Row, *, may_align: bool) -> Header | None:
     """Return the header of a row, if this text is one. may_align: its words may stand above the
     numbers."""
     if row.separator:
-        cells = [cell.strip().strip('"') for cell in text.strip().lstrip("#").split(row.separator)]
+        parts = _parts(text.strip().lstrip("#"), row.separator)
+        cells = [cell.strip().strip('"') for cell in parts]
         names = _checked(cells, len(row.cells))
         return None if names is None else Header(names, row.separator)
     names = None if row.rest else _names(text, row)
-    aligned = _aligned(text, row) if may_align else None
-    if names is None or (aligned is not None and aligned.names == names):
-        return aligned
-    return Header(names, "")
+    header = _aligned(text, row) if may_align else None
+    if names is not None and (header is None or header.names != names):
+        header = Header(names, "")
+    if header is None or (row.cells[1].is_word and not is_counter(header.names[0])):
+        return None
+    return header
 
 
 def _names(header: str, row: Row) -> tuple[str, ...] | None:
@@ -190,8 +205,6 @@ def _names(header: str, row: Row) -> tuple[str, ...] | None:
     count = len(row.cells)
     label = row.label
     text = header.strip()
-    if row.has_bars:
-        return _checked([cell.strip() for cell in text.strip("| ").split("|")], count)
     text = _BAR.sub(" ", text).strip().lstrip(_MARKS).strip()
     words = text.split()
     if not words:
@@ -205,6 +218,7 @@ def _names(header: str, row: Row) -> tuple[str, ...] | None:
     if not _WIDE.search(text) and (words[-1].startswith("(") or not _SENTENCE.isdisjoint(words)):
         return None  # a sentence or a title
     for parts in (
+        _QUOTED.findall(text),
         words,
         [cell for cell in _WIDE.split(text) if cell],
         [cell.strip() for cell in text.split(",")],

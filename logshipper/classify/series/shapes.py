@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from logshipper.classify.series import names
 from logshipper.classify.series.items import Item, Source
-from logshipper.classify.series.line_reader import MARK
+from logshipper.classify.series.line_reader import MARK, folded
 from logshipper.classify.series.names import Column, Reading
 from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional, json_values
 
@@ -37,7 +37,7 @@ _NO_SIGN = re.compile(rb"[^=:|]*").fullmatch
 
 def shape_key(line: bytes) -> bytes:
     """Return a line with MARK for each number, and blanks folded."""
-    return b" ".join(NUMBER.sub(MARK, line).split())
+    return folded(NUMBER.sub(MARK, line))
 
 
 class Held(NamedTuple):
@@ -272,7 +272,7 @@ def _with_leading_counter(
     """Add a bare number at the line's begin that counts: `12 KSP Residual norm 1e-3`."""
     if (
         texts[0].strip() not in ("", "[", "#")
-        or not texts[1].startswith((" ", "\t", "]", ":"))
+        or not texts[1].startswith((" ", "\t", "]", ": ", ", "))
         or any(column.at == 0 for column in columns)
     ):
         return columns

@@ -66,6 +66,7 @@ class Tables:
         # headers such as `freqs:, k1, k2`, by the label of their rows, however far below
         self._labelled: dict[str, bytes] = {}
         self._rows: dict[bytes, Table] = {}  # confirmed, by the shape of their rows
+        self._missed = b""  # the line above the newest row without a table
 
     def all(self) -> list[Table]:
         return list(self._tables.values())
@@ -95,7 +96,8 @@ class Tables:
         table.example = table.example or line
         if not table.is_confirmed:
             table.held.append(entry)
-            table.labels |= {row.label, row.rest}
+            words = (cell.text for cell in row.cells if cell.is_word)
+            table.labels |= {row.label, row.rest, *words}
             table.is_confirmed = len(table.held) in _JUDGED_ROWS and _is_series(table)
             rows = []
             is_last = len(table.held) == max(_JUDGED_ROWS)
@@ -113,6 +115,7 @@ class Tables:
         """Return the table of a row, by a header above it, else the newest one that fits; and the
         cells of its columns."""
         may_align = True  # of all lines above, only the nearest one's words name numbers below them
+        above = tuple(self.headers)
         while self.headers:
             text = self.headers.pop().decode("utf-8", "replace").rstrip(_EDGE)
             if len(text) > MAX_HEADER_CHARACTERS or not text.strip(_RULE):
@@ -134,27 +137,39 @@ class Tables:
                     del self._tables[next(iter(self._tables))]
                 self._tables[header.names] = table
                 return table, header.cells(row) or ()
-        for table in reversed(self._tables.values()):
+        first = row.cells[0].text
+        if row.separator and first.endswith(":"):  # `fld:, 1, 0.25`, without a header
+            names = first, *(f"{first[:-1]} {at}" for at in range(1, len(row.cells)))
+            if names in self._tables or len(self._tables) < MAX_TABLES:
+                header = Header(names, row.separator)
+                return self._tables.setdefault(names, Table(header, "")), row.cells
+        newest = reversed(self._tables.values())
+        for table in sorted(newest, key=lambda table: table.label != row.label):
             cells = table.header.cells(row)
             if cells is None or (cells[0] is None and row.label != table.label):
                 continue
             if table.is_listing or table.takes(row):
                 return table, cells
-            if table.header.spans and row.label:
+            if table.header.spans and row.label and not table.is_confirmed:
                 table.is_listing = True
+        if above and above[-1] is not self._missed:  # a first row may differ from the others
+            self._missed = above[-1]
+            self.headers.extend(above)
         return None, ()
 
 
 def _is_series(table: Table) -> bool:
     rows = [cells for _, _, cells in table.held]
     labels = {label for label in table.labels if not label.endswith(":")}
-    if len(labels) >= _NAMED_ROWS:
-        return False
     names = table.header.names
     columns = [
         [cell.number for row in rows if (cell := row[at]) is not None and cell.number]
         for at in range(len(names))
     ]
+    # rows that count may end with one of some words
+    may_recur = not table.label and len(labels) * 3 <= len(rows) * 2 and _counts(columns[0])
+    if len(labels) >= _NAMED_ROWS and not may_recur:
+        return False
     changing = [at for at, column in enumerate(columns) if len(set(column)) > 1]
     rising = [at for at in changing if len(columns[at]) == len(rows) and _rises(columns[at])]
     fractional = [at for at in changing if any(map(is_fractional, columns[at]))]
@@ -173,8 +188,14 @@ def _is_series(table: Table) -> bool:
         return True
     if rising[:1] == [0] and len(rows) >= _LEAST_COUNTED and len(changing) >= _LEAST_COLUMNS:
         return is_counted
+    firsts = list(map(as_float, columns[0]))
+    # no row has a number of its own, and they are not in the order of the first one
+    is_listing = len(set(firsts)) == len(rows) or firsts in (
+        sorted(firsts),
+        sorted(firsts, reverse=True),
+    )
     return (
-        table.headers > 1
+        (table.headers > 1 or not is_listing)
         and len(rows) >= _LEAST_ROWS
         and len(changing) >= 3
         and len(changing) * 2 >= len(names)
@@ -184,6 +205,10 @@ def _is_series(table: Table) -> bool:
 def _rises(numbers: list[str]) -> bool:
     values = list(map(as_float, numbers))
     return all(a <= b for a, b in pairwise(values)) and values[0] < values[-1]
+
+
+def _counts(numbers: list[str]) -> bool:
+    return all(as_float(b) - as_float(a) == 1 for a, b in pairwise(numbers))
 
 
 def _item(table: Table, seq: int, time: float, cells: tuple[Cell | None, ...]) -> Item:

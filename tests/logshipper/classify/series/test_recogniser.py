@@ -53,6 +53,17 @@ def repeated(line: str) -> list[str]:
         ("step {n} x: {x} y: {x} z: {x}", {"step": "4", "x": "0.250", "y": "0.250", "z": "0.250"}),
         ("top1 acc {x} top5 acc {x}", {"top1 acc": "0.250", "top5 acc": "0.250"}),
         ("{{'loss': {x}, 'epoch': {n}}}", {"loss": "0.250", "epoch": "4"}),
+        ("{n}, 0.022: {x}, {x} avg, {x} rate, {x} seconds, 16 images",
+         {"iteration": "4", "avg": "0.250", "rate": "0.250", "images": "16"}),
+        ("progress: {n}.0 s, {x} tps, lat {x} ms", {"progress": "4.0", "tps": "0.250", "lat": "0.250"}),
+        ("step {n} decay(t = {n}.5): {x} / 0.5 = 1.0", {"step": "4", "t": "4.5", "decay": "0.250"}),
+        ("step: {n} lat (ms,95%): {x}", {"step": "4", "lat (ms,95%)": "0.250"}),
+        ("step {n}: {x} train loss, {x} val loss",
+         {"step": "4", "train loss": "0.250", "val loss": "0.250"}),
+        ("epoch {n} train: loss {x} acc {x} valid: loss {x} acc {x}",
+         {"epoch": "4", "loss": "0.250", "acc": "0.250", "valid loss": "0.250", "valid acc": "0.250"}),
+        ("[{n}:00:12] Generation {n}: best = {x}", {"Generation": "4", "best": "0.250"}),
+        ("iterations: {n}, training error: {x}", {"iterations": "4", "training error": "0.250"}),
     ],
 )  # fmt: skip
 def test_numbers_get_the_words_before_them(line: str, last: dict[str, str]) -> None:
@@ -73,6 +84,7 @@ def test_numbers_get_the_words_before_them(line: str, last: dict[str, str]) -> N
         "Downloaded {n} files in {n} seconds",
         "commit 9fceb02d0ae598e95dc970b74767f19372d61af{n}",
         "Iteration {n}",
+        "{n}: 1 passed, {n} failed, 0 skipped",
         "Dipole moment: x = {x} y = {x} z = {x}",
         "loss: 0.5",
     ],
@@ -130,6 +142,79 @@ def test_cells_may_stand_between_commas() -> None:
     rows = [f'"{step}.0%",{step}000, 0.{step} W,{step}:30' for step in range(1, 5)]
     values = values_of(['#"Progress (%)","Step", power [W],"Time Remaining"', *rows])
     assert values[-1] == {"Progress (%)": "4.0", "Step": "4000", "power [W]": "0.4"}
+
+
+def test_two_cells_need_a_separator_without_blanks() -> None:
+    assert values_of(["epoch,loss", *repeated("{n},{x}")])[-1] == {"epoch": "4", "loss": "0.250"}
+    assert values_of(["some text", *repeated("{n},{x}")]) == []
+
+
+def test_names_may_stand_in_quotes() -> None:
+    rows = repeated("{n}.3%  {n}00  -{x}  0:15")
+    values = values_of(['#"Progress (%)" "Step"  "Energy (kJ/mole)"    "Time Remaining"', *rows])
+    assert values[-1] == {"Progress (%)": "4.3", "Step": "400", "Energy (kJ/mole)": "-0.250"}
+
+
+def test_a_broken_first_row_does_not_hide_the_header() -> None:
+    rows = ["0  0.5  0--", *repeated("{n}  {x}  7  0.1")]
+    assert values_of(["Step  Energy  Speed  Gap", *rows])[0]["Step"] == "1"
+
+
+def test_a_cell_may_hold_limits_and_a_name_may_be_a_sign() -> None:
+    rows = repeated("  {n}  {x}  {x}/0.24/1.63  96")
+    values = values_of(["  n    #    hom(avg,lo,hi) fmv", *rows])
+    assert values[-1] == {"n": "4", "#": "0.250", "hom(avg,lo,hi)": "0.250", "fmv": "96"}
+
+
+def test_bars_may_stand_between_cells_that_are_no_numbers() -> None:
+    rows = [
+        f"{mark} 0.{at}s|  {at} |  - | {heuristic} | {at}.5e+03 |{at}.53%| unknown"
+        for at, (mark, heuristic) in enumerate(
+            zip("p  L", ("locks", "22k", "22k", "x"), strict=True)
+        )
+    ]
+    values = values_of([" time | node |LP it| mem |dualbound  | gap  | compl. ", *rows])
+    assert values[-1] == {"time": "0.3", "node": "3", "dualbound": "3.5e+03", "gap": "3.53"}
+    assert len(values) == len(rows)
+
+
+def test_whole_numbers_without_a_counter_need_many_rows() -> None:
+    numbers = random.Random(1)
+    rows = [
+        f"{numbers.randrange(9):2d}  0  {numbers.randrange(999):5d} {numbers.randrange(99):3d} "
+        f"{numbers.randrange(99):3d} {numbers.randrange(99):3d}"
+        for _ in range(12)
+    ]
+    header = [" procs ------io------ --cpu--", " r  b     bi  bo  us  sy"]
+    assert len(values_of([*header, *rows])) == 12
+    assert values_of([*header, *rows[:11]]) == []
+    assert values_of([*header, *sorted(rows)]) == [], "a sorted listing"
+
+
+def test_words_may_follow_rows_that_count() -> None:
+    words = ["", "expand", "initial", "reflect", "expand", "expand"]
+    rows = [f"   {at}   {at}.5   {30 - at}   {word}" for at, word in enumerate(words)]
+    assert len(values_of(["   n    f(x)   size   Procedure", *rows])) == len(rows)
+    others = [f"   {at}   {at}.5   {30 - at}   name{at}x" for at in range(6)]
+    assert values_of(["   n    f(x)   size   Procedure", *others]) == []
+
+
+def test_a_word_may_follow_a_counter() -> None:
+    rows = [f"   {at} DIIS/Diag.   0.{at}   -17.{at}   1.5E-0{at}" for at in range(1, 5)]
+    values = values_of([" Step Method      Time    Energy    Change", *rows])
+    assert values[-1] == {"Step": "4", "Time": "0.4", "Energy": "-17.4", "Change": "1.5E-04"}
+    assert values_of([" I    Type        Name    Value     Gradient", *rows]) == []
+
+
+def test_a_label_without_a_header_numbers_its_columns() -> None:
+    rows = repeated("fld:, {n}0.0, -{x}, 0.5")
+    assert values_of(["text", *rows])[-1] == {"fld 1": "40.0", "fld 2": "-0.250", "fld 3": "0.5"}
+
+
+def test_blanks_behind_a_bracket_change_nothing() -> None:
+    lines = [f"Test: [{at:4d}/50]  Acc: {at / 7:.3f} ({at / 2:6.3f})" for at in (5, 15, 25, 35)]
+    lines[1] = lines[1].replace("[  15", "[15")
+    assert len(values_of(lines)) == len(lines)
 
 
 def test_rows_with_names_of_their_own_are_a_listing() -> None:
@@ -210,7 +295,9 @@ def test_redrawn_rows_count_once_no_line_ends() -> None:
         f"frame= {at}00 fps= 25 size= {at}kB time=00:00:0{at} speed=1.{at}x" for at in range(1, 6)
     ]
     found = [recogniser.feed_bars([row.encode()], at, is_still=True) for at, row in enumerate(rows)]
-    assert [len(records) for records in found] == [0, 0, 0, 3, 1]
+    assert [len(records) for records in found] == [0, 0, 3, 1, 1], (
+        "the first row waits for the second"
+    )
     assert found[-1][0].values == {"frame": "500", "fps": "25", "size": "5", "speed": "1.5"}
     assert Recogniser().feed_bars([row.encode() for row in rows], 1.0, is_still=False) == []
 
@@ -273,6 +360,8 @@ def test_a_counter_that_stands_once_is_no_key() -> None:
         ("Epoch 3/3  ━━━━━━━━━━ 16/16 0:00:00 • 0:00:00 17.70it/s train_loss: 0.175 val_loss: 0.171",
          {"epoch": "3", "count": "16", "train_loss": "0.175", "val_loss": "0.171"}),
         (" 50%|█████     | 5/10 [00:01<00:01, 9.5it/s]", {}),
+        (" 50%|█████     | 5/10 [00:01<00:01, 9.5it/s, nc: 1 | eff(%): 6.25]",
+         {"count": "5", "nc": "1", "eff(%)": "6.25"}),
     ],
 )  # fmt: skip
 def test_bars_give_their_pairs(bar: str, values: dict[str, str]) -> None:
