@@ -195,20 +195,6 @@ class LokiClient(ServerClient):
         """Names of labels in a range (None: Loki's choice, the last six hours)."""
         return self._strings("labels", _range(begin_ns, end_ns))
 
-    def label_values(
-        self,
-        name: str,
-        begin_ns: int | None = None,
-        end_ns: int | None = None,
-        *,
-        selector: str = "",
-    ) -> list[str]:
-        """Return values of a label, of all streams or of a selector's, such as `{cluster="local"}`."""
-        if not loki_push.is_name(name):
-            raise ValueError(f"{name!r} can't be a label's name")
-        params = _range(begin_ns, end_ns) | ({"query": selector} if selector else {})
-        return self._strings(f"label/{name}/values", params)
-
     def series(
         self, *selectors: str, begin_ns: int | None = None, end_ns: int | None = None
     ) -> list[dict[str, str]]:

@@ -9,18 +9,7 @@ from logshipper_observe.api.store_api import Store
 from logshipper_observe.base.output import Cell, Column, Output, print_json, state_cell
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import duration, local_with_zone, utc
-from logshipper_observe.commands.options import (
-    ONLY_HELP,
-    add_flag,
-    add_jobs,
-    add_json,
-    add_number,
-    add_source,
-    add_states,
-    add_tag,
-    describe,
-    tags_of,
-)
+from logshipper_observe.commands import options
 from logshipper_observe.model.documents import Document, unknown_documents
 from logshipper_observe.query.opening import chosen_jobs, overlay_of, say_where_else, store_place
 
@@ -43,7 +32,7 @@ _COLUMNS = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Lists allocations, newest first: each run of a job on its nodes. JOB: ids, names,\n"
         "ranges (a3-a9), wildcards: of these jobs, or that they ran in.",
@@ -53,14 +42,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper allocations --state timeout --tag experiment=foo\n"
         "  logshipper allocations --history --json | jq '.allocations[].num_nodes'",
     )
-    add_jobs(parser, ONLY_HELP)
-    add_flag(parser, "--history", help="include ended ones")
-    add_states(parser, "only these, joined by commas")
-    add_tag(parser)
-    add_number(parser, "--limit", default=50, help="at most N (default: 50)")
-    add_flag(parser, "--all", help="all of them")
-    add_json(parser)
-    add_source(parser)
+    options.add_jobs(parser, options.ONLY_HELP)
+    options.add_flag(parser, "--history", help="include ended ones")
+    options.add_states(parser, "only these, joined by commas")
+    options.add_tag(parser)
+    options.add_number(parser, "--limit", default=50, help="at most N (default: 50)")
+    options.add_flag(parser, "--all", help="all of them")
+    options.add_json(parser)
+    options.add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:
@@ -72,7 +61,7 @@ def call(args: argparse.Namespace) -> int:
         unknown = unknown_documents(errors)
         if store is not None:
             reading = Store(store, overlay_of(store))
-            query = BatchJob.over(reading).filter(job_id=ids, filter_tags=tags_of(args))
+            query = BatchJob.over(reading).filter(job_id=ids, filter_tags=options.tags_of(args))
             has_none = not query
             states = args.state or ([] if args.history else ["running"])
             allocations = list(islice(query.filter(state=states), None if args.all else args.limit))

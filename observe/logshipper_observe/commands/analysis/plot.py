@@ -3,23 +3,8 @@
 import argparse
 
 from logshipper.errors import UsageError
-from logshipper_observe.commands import completers
+from logshipper_observe.commands import completers, options
 from logshipper_observe.commands.analysis.plot_graphs import plot_one, plot_several
-from logshipper_observe.commands.options import (
-    LAST,
-    LAST_HELP,
-    add_attempt,
-    add_completed,
-    add_flag,
-    add_jobs,
-    add_json,
-    add_number,
-    add_picture,
-    add_reread,
-    add_source,
-    check_files,
-    describe,
-)
 from logshipper_observe.commands.reading.several_jobs import report_unknown
 from logshipper_observe.graphs.curves import NONE, RAW, Treatment
 from logshipper_observe.graphs.plot_runs import PlotQuery, is_plain
@@ -64,7 +49,7 @@ def layout(text: str) -> tuple[int, int]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Draws the numbers of the metadata of one or several jobs over the X that a rule\n"
         "chose, and says which rule it was. Each run is a curve; runs can be put together\n"
@@ -79,28 +64,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper plot last --reread\n"
         "  logshipper plot 4711 --from loki --loki-url http://loki.example.org:3100",
     )
-    add_jobs(parser, LAST_HELP)
+    options.add_jobs(parser, options.LAST_HELP)
     x_help = "this X instead; `time` is when a record was printed"
-    add_completed(parser, completers.keys, "--x", metavar="KEY", help=x_help)
+    options.add_completed(parser, completers.keys, "--x", metavar="KEY", help=x_help)
     parser.add_argument(
         "--x-rule",
         choices=("xt",),
         help="another rule: the first of epoch, step, iter, epochs, steps, iters, index that all jobs have",
     )
     y_help = "this Y; again, or A,B, for more (default: all numbers)"
-    add_completed(parser, completers.keys, "--y", action="append", metavar="KEY", help=y_help)
+    options.add_completed(
+        parser, completers.keys, "--y", action="append", metavar="KEY", help=y_help
+    )
     _add_curves(parser)
     form = parser.add_mutually_exclusive_group()
-    add_picture(form)
-    add_json(form, "for programs: the points as JSON, described in docs/reading.md")
-    add_attempt(parser)
-    add_reread(parser)
-    add_source(parser)
+    options.add_picture(form)
+    options.add_json(form, "for programs: the points as JSON, described in docs/reading.md")
+    options.add_attempt(parser)
+    options.add_reread(parser)
+    options.add_source(parser)
 
 
 def _add_curves(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("curves of several runs")
-    add_completed(
+    options.add_completed(
         group,
         completers.facets,
         "--group-by",
@@ -133,7 +120,7 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="s = W*previous + (1-W)*value, for each run (0 to 1)",
     )
-    add_flag(
+    options.add_flag(
         group,
         "--debias",
         help="with --smooth: the first value weighs no more than others, sum(W^k*value) / sum(W^k)",
@@ -145,7 +132,7 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         metavar="run|group|col",
         help="values with separate graphs, several joined by commas (default: col, each key)",
     )
-    add_completed(
+    options.add_completed(
         group,
         completers.facets,
         "--facet",
@@ -162,8 +149,8 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="of each graph; $run, $group, $col and $facet stand for its own",
     )
-    add_number(group, "--max-traces", default=64, help="curves in all (default: 64)")
-    add_number(group, "--max-runs", default=1024, help="runs (default: 1024)")
+    options.add_number(group, "--max-traces", default=64, help="curves in all (default: 64)")
+    options.add_number(group, "--max-runs", default=1024, help="runs (default: 1024)")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -181,7 +168,7 @@ def call(args: argparse.Namespace) -> int:
         args.max_runs,
         args.facet or (),
     )
-    with known_jobs(args, args.jobs or [LAST]) as (store, job_ids, unknown):
+    with known_jobs(args, args.jobs or [options.LAST]) as (store, job_ids, unknown):
         report_unknown(job_ids, unknown)
         if len(job_ids) == 1 and is_plain(query) and not args.layout:
             with store.open(job_ids[0]) as reader:
@@ -193,7 +180,7 @@ def call(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises UsageError for options that say nothing together."""
-    check_files(args, "png", "svg")
+    options.check_files(args, "png", "svg")
     if args.x is not None and args.x_rule:
         raise UsageError("--x", ["names the X, and --x-rule has it chosen: give one of them"])
     if args.debias and not args.smooth:

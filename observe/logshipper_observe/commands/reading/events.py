@@ -26,23 +26,7 @@ from logshipper_observe.base.output import (
 )
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import local, local_with_zone
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    ONLY_HELP,
-    add_between,
-    add_completed,
-    add_flag,
-    add_jobs,
-    add_json,
-    add_list,
-    add_number,
-    add_source,
-    add_tag,
-    between_of,
-    describe,
-    event_state,
-    tags_of,
-)
+from logshipper_observe.commands import completers, options
 from logshipper_observe.commands.reading.several_jobs import Headings
 from logshipper_observe.model.documents import Document, moment, unknown_documents
 from logshipper_observe.model.job_events import words_of_event
@@ -78,7 +62,7 @@ KINDS = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Lists what happened to jobs, newest first: changes of their states and modes, late\n"
         "heartbeats, lost lines, and what they told themselves. JOB: ids, names, ranges\n"
@@ -93,30 +77,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper events a3-a9 --oldest-first --tag experiment=foo\n"
         "  logshipper events last --follow",
     )
-    add_jobs(parser, ONLY_HELP)
-    add_list(
+    options.add_jobs(parser, options.ONLY_HELP)
+    options.add_list(
         parser,
         "--id",
         metavar="EVENT",
         help="this event (as --json has it, or as Balsam numbers it); again for more",
     )
-    add_list(
+    options.add_list(
         parser,
         "--scheduler-id",
         metavar="ID",
         help="of this job of the scheduler, and of jobs inside it",
     )
-    add_list(parser, "--batch-job-id", metavar="ID", help="the same for Balsam's batch jobs")
+    options.add_list(
+        parser, "--batch-job-id", metavar="ID", help="the same for Balsam's batch jobs"
+    )
     for word in ("from", "to"):
-        add_completed(
+        options.add_completed(
             parser,
             completers.states,
             f"--{word}-state",
-            type=event_state,
+            type=options.event_state,
             metavar="STATE",
             help=f"only changes {word} this state",
         )
-    add_completed(
+    options.add_completed(
         parser,
         lambda **_: KINDS,
         "--kind",
@@ -124,28 +110,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="state, user_event, mode_changed, ...; again for more",
     )
-    add_list(
+    options.add_list(
         parser,
         "--data",
         metavar="KEY=VALUE|JSON",
         help="content of the event's data; repeat for more",
     )
-    add_between(parser)
-    add_tag(parser)
-    add_flag(parser, "--changes", help="only changes of states")
-    add_flag(parser, "--oldest-first", help="the other way round")
-    add_number(
+    options.add_between(parser)
+    options.add_tag(parser)
+    options.add_flag(parser, "--changes", help="only changes of states")
+    options.add_flag(parser, "--oldest-first", help="the other way round")
+    options.add_number(
         parser,
         "--limit",
         default=50,
         help="at most N events (default: 50); under headings, of each job",
     )
-    add_flag(parser, "--all", help="all events")
-    add_flag(
+    options.add_flag(parser, "--all", help="all events")
+    options.add_flag(
         parser, "--follow", help="oldest first, then each new one, until the JOBs end, or Ctrl-C"
     )
-    add_json(parser)
-    add_source(parser)
+    options.add_json(parser)
+    options.add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:
@@ -181,13 +167,13 @@ def _first(args: argparse.Namespace, query: EventQuery) -> list[StateEvent]:
 
 
 def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery:
-    after, before = between_of(args)
+    after, before = options.between_of(args)
     query = EventLog(store).filter(
         id=args.id or (),
         job_id=ids,
         scheduler_id=args.scheduler_id or (),
         batch_job_id=args.batch_job_id or (),
-        tags=tags_of(args),
+        tags=options.tags_of(args),
         data=parse_data(args.data or ()),
         kind=args.kind or (),
         from_state=args.from_state,
@@ -231,7 +217,7 @@ def _follow(
     args: argparse.Namespace, store: Store, query: EventQuery, ids: list[str], pause_secs: float
 ) -> None:
     """First the last ones, then each one when it comes, until the jobs have ended, or Ctrl-C."""
-    after, before = between_of(args)
+    after, before = options.between_of(args)
     events_by_id: dict[str, StateEvent] = {}  # not printed (again)
     newest_first = iter(query.order_by("-timestamp"))
     last = list(islice(newest_first, None if args.all else args.limit))

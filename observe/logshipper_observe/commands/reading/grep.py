@@ -10,18 +10,7 @@ from logshipper.errors import LogshipperError, UsageError
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import NS, count
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    add_color,
-    add_completed,
-    add_flag,
-    add_json,
-    add_list,
-    add_number,
-    add_selection,
-    add_source,
-    describe,
-)
+from logshipper_observe.commands import completers, options
 from logshipper_observe.commands.reading.grep_output import MatchPrinter
 from logshipper_observe.model.documents import STREAMS
 from logshipper_observe.query.listing import Listing, selection_of
@@ -44,7 +33,7 @@ EXIT_FOUND, EXIT_NONE, EXIT_ERROR = 0, 1, 2
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Searches the lines of all jobs, newest first, or of selected ones, as `grep -r` searches\n"
         "files. PATTERN is a regular expression of RE2. JOB: ids, names, beginnings of ids,\n"
@@ -61,28 +50,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "exit codes: 0 found, 1 found nothing, 2 an error (stderr says which), 130 Ctrl-C",
     )
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", help="the sought lines")
-    add_completed(parser, completers.jobs, "jobs", metavar="JOB", nargs="*", help="only these")
+    options.add_completed(
+        parser, completers.jobs, "jobs", metavar="JOB", nargs="*", help="only these"
+    )
     which = parser.add_argument_group("matching")
-    add_list(which, "-e", metavar="PATTERN", help="a further pattern, or one that begins with -")
-    add_flag(which, "-F", "--fixed-strings", help="patterns are texts, not expressions")
-    add_flag(which, "-i", "--ignore-case", help="upper and lower case are alike")
-    add_flag(which, "-w", "--word-regexp", help="only whole words")
-    add_flag(which, "-v", "--invert-match", help="the lines without a match")
+    options.add_list(
+        which, "-e", metavar="PATTERN", help="a further pattern, or one that begins with -"
+    )
+    options.add_flag(which, "-F", "--fixed-strings", help="patterns are texts, not expressions")
+    options.add_flag(which, "-i", "--ignore-case", help="upper and lower case are alike")
+    options.add_flag(which, "-w", "--word-regexp", help="only whole words")
+    options.add_flag(which, "-v", "--invert-match", help="the lines without a match")
     which.add_argument("--stream", choices=tuple(STREAMS), default="both", help="default: both")
-    add_number(which, "-m", "--max-count", help="at most N lines of each job")
+    options.add_number(which, "-m", "--max-count", help="at most N lines of each job")
     form = parser.add_argument_group("output")
-    add_number(form, "-A", "--after-context", help="also N lines behind each match")
-    add_number(form, "-B", "--before-context", help="also N lines before each match")
-    add_number(form, "-C", "--context", default=0, help="both")
+    options.add_number(form, "-A", "--after-context", help="also N lines behind each match")
+    options.add_number(form, "-B", "--before-context", help="also N lines before each match")
+    options.add_number(form, "-C", "--context", default=0, help="both")
     one = form.add_mutually_exclusive_group()
-    add_flag(one, "-c", "--count", help="only the number of matches, of jobs with any")
-    add_flag(one, "-l", "--files-with-matches", help="only the jobs with a match")
-    add_flag(one, "-L", "--files-without-match", help="only the jobs without a match")
-    add_flag(one, "-o", "--only-matching", help="only the matching parts, a line each")
-    add_color(form)
-    add_json(form, "one JSON object a line, described in docs/reading.md")
-    add_selection(parser)
-    add_source(parser)
+    options.add_flag(one, "-c", "--count", help="only the number of matches, of jobs with any")
+    options.add_flag(one, "-l", "--files-with-matches", help="only the jobs with a match")
+    options.add_flag(one, "-L", "--files-without-match", help="only the jobs without a match")
+    options.add_flag(one, "-o", "--only-matching", help="only the matching parts, a line each")
+    options.add_color(form)
+    options.add_json(form, "one JSON object a line, described in docs/reading.md")
+    options.add_selection(parser)
+    options.add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

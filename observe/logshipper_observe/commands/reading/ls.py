@@ -10,17 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from logshipper_observe.base.running import say
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    add_completed,
-    add_flag,
-    add_jobs,
-    add_json,
-    add_number,
-    add_selection,
-    add_source,
-    describe,
-)
+from logshipper_observe.commands import completers, options
 from logshipper_observe.commands.reading.ls_answer import ListAnswer
 from logshipper_observe.model.properties import field_of
 from logshipper_observe.query.columns import parse_columns
@@ -43,7 +33,7 @@ EXIT_UNREAD = 1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Lists the jobs of the store, newest first. JOB: ids, names, beginnings of ids,\n"
         "ranges (a3-a9), wildcards. Conditions are on properties, tags (tags.NAME) and\n"
@@ -63,11 +53,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
         "  logshipper ls --from loki --since 2d --cluster alpha",
     )
-    add_jobs(parser, "only these")
-    add_number(parser, "--limit", default=10, help="at most N jobs (default: 10)")
-    add_flag(parser, "--all", help="all jobs")
-    add_selection(parser)
-    add_completed(
+    options.add_jobs(parser, "only these")
+    options.add_number(parser, "--limit", default=10, help="at most N jobs (default: 10)")
+    options.add_flag(parser, "--all", help="all jobs")
+    options.add_selection(parser)
+    options.add_completed(
         parser,
         completers.columns,
         "--columns",
@@ -76,11 +66,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="these columns instead",
     )
     sort_help = "by a property, tag, key or KEY.min and the like, smallest first"
-    add_completed(parser, completers.columns, "--sort", metavar="KEY", help=sort_help)
-    add_flag(parser, "--reverse", help="the other way round")
-    add_flag(parser, "--by-state", help="how many jobs there are in each state")
-    add_json(parser)
-    add_source(parser)
+    options.add_completed(parser, completers.columns, "--sort", metavar="KEY", help=sort_help)
+    options.add_flag(parser, "--reverse", help="the other way round")
+    options.add_flag(parser, "--by-state", help="how many jobs there are in each state")
+    options.add_json(parser)
+    options.add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -28,21 +28,7 @@ from logshipper_observe.base.output import (
 )
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import FOUND, listed, local, utc
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    JOBS_HELP,
-    LAST,
-    add_attempt,
-    add_completed,
-    add_flag,
-    add_jobs,
-    add_json,
-    add_number,
-    add_raw_cells,
-    add_reread,
-    add_source,
-    describe,
-)
+from logshipper_observe.commands import completers, options
 from logshipper_observe.commands.reading import metadata_trial
 from logshipper_observe.commands.reading.several_jobs import Headings, answer_each
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
@@ -74,7 +60,7 @@ _ORIGIN_WIDE = 9  # usually
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Prints the lines of a job's stdout that are one JSON object, and those that\n"
         "~/.logoptin asks for. The table has the newest first; `jsonl` has the exact\n"
@@ -92,29 +78,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper metadata 4711 --from loki --format jsonl\n"
         "  logshipper metadata --try slurm-4711.out",
     )
-    add_jobs(parser, JOBS_HELP)
+    options.add_jobs(parser, options.JOBS_HELP)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--format", choices=("table", "jsonl", "csv"), default="table", help="default: table"
     )
-    add_json(
+    options.add_json(
         form,
         "for programs: one JSON object a line with time and attempt, described in docs/reading.md",
     )
     keys_help = "only these keys, in this order"
-    add_completed(parser, completers.keys, "--keys", metavar="A,B", help=keys_help)
-    add_number(
+    options.add_completed(parser, completers.keys, "--keys", metavar="A,B", help=keys_help)
+    options.add_number(
         parser, "--limit", help="only the newest N (default: all; a table on a terminal: 50)"
     )
-    add_flag(parser, "--all", help="all records")
-    add_reread(parser)
-    add_raw_cells(parser)
-    add_attempt(parser)
+    options.add_flag(parser, "--all", help="all records")
+    options.add_reread(parser)
+    options.add_raw_cells(parser)
+    options.add_attempt(parser)
     numbers = parser.add_mutually_exclusive_group()
-    add_flag(numbers, "--summary", help="last, min, max, mean, std and count of each number")
-    add_flag(numbers, "--sets", help="a table of numbers for each set of keys in records")
+    options.add_flag(
+        numbers, "--summary", help="last, min, max, mean, std and count of each number"
+    )
+    options.add_flag(numbers, "--sets", help="a table of numbers for each set of keys in records")
     by_help = "a row of numbers for each value of this key, such as epoch"
-    add_completed(numbers, completers.keys, "--by", metavar="KEY", help=by_help)
+    options.add_completed(numbers, completers.keys, "--by", metavar="KEY", help=by_help)
     trial = parser.add_argument_group("trying on a file")
     trial.add_argument(
         "--try",
@@ -136,7 +124,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RE",
         help="with --try: a pattern of your own, such as 'loss is (?P<loss>[0-9.]+)'; may be repeated",
     )
-    add_source(parser)
+    options.add_source(parser)
     parser.set_defaults(refuse=parser.error)
 
 
@@ -145,7 +133,7 @@ def call(args: argparse.Namespace) -> int:
         return _try(args)
     if args.kinds or args.pattern:
         args.refuse("--kinds and --pattern are for --try FILE")
-    with known_jobs(args, args.jobs or [LAST]) as (store, job_ids, unknown):
+    with known_jobs(args, args.jobs or [options.LAST]) as (store, job_ids, unknown):
         if len(job_ids) > 1 and args.format != "table":
             raise LogshipperError(
                 f"--format {args.format} has room for one job, and these are {len(job_ids)}: "
