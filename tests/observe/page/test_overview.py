@@ -93,11 +93,11 @@ def test_a_running_job_shows_its_bar_here_and_in_the_list(
 ) -> None:
     with SpooledCapture(tmp_path / "store", "runs", name="train.py") as job:
         job.beat()
-        job.status("epoch 3:  45%|####      | 176/391 [00:12<00:15, 14.2it/s]")
+        job.status("epoch 3/4 ###       176/391 [00:12<00:15, 14.2it/s]")
         server = serve(tmp_path / "store")
         page = browse.open("job/runs", server=server)
         expect(page.locator(".bars code")).to_contain_text("14.2it/s")
-        expect(page.locator(".bars progress")).to_have_js_property("value", 0.45)
+        expect(page.locator(".bars progress")).to_have_js_property("value", 176 / 391)
         page = browse.open(server=server)
         expect(page.locator("tr .progress")).to_have_text("45 %")
 

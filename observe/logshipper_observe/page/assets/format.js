@@ -65,12 +65,13 @@ export function when(ms, now) {
   return secs < 300 * 86400 ? local(ms).slice(5, 16) : local(ms).slice(0, 10);
 }
 
-/** The done part of a bar, from 0 to 1: `45%` or `16/938`; null without one. @param {string} text */
+/** The done part of a bar, from 0 to 1: `45%`, or `16/938` rather than `epoch 3/4`; null without one. @param {string} text */
 export function fractionOf(text) {
   const percent = text.match(/(\d{1,3}(?:\.\d+)?) ?%/);
   if (percent) return Math.min(Number(percent[1]) / 100, 1);
-  const counts = text.match(/(?<![\d./])(\d+) ?\/ ?(\d+)(?![\d./])/);
-  return counts && Number(counts[2]) > 0 ? Math.min(Number(counts[1]) / Number(counts[2]), 1) : null;
+  const counts = [...text.matchAll(/(?<![\d./])(\d+) ?\/ ?(\d+)(?![\d./])/g)].map(([, done, total]) => [Number(done), Number(total)]);
+  const [done, total] = counts.reduce((one, other) => (other[1] > one[1] ? other : one), [0, 0]);
+  return total > 0 ? Math.min(done / total, 1) : null;
 }
 
 const ENDED_WELL = new Set(["COMPLETED", "RUNNING", "UNRESPONSIVE", "PENDING", "REQUEUED"]);
