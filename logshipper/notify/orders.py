@@ -58,7 +58,7 @@ def _execute(order: Json) -> list[str]:
         output, _ = process.communicate(timeout=SEND_SECS + 2)
     except subprocess.TimeoutExpired:
         kill(process)
-        raise TimeoutError from None
+        raise TimeoutError("no answer in time") from None
     return [f"{fault['target']}: {fault['reason']}" for fault in faults(output, process.returncode)]
 
 

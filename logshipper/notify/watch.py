@@ -90,7 +90,7 @@ class Watch:
 
     @_safe
     def take(self, items: "Iterable[LoggedLines | LoggedEvent]") -> list[Json]:
-        """Take what is logged, masked, in the order of writing."""
+        """Take lines and records in the order of writing, with their secrets masked."""
         for item in items:
             if isinstance(item, LoggedEvent):
                 continue

@@ -114,7 +114,7 @@ def _try_targets(notify: config.Notify | None, *, sends: bool) -> list[str]:
     try:
         return orders.test(notify.to) if sends else orders.check(notify.to, os.getcwd())
     except OSError as error:  # TimeoutError, too
-        return [os_words(error) or "no answer in time"]
+        return [os_words(error)]
 
 
 def _document(settings: config.Config) -> dict[str, Any]:  # Any: JSON

@@ -50,10 +50,6 @@ class Family(NamedTuple):
     title: str  # the key's name; that of several keys lacks the part of the data
     members: tuple[Member, ...]
 
-    @property
-    def goal(self) -> Goal:
-        return goal_of(self.title)
-
 
 def split_part(key: str) -> tuple[str, Part]:
     """Return a key's name without the word for a part of the data, and this part."""

@@ -9,7 +9,7 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.stores import Reader
 from logshipper_observe.base.words import utc
 from logshipper_observe.formats.csv_rows import CsvRows, own_titles
-from logshipper_observe.graphs.families import families, rank_of, sections
+from logshipper_observe.graphs.families import families, goal_of, rank_of, sections
 from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
 from logshipper_observe.graphs.points import Points
 from logshipper_observe.graphs.series import Graph, GraphRequest, is_constant, numeric_keys, planned
@@ -58,7 +58,7 @@ def _family_documents(reader: Reader, plan: list[Graph]) -> list[dict[str, objec
         {
             "title": family.title,
             "section": section,
-            "goal": family.goal,
+            "goal": goal_of(family.title),
             "rank": rank_of(family.title),
             "members": [member._asdict() for member in family.members],
         }

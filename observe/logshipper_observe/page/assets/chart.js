@@ -227,7 +227,7 @@ export class Chart {
   /** The best point in words: `best 0.262 at epoch 27 of 60`. @param {Series[]} series all there is */
   bestWords(series) {
     const { x, y, number } = this.best;
-    const last = Math.max(...series.map(({ xs }) => xs[xs.length - 1]));
+    const last = Math.max(...series.filter(({ xs }) => xs.length).map(({ xs }) => xs[xs.length - 1]));
     const isElapsed = this.xKind === "elapsed";
     const place = isElapsed ? `after ${elapsedLabel(x, MARK_STEP)}` : `at ${this.xLabel} ${short(x)}`;
     const of = isElapsed ? elapsedLabel(last, MARK_STEP) : short(last);

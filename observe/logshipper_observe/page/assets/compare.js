@@ -300,8 +300,7 @@ class CompareView {
     const graph = place && graphs.get(place.key);
     if (!panel || !graph) return;
     this.grid.stale.delete(name);
-    if (panel.graphs?.length === 1 && panel.graphs[0] === graph) return; // nothing new
-    panel.graphs = [graph];
+    if (!panel.takes([graph])) return;
     const drawing = groupDrawing(graph);
     const { words } = this.#x(place.key);
     if (words && words !== this.found.x.words) drawing.notes = [words, ...drawing.notes];
@@ -315,8 +314,7 @@ class CompareView {
     const { key, value, jobs } = place;
     this.grid.stale.delete(name);
     const graphs = this.found.jobs.map((job) => (jobs.includes(job) ? byJob.get(job.job_id)?.get(key) : undefined));
-    if (panel.graphs?.every((graph, at) => graph === graphs[at])) return; // nothing new
-    panel.graphs = graphs;
+    if (!panel.takes(graphs)) return;
     const series = [];
     const notes = [];
     let first = null;

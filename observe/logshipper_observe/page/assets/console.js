@@ -3,7 +3,7 @@
 import { Failure, get, path, repeat } from "./api.js";
 import { ConsoleSearch } from "./console_search.js";
 import { el, fill } from "./dom.js";
-import { grouped, isRunning, local, plural } from "./format.js";
+import { barsOf, grouped, isRunning, local, plural } from "./format.js";
 import { listen } from "./keys.js";
 import { LineRows } from "./line_rows.js";
 import { ATTEMPT, Lines, NUMBER, TIME } from "./lines.js";
@@ -199,7 +199,7 @@ class Console {
 
   #showLive() {
     const { job } = this.context;
-    const bars = Object.values(job.live_status).flatMap(({ text }) => text.split("\n")).filter(Boolean);
+    const bars = barsOf(job);
     this.live.hidden = !bars.length;
     fill(this.live, bars.map((bar) => el("span", {}, bar)));
     this.follow.hidden = !isRunning(job.state);

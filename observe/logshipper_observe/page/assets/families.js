@@ -8,6 +8,12 @@ import { visible } from "./dom.js";
 
 const TESTED = ["validation", "test"]; // parts whose best number counts
 
+/** The keys of a family, in order. @param {Family} family @returns {string[]} */
+export const keysOf = ({ members }) => members.map(({ key }) => key);
+
+/** The name of a family's panel: another one if a key joins. @param {Family} family */
+export const nameOf = (family) => JSON.stringify(keysOf(family));
+
 /** Returns the families of these keys. together: keys that differ only in the part of the data share one.
  * @param {{families: Family[], found: string[]}} axes @param {string[]} keys @param {boolean} together @returns {Family[]} */
 export function familiesOf(axes, keys, together) {

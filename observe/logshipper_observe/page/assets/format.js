@@ -74,8 +74,11 @@ export function fractionOf(text) {
   return total > 0 ? Math.min(done / total, 1) : null;
 }
 
-const ENDED_WELL = new Set(["COMPLETED", "RUNNING", "UNRESPONSIVE", "PENDING", "REQUEUED"]);
+/** The running bars of a job, a text each. @param {{live_status: object}} job of `api/jobs/ID` */
+export const barsOf = (job) => Object.values(job.live_status).flatMap(({ text }) => text.split("\n")).filter(Boolean);
 
-export const isFailed = (state) => !ENDED_WELL.has(state);
+const NOT_FAILED = new Set(["COMPLETED", "QUEUED", "RUNNING", "UNRESPONSIVE", "REQUEUED", "UNKNOWN"]);
+
+export const isFailed = (state) => !NOT_FAILED.has(state);
 
 export const isRunning = (state) => state === "RUNNING" || state === "UNRESPONSIVE";

@@ -62,6 +62,8 @@ export class GraphPanel {
     fill(this.host, "…");
     /** @type {Chart | null} */
     this.chart = null;
+    /** @type {(object | undefined)[]} of the answers that the drawing was made from */
+    this.graphs = [];
     /** @type {Drawing | null} what is drawn in place of the drawing: more of what is zoomed to */
     this.detail = null;
     this.smooth = 0;
@@ -69,6 +71,13 @@ export class GraphPanel {
     this.isLog = false;
     /** @type {import("./marks.js").MarksOver} */
     this.marks = NO_MARKS;
+  }
+
+  /** Keeps the graphs of answers; whether they are others than before. @param {(object | undefined)[]} graphs */
+  takes(graphs) {
+    const before = this.graphs;
+    this.graphs = graphs;
+    return before.length !== graphs.length || graphs.some((graph, at) => graph !== before[at]);
   }
 
   /** @param {Drawing} drawing */

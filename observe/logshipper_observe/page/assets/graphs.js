@@ -5,7 +5,7 @@ import { look, path, repeat } from "./api.js";
 import { Asking } from "./asking.js";
 import { el, fill, visible } from "./dom.js";
 import { isRunning, plural } from "./format.js";
-import { familiesOf, familyDrawing } from "./families.js";
+import { familiesOf, familyDrawing, keysOf, nameOf } from "./families.js";
 import { FOUND } from "./found_series.js";
 import { GraphControls } from "./graph_controls.js";
 import { batches, drawingOf, fetchGraphs, xOf } from "./graph_data.js";
@@ -23,9 +23,6 @@ export function show(root, context) {
   const view = new GraphsView(root, context);
   return { close: () => view.close() };
 }
-
-/** The name of a family's panel: another one if a key joins. @param {import("./families.js").Family} family */
-const nameOf = ({ members }) => JSON.stringify(members.map(({ key }) => key));
 
 class GraphsView {
   constructor(root, context) {
@@ -198,7 +195,8 @@ class GraphsView {
 
   /** The keys of a panel. @param {string} name of `families` */
   #keysOf(name) {
-    return this.families.get(name)?.members.map(({ key }) => key) ?? [];
+    const family = this.families.get(name);
+    return family ? keysOf(family) : [];
   }
 
   /** @param {string} name of a panel @param {object[]} graphs of its keys @param {string} x as requested */
@@ -210,10 +208,7 @@ class GraphsView {
     const panel = this.grid.panels.get(name);
     const graphs = this.#keysOf(name).map((key) => found.get(key));
     this.grid.stale.delete(name);
-    const isKnown = panel?.graphs?.length === graphs.length && graphs.every((graph, at) => graph === panel.graphs[at]);
-    if (!panel || isKnown || !graphs.length || graphs.includes(undefined)) return;
-    panel.graphs = graphs;
-    panel.show(this.#drawing(name, graphs));
+    if (panel && !graphs.includes(undefined) && panel.takes(graphs)) panel.show(this.#drawing(name, graphs));
   }
 
   /** All keys in one graph, those that share the chosen X. */

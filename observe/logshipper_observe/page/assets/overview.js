@@ -4,8 +4,8 @@
 import { get, look, repeat } from "./api.js";
 import { Asking } from "./asking.js";
 import { el, fill, visible } from "./dom.js";
-import { familiesOf, familyDrawing } from "./families.js";
-import { fractionOf, isFailed, isRunning, shortText } from "./format.js";
+import { familiesOf, familyDrawing, keysOf, nameOf } from "./families.js";
+import { barsOf, fractionOf, isFailed, isRunning, shortText } from "./format.js";
 import { drawingOf, fetchGraphs } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { LineRows } from "./line_rows.js";
@@ -18,6 +18,7 @@ const LAST_LINES = 10;
 const ERROR_LINES = 6;
 const SEARCHED_LINES = 200; // for errors, at the end of the log
 const MOST_OPTIONS = 12;
+const FIRST_RECORDS = 100; // with the configuration (model/options.py)
 const AUTO = { x: "", smooth: 0 };
 const NO_SEARCH = { key: "", line: undefined, marks: new Map(), hitsIn: () => [] };
 
@@ -30,7 +31,7 @@ class Overview {
   constructor(root, context) {
     this.context = context;
     this.id = context.job.job_id;
-    /** @type {Map<string, GraphPanel>} by the keys of the graph */
+    /** @type {Map<string, GraphPanel>} by the family's name */
     this.panels = new Map();
     this.asking = new Asking((error) => context.failed(error));
     this.bars = el("ul", { class: "bars", "aria-label": "Running bars" });
@@ -51,7 +52,7 @@ class Overview {
   }
 
   #showBars(job) {
-    const texts = Object.values(job.live_status).flatMap(({ text }) => text.split("\n")).filter(Boolean);
+    const texts = barsOf(job);
     this.bars.hidden = !texts.length;
     fill(this.bars, texts.map((text) => {
       const fraction = fractionOf(text);
@@ -62,14 +63,19 @@ class Overview {
   async #turn() {
     const { signal } = this.asking;
     const { document: axes } = await look(["jobs", this.id, "axes"], {}, signal);
-    if (axes !== this.axes) this.#showStart(await get(["jobs", this.id, "start"], {}, signal));
+    await this.#showStart(axes, signal);
     if (signal.aborted) return;
     this.axes = axes;
     await Promise.all([this.#showGraphs(signal), this.#showLines(signal)]);
     this.context.answered();
   }
 
-  #showStart({ options, configuration }) {
+  /** Shows how the job was started. Its configuration changes with the first records and with keys that begin to change. */
+  async #showStart(axes, signal) {
+    const from = JSON.stringify([axes.keys, axes.y, Math.min(axes.records, FIRST_RECORDS)]);
+    if (from === this.startedFrom) return;
+    const { options, configuration } = await get(["jobs", this.id, "start"], {}, signal);
+    this.startedFrom = from;
     const { command, cwd, "git.commit": commit } = options;
     const rows = [...Object.entries(configuration), ["folder", cwd], ["commit", commit?.slice(0, 12)]];
     const shown = rows.filter(([, value]) => value).slice(0, MOST_OPTIONS);
@@ -89,24 +95,23 @@ class Overview {
 
   async #showGraphs(signal) {
     const families = this.#families();
-    const names = families.map(({ members }) => members.map(({ key }) => key));
+    const names = families.map(nameOf);
     this.graphs.hidden = !families.length;
     this.graphs.dataset.count = String(families.length);
     for (const [name, panel] of this.panels) {
-      if (names.some((keys) => JSON.stringify(keys) === name)) continue;
+      if (names.includes(name)) continue;
       panel.close();
       this.panels.delete(name);
     }
-    const panels = families.map((family, at) => this.#panel(family, JSON.stringify(names[at])));
+    const panels = families.map((family, at) => this.#panel(family, names[at]));
     if (panels.some((panel, at) => this.graphs.children[at] !== panel.root)) fill(this.graphs, panels.map((panel) => panel.root));
     if (!families.length) return;
-    const { graphs, secs } = await fetchGraphs(this.id, names.flat(), AUTO, signal);
+    const { graphs, secs } = await fetchGraphs(this.id, families.flatMap(keysOf), AUTO, signal);
     if (signal.aborted) return;
     this.asking.took(secs);
     families.forEach((family, at) => {
-      const found = names[at].map((key) => graphs.get(key));
-      if (found.includes(undefined) || found.every((graph, number) => graph === panels[at].graphs?.[number])) return;
-      panels[at].graphs = found;
+      const found = keysOf(family).map((key) => graphs.get(key));
+      if (found.includes(undefined) || !panels[at].takes(found)) return;
       panels[at].show(familyDrawing(family, found.map((graph) => drawingOf(graph, { id: this.id, x: AUTO.x }))));
     });
   }

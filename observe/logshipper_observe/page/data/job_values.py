@@ -158,9 +158,8 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
     metrics -= jobs_by_option.keys()
     differing = [
         name
-        for name, count in jobs_by_option.most_common()
-        if count > 1
-        and len(texts_by_option[name]) > 1
+        for name, _ in jobs_by_option.most_common()
+        if len(texts_by_option[name]) > 1
         and not name.startswith(_NO_DEFAULTS)
         and name not in results
         and not (name.startswith(START) and bare_name(name.removeprefix(START)) in keys)
