@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.tools import gate
+from tests.slurm.tools.plugin import SOURCE
 from tests.tools.captures.line_cases import CASES, Case
-from tests.tools.fakes.slurm_player import SOURCE, build_obstacle
+from tests.tools.fakes.slurm_player import build_obstacle
 
 PARTS = ("channel.c", "output.c", "journal.c", "basics.c")
 # --wrap answers reads of the master by the letters of argv[1]: d: data, e: EIO, a: EAGAIN, z: the

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool.segment import Stream
+from tests.slurm.tools.plugin import SOURCE
 from tests.spank.test_slurm_relay_deaths import FLOOD, FLOOD_BYTES, FLOOD_LINES, own_output, relayed
 from tests.tools.captures.captured_runs import wait_until
-from tests.tools.fakes.slurm_player import KEEPER, RELAY, SIDECAR, SOURCE, Node, node
+from tests.tools.fakes.slurm_player import KEEPER, RELAY, SIDECAR, Node, node
 
 __all__ = ["node"]  # a fixture
 

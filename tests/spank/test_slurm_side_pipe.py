@@ -9,9 +9,9 @@ import pytest
 from logshipper.relay import handover
 from logshipper.relay.side_pipe import HEADER, SideType
 from logshipper.render import command_prefix
+from tests.slurm.tools.plugin import SOURCE
 from tests.spank.test_slurm_channel import compiled
 from tests.tools.captures.gather_cases import CASES, Call, Case, Frame
-from tests.tools.fakes.slurm_player import SOURCE
 
 # Each line of stdin is one turn: milliseconds, then `NAME:STREAM:FLAGS:HEX` of each call. The
 # program answers with the sent bytes in hex, and the relay's longest wait in ms (-1: forever).

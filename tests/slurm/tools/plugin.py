@@ -1,7 +1,9 @@
 """The Slurm plugin built from the clone, and a Python that runs the sidecar for a job's user."""
 
 import compileall
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,27 +13,49 @@ from tests.tools.captures.other_users import copy_packages
 from tests.tools.sources import ROOT
 
 SOURCE = ROOT / "deploy" / "slurm" / "spank"
+BUILT = ROOT / "build" / "slurm-plugin"
 NOBODY = 65534
 NEEDED = "import logshipper.sidecar.sidecar, orjson, yaml"
 
 
 def build(folder: Path) -> Path:
-    """Build the plugin. Return its path below folder, with the keeper next to it. Raise
-    SlurmMissing."""
+    """Put the plugin and its keeper into a new folder `plugin` below folder, and return the
+    plugin's path. Raise SlurmMissing."""
     if not (SOURCE / "Makefile").exists():
         raise SlurmMissing(f"there is no plugin in {SOURCE}")
-    target = folder / "plugin"
-    command = ["make", "-C", str(SOURCE), f"BUILD={target}"]
-    result = subprocess.run(
-        command,
+    try:
+        return copy_of_build(folder / "plugin", "all") / "logshipper.so"
+    except subprocess.CalledProcessError as error:
+        raise SlurmMissing(f"{error}:\n{error.stdout}") from None
+
+
+def copy_of_build(folder: Path, *targets: str) -> Path:
+    """Copy the C parts of the Makefile's targets into a new folder, and return it.
+
+    All tests of the clone share one build, so that make compiles only after changes. The test
+    keeper contains paths of its folder, and make links it again there. Raise CalledProcessError.
+    """
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with (BUILT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _make(BUILT, *targets)
+        shutil.copytree(BUILT, folder, ignore=shutil.ignore_patterns("objects", "lock"))
+        keeper = folder / "test" / "logshipper-keeper"
+        if "relay-test" in targets:
+            keeper.unlink()
+            _make(folder, f"OBJECTS={BUILT / 'test' / 'objects'}", *targets)
+    return folder
+
+
+def _make(folder: Path, *words: str) -> None:
+    subprocess.run(
+        ["make", "-C", str(SOURCE), "CC=gcc", f"BUILD={folder}", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        check=True,
     )
-    if result.returncode:
-        raise SlurmMissing(f"{' '.join(command)} ended with {result.returncode}:\n{result.stdout}")
-    return target / "logshipper.so"
 
 
 def python_for_users(folder: Path) -> Path:

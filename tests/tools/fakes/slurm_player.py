@@ -21,12 +21,12 @@ from logshipper.spool.segment import Frame, FrameType, Kind, Stream
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, SpoolPosition
 from tests.slurm.tools import gate
+from tests.slurm.tools.plugin import copy_of_build
 from tests.tools.captures.captured_runs import comm_of, wait_until
 from tests.tools.captures.other_users import ANN, ordinary_python, public_folder
-from tests.tools.sources import ROOT, SOURCES
+from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
 
-SOURCE = ROOT / "deploy" / "slurm" / "spank"
 HEADER = Path("/usr/include/slurm/spank.h")
 RELAY, KEEPER, SIDECAR = "logship-relay", "logship-keeper", "logshipper-side"
 TIMEOUT_SECS = scaled(60)
@@ -42,19 +42,13 @@ def build_obstacle() -> str:
 
 
 def build(folder: Path) -> Path:
-    """Build all C parts into folder, which must be open to other users."""
-    result = subprocess.run(
-        ["make", "-C", str(SOURCE), "CC=gcc", f"BUILD={folder}", "all", "relay-test"],
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return folder
+    """Put all C parts below folder, which must be open to other users; return their folder."""
+    return copy_of_build(folder / "built", "all", "relay-test")
 
 
 @pytest.fixture(scope="session")
 def binaries() -> Iterator[Path]:
-    """Yield a folder with all C parts, built once (fixture in tests/conftest.py).
+    """Yield a folder with all C parts (fixture in tests/conftest.py).
 
     Skip the test if they cannot be built.
     """
