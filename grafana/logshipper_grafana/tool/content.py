@@ -83,7 +83,8 @@ def is_saved(dashboard: Json, current: Json, message: str | None) -> bool:
 
 
 def _digest(dashboard: Json) -> str:
-    return hashlib.sha256(text_of(content(dashboard)).encode()).hexdigest()[:16]
+    text = json.dumps(content(dashboard), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def difference(current: Json, target: Json, name: str) -> str:

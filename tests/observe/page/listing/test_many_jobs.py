@@ -3,7 +3,7 @@ all jobs."""
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +14,31 @@ from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.page.api import jobs as jobs_api
 from logshipper_observe.page.server import PageServer
+from tests.observe.page.conftest import options
 from tests.observe.page.test_access import Client
 
 JOBS, LISTED = 60, 8
 
 
-@pytest.fixture
-def jobs(tmp_path: Path) -> list[JobSummary]:
-    grow(tmp_path / "store", JOBS, 0)
-    with LocalStore(str(tmp_path / "store")) as local:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of all jobs, read-only for tests."""
+    root = tmp_path_factory.mktemp("many") / "store"
+    grow(root, JOBS, 0)
+    return root
+
+
+@pytest.fixture(scope="module")
+def jobs(store: Path) -> list[JobSummary]:
+    with LocalStore(str(store)) as local:
         return list(local.jobs())
 
 
-@pytest.fixture
-def client(
-    serve: Callable[[Path], PageServer],
-    jobs: list[JobSummary],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Client:
-    monkeypatch.setattr(jobs_api, "MAX_LISTED", LISTED)
-    return Client(serve(tmp_path / "store"))
+@pytest.fixture(scope="module")
+def client(store: Path) -> Iterator[Client]:
+    with pytest.MonkeyPatch.context() as patch, PageServer(options(store)) as server:
+        patch.setattr(jobs_api, "MAX_LISTED", LISTED)
+        yield Client(server)
 
 
 def ask(client: Client, query: str) -> dict[str, Any]:  # Any: JSON
