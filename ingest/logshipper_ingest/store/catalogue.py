@@ -221,18 +221,23 @@ class Catalogue:
                 (job_id, attempt, time.time_ns()),
             )
 
-    def forget(self, job_id: str) -> None:
-        """Delete a job's row, and overwrite it in the file.
+    def forget(self, job_ids: Sequence[str]) -> None:
+        """Delete jobs' rows, and overwrite them in the file, which SQLite writes anew for this.
 
-        Removal calls this last, so an interrupted removal finds the job, without its text, and
+        Removal calls this last, so an interrupted removal finds the jobs, without their text, and
         repeats.
         """
+        if not job_ids:
+            return
+        marks = ",".join("?" * len(job_ids))
         with self._errors():
-            for summary in self._summaries(0, "WHERE job_id = ?", job_id):
-                self.put(CatalogueRow(replace(summary, name=job_id, reason="")))
+            for summary in self._summaries(0, f"WHERE job_id IN ({marks})", *job_ids):
+                self.put(CatalogueRow(replace(summary, name=summary.job_id, reason="")))
             rewrite(self._connection)
             fault_point("store_summary_blanked")
-            self._connection.execute("DELETE FROM job WHERE job_id = ?", (job_id,))
+            self._connection.executemany(
+                "DELETE FROM job WHERE job_id = ?", [(job_id,) for job_id in job_ids]
+            )
 
     def replace(self, row: CatalogueRow) -> None:
         """Replace a job's row, and overwrite the old one in the file."""

@@ -342,42 +342,56 @@ class LocalStore:
             raise UnknownJob(job_id, f"{job_id!r} is no job id")
         return os.path.join(self._jobs, f"{job_id}.db")
 
-    def remove(self, job_id: str) -> list[str]:
-        """Remove a job: its spool, database, summary and marks, overwritten in all files.
+    def remove(self, *job_ids: str) -> list[str]:
+        """Remove jobs: their spool, databases, summaries and marks, overwritten in all files.
 
-        The overwriting is complete once nobody has the store open. Late segments of the job are
-        dropped. Returns damaged files, set aside earlier, with traces of the job. Raises
+        The overwriting is complete once nobody has the store open. Late segments of the jobs are
+        dropped. Returns damaged files, set aside earlier, with traces of the jobs. Raises
         UnknownJob; StoreError for a running job, or if a write fails.
         """
+        for job_id in job_ids:
+            summary = self.summary(job_id)
+            if summary is None and not os.path.exists(self.path_of(job_id)):
+                raise UnknownJob(job_id, f"no job has the id {job_id!r}")
+            if summary is not None and summary.state == "RUNNING" and not summary.origin:
+                raise StoreError(
+                    self.root, f"job {job_id} runs: it can be removed when it has ended"
+                )
+        self._require_writable("removal")
+        paths, removed = [], []
+        with self._changing("removal"):
+            try:
+                for job_id in job_ids:
+                    paths += self._remove_files(job_id)
+                    removed.append(job_id)
+            finally:
+                self._catalogue.current.forget(removed)
+        return paths
+
+    def _remove_files(self, job_id: str) -> list[str]:
+        """Remove all but the job's row in the catalogue."""
         from logshipper_ingest.store.job_traces import remove_traces
 
         path = self.path_of(job_id)
         summary = self.summary(job_id)
-        if summary is None and not os.path.exists(path):
-            raise UnknownJob(job_id, f"no job has the id {job_id!r}")
-        self._require_writable("removal")
-        if summary is not None and summary.state == "RUNNING" and not summary.origin:
-            raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
-        with self._changing("removal"):
-            attempts = summary.attempts if summary else 0
-            last = max(attempts, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
-            self._intake.keep_attempts(job_id, last)
-            try:
-                self._catalogue.current.bury(job_id, last)
-            except DamagedError:
-                self._catalogue.follow()
-                self._catalogue.current.bury(job_id, last)
-            fault_point("store_job_buried")
-            self._intake.drop(job_id)
-            fault_point("store_spool_dropped")
-            for reader in list(self._readers):
-                if reader.path == path:
-                    reader.close()
-            paths = remove_traces(self._place_of(job_id))
-            self._values.forget(job_id)
-            self._histories.pop(job_id, None)
-            fault_point("store_database_removed")
-            self._catalogue.current.forget(job_id)
+        attempts = summary.attempts if summary else 0
+        last = max(attempts, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
+        self._intake.keep_attempts(job_id, last)
+        try:
+            self._catalogue.current.bury(job_id, last)
+        except DamagedError:
+            self._catalogue.follow()
+            self._catalogue.current.bury(job_id, last)
+        fault_point("store_job_buried")
+        self._intake.drop(job_id)
+        fault_point("store_spool_dropped")
+        for reader in list(self._readers):
+            if reader.path == path:
+                reader.close()
+        paths = remove_traces(self._place_of(job_id))
+        self._values.forget(job_id)
+        self._histories.pop(job_id, None)
+        fault_point("store_database_removed")
         return paths
 
     def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "PurgeResult":

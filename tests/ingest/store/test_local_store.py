@@ -639,6 +639,40 @@ def test_a_running_job_is_not_removed(store: LocalStore, spool: Path) -> None:
     assert texts_of(take(store)) == ["one"]
 
 
+def test_several_jobs_are_removed_or_none(store: LocalStore, spool: Path) -> None:
+    for job_id in ("first", "second", "third"):
+        make_capture(spool, job_id)
+    with CaptureWriter(spool, start_ns=time.time_ns()) as capture:
+        capture.lines(["one"])
+        store.ingest()
+        with pytest.raises(StoreError, match="k3f9x2 runs"):
+            store.remove("first", "k3f9x2", "second")
+        with pytest.raises(UnknownJob, match="nothing"):
+            store.remove("first", "nothing")
+        assert len(store.jobs()) == 4
+        store.remove("first", "third")
+        assert {job.job_id for job in store.jobs()} == {"second", "k3f9x2"}
+
+
+def test_jobs_removed_before_an_error_are_forgotten(
+    store: LocalStore, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job_id in ("first", "second"):
+        make_capture(spool, job_id)
+    store.ingest()
+    removed = store._remove_files
+
+    def failing(job_id: str) -> list[str]:
+        if job_id == "second":
+            raise StoreError(store.root, "the disk is full")
+        return removed(job_id)
+
+    monkeypatch.setattr(store, "_remove_files", failing)
+    with pytest.raises(StoreError, match="disk is full"):
+        store.remove("first", "second")
+    assert [job.job_id for job in store.jobs()] == ["second"]
+
+
 def test_late_segments_of_a_removed_job_are_not_resurrected(
     store: LocalStore, spool: Path, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 EXIT_DECLINED = EXIT_UNKNOWN = 1
 EXIT_USAGE = 2
 EXIT_LEFT = 3
+_AT_ONCE = 100  # the store rewrites its catalogue once for them
 
 _LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
 
@@ -88,10 +89,11 @@ def call(args: argparse.Namespace) -> int:
                 return EXIT_DECLINED
         out = Output()
         leftovers: dict[str, None] = {}
-        for job_id in ids:
-            for path in store.remove(job_id):
-                leftovers[path] = None
-            out.line(f"Removed {summaries[job_id].name} ({job_id})")
+        for at in range(0, len(ids), _AT_ONCE):
+            some = ids[at : at + _AT_ONCE]
+            leftovers |= dict.fromkeys(store.remove(*some))
+            for job_id in some:
+                out.line(f"Removed {summaries[job_id].name} ({job_id})")
         for path in leftovers:
             say(f"{path}: was moved aside as damaged, and has something of it: remove it, too")
     return EXIT_LEFT if leftovers else 0
