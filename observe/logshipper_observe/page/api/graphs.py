@@ -12,7 +12,14 @@ from logshipper_observe.formats.csv_rows import CsvRows, own_titles
 from logshipper_observe.graphs.families import families, goal_of, rank_of, sections
 from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
 from logshipper_observe.graphs.points import Points
-from logshipper_observe.graphs.series import Graph, GraphRequest, is_constant, numeric_keys, planned
+from logshipper_observe.graphs.series import (
+    Graph,
+    GraphRequest,
+    is_constant,
+    numeric_keys,
+    planned,
+    tags_of,
+)
 from logshipper_observe.model.job_facts import record_hints
 from logshipper_observe.model.records import at_path, is_number
 from logshipper_observe.page.api.request import PageAnswer, Request, RequestRefusal, tagged_answer
@@ -119,7 +126,9 @@ def _csv(request: Request, graphs: list[Graph]) -> Iterator[str]:
         axes = dict.fromkeys(graph.x.key for graph in graphs if graph.x.key is not None)
         names = list(dict.fromkeys([*axes, *(graph.key for graph in graphs)]))
         has_several_captures = len(reader.captures) > 1
+        has_tags = any(curve.tags for graph in graphs for curve in graph.series)
         fixed_columns = ["_time", "_attempt", *(["_capture"] if has_several_captures else [])]
+        fixed_columns += ["_tags"] if has_tags else []
         rows = CsvRows()
         yield rows.row([*own_titles(names, fixed_columns), *names]) + "\n"
         for record in reader.records():
@@ -129,7 +138,8 @@ def _csv(request: Request, graphs: list[Graph]) -> Iterator[str]:
             }
             if any({graph.key, graph.x.key} - {None} <= numbers.keys() for graph in graphs):
                 capture = [str(record.capture)] if has_several_captures else []
-                cells = [numbers.get(name, "") for name in names]
+                tags = " ".join(f"{name}={value}" for name, value in tags_of(record))
+                cells = [*([tags] if has_tags else []), *(numbers.get(name, "") for name in names)]
                 yield rows.row([utc(record.time_ns), str(record.attempt), *capture, *cells]) + "\n"
 
 

@@ -1,7 +1,11 @@
 """The HTTP interface for graphs, metadata and comparison: it rejects wrong requests with a
 reason."""
 
+import csv
+import io
 import json
+from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.graphs.graph_jobs import CURVES, HOSTILE, LONG, OTHER
 from tests.observe.page.test_access import Client
+from tests.tools.stores.reading_store import SpooledCapture
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +76,27 @@ def test_wrong_questions(
 ) -> None:
     answer_status, document = ask_api(client, path, **words)
     assert (answer_status, message in str(document["error"])) == (status, True), document
+
+
+def test_csv_of_a_graph_has_the_tags_of_measurements(
+    serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    with SpooledCapture(tmp_path / "store", "tagged") as job:
+        for host in ("n1", "n2"):
+            for step in (1, 2):
+                measured = {"step": step, "value": step / 4}
+                job.metadata({"loss": measured, "tags": {"host": host, "phase": "a, b"}})
+        job.end()
+    client = Client(serve(tmp_path / "store"))
+    words = urlencode({"y": '["loss.value"]', "x": "loss.step"})
+    answer = client.ask(f"{client.root}api/jobs/tagged/graph.csv?{words}")
+    head, *rows = csv.reader(io.StringIO(answer.body.decode()))
+    assert head == ["_time", "_attempt", "_tags", "loss.step", "loss.value"]
+    assert [row[2:] for row in rows] == [
+        [f"host={host} phase=a, b", str(step), str(step / 4)]
+        for host in ("n1", "n2")
+        for step in (1, 2)
+    ]
 
 
 def test_what_has_not_changed_is_not_sent_again(client: Client) -> None:
