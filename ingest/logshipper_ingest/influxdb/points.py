@@ -1,9 +1,9 @@
 """Metadata records as points of InfluxDB's line protocol: `measurement,tags fields time`. Pure.
 
 https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/. A field has one
-type for all jobs of a database, and InfluxDB refuses points with another type. So all numbers are
-floats: a key with `0` in one record and `0.5` in the next causes no conflict. (Loki has the exact
-integers.) The module counts values that no field can hold: null, lists, numbers beyond a float,
+type for all jobs of a database, and InfluxDB refuses points with another type. So all numbers of
+printed records are floats: a key with `0` in one record and `0.5` in the next causes no conflict.
+(Loki has the exact integers.) The module counts values that no field can hold: null, lists, numbers beyond a float,
 keys that the protocol cannot write.
 """
 
@@ -29,7 +29,7 @@ _SPECIAL = re.compile(r"([,= ])")
 _IN_STRING = re.compile(r'(["\\])')
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
-Field = bool | float | str
+Field = bool | int | float | str
 
 
 class Point(NamedTuple):
@@ -85,9 +85,12 @@ def free_name(name: str, *names: Container[str]) -> str:
     return name
 
 
-def field_value(value: object) -> Field | None:
+def field_value(value: object, *, integers: bool = False) -> Field | None:
+    """Return a field's value, or None if no field can hold it. integers: keep those of 64 bits."""
     if isinstance(value, (bool, str)):
         return _truncate(value) if isinstance(value, str) else value
+    if integers and isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return value
     if isinstance(value, (int, float)):
         try:
             number = float(value)
@@ -141,16 +144,15 @@ def _tag(value: str) -> str:
 def _value(value: Field) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(value)
+    if isinstance(value, (int, float)):
+        return repr(value) if isinstance(value, float) else f"{value}i"
     return '"' + _IN_STRING.sub(r"\\\1", value) + '"'
 
 
 def type_of(value: Field) -> str:
     """Return the type's name in InfluxDB's refusals."""
-    return (
-        "boolean" if isinstance(value, bool) else "float" if isinstance(value, float) else "string"
-    )
+    names: dict[type, str] = {bool: "boolean", int: "integer", float: "float", str: "string"}
+    return names[type(value)]
 
 
 def encode_all(

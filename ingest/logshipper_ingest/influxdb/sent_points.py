@@ -2,7 +2,7 @@
 Telegraf's points work.
 
 A point also has the tags of all points, so that equal measurements of two jobs differ. If the job
-sent a tag of that name, ours gets an `_`. Numbers are floats, as in all points.
+sent a tag of that name, ours gets an `_`. Integers remain integers, as Telegraf writes them.
 """
 
 from collections.abc import Iterable
@@ -59,7 +59,8 @@ def sent_point(line: bytes) -> SentPoint | None:
     fields: dict[str, Field] = {}
     values = content if isinstance(content, dict) else {"value": content}
     for name, value in values.items():
-        field, key = field_value(value), field_name(name, fields, reserved=_RESERVED)
+        field = field_value(value, integers=True)
+        key = field_name(name, fields, reserved=_RESERVED)
         if field is not None and key:
             fields[key] = field
     time_ns = None

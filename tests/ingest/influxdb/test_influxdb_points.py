@@ -94,6 +94,14 @@ def test_series_of_what_is_sent_have_a_cap() -> None:
     assert points.encode_all([other], "c", "n1")[1] == 0
 
 
+def test_numbers_of_sent_points_keep_their_types() -> None:
+    """Telegraf's own points in the same database have these types, too."""
+    record = {"loss": {"steps": 5, "value": 5.0, "large": 1 << 63, "on": True, "text": "5"}}
+    text, _ = SentPoints().encode_all([sent_chunk(record)], "c", "n1")
+    assert b' steps=5i,value=5.0,large=9.223372036854776e+18,on=true,text="5" ' in text
+    assert b" loss.steps=5.0," in encode_all([sent_chunk(record)], "m", "c", "n1")[0]
+
+
 @pytest.mark.parametrize(
     "record",
     [
