@@ -1,7 +1,7 @@
 #!/bin/sh
 # Before `make test-all`, as root on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, shells, nginx,
-# InfluxDB, GNU parallel, ssh, Open MPI, Chromium; where the tests of the Slurm parts are asked for, Slurm, munge, Grid
-# Engine, and what plugin and packages are built and tried by). No service is started, now or at the next boot.
+# InfluxDB, Alertmanager, GNU parallel, ssh, Open MPI, Chromium; where the tests of the Slurm parts are asked for, Slurm,
+# munge, Grid Engine, and what plugin and packages are built and tried by). No service is started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,11 +10,11 @@ cd "$(dirname "$0")/.."
 [ "${LOGSHIPPER_TEST_PACKAGES-}" != no ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0
 
 # PACKAGE=SERVICE, where the service isn't called as the package
-SERVICES="nginx influxdb munge slurmctld slurmd gridengine-master gridengine-exec openssh-server=ssh"
+SERVICES="nginx influxdb prometheus-alertmanager munge slurmctld slurmd gridengine-master gridengine-exec openssh-server=ssh"
 POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
-programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd parallel openssh-client=ssh openssh-server=sshd
+programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd prometheus-alertmanager parallel openssh-client=ssh openssh-server=sshd
     openmpi-bin=mpirun.openmpi python3-apt=/usr/lib/python3/dist-packages/apt"
 browser=chromium
 python=python3=/usr/bin/python3 # that packages are for; Ubuntu 22.04's is too old

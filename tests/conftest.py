@@ -11,6 +11,7 @@ import pytest
 from logshipper.start import launchers
 from tests.programs.score import pytest_terminal_summary
 from tests.servers.fixtures import (
+    alertmanagers,
     collector,
     influxdb,
     influxdb_1_8,
@@ -30,6 +31,7 @@ from tests.tools.waiting import SLOWNESS, scaled, slowness
 
 # fixtures for all tests, and a hook
 __all__ = [
+    "alertmanagers",
     "binaries",
     "collector",
     "influxdb",

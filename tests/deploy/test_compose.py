@@ -141,7 +141,8 @@ def test_prometheus_has_the_rules(services: dict[str, Document]) -> None:
     (pattern,) = _read("prometheus/prometheus.yml")["rule_files"]
     folder = COMPOSE / _mounts(services["prometheus"])[pattern.rpartition("/")[0]]
     names = {path.name for path in folder.glob(pattern.rpartition("/")[2])}
-    assert names == {"logshipper-alerts.yml", "logshipper-recording.yml"}
+    rules = ("alerts", "recording", "user-alerts")
+    assert names == {f"logshipper-{name}.yml" for name in rules}
 
 
 def test_data_sources_are_the_services(services: dict[str, Document]) -> None:

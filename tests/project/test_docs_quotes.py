@@ -18,6 +18,9 @@ OTHERS_LABELS = {
     "Export": "Grafana's menu",
     "Export as code": "Grafana's menu",
     "Classic": "Grafana's menu",
+    "Alerting, Contact points": "Grafana's menu",
+    "Alerting, Notification policies": "Grafana's menu",
+    "Alerting, Silences": "Grafana's menu",
     "Last 6 hours": "Grafana's times",
     "Live": "Grafana's Explore",
 }

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 
 from tests.servers import setting
+from tests.servers.alertmanager import alertmanager_program
 from tests.servers.loki import find_loki
 from tests.servers.otel_collector import OtelCollector, otel_collector_program
 from tests.servers.places import ServerMissing
@@ -49,6 +50,13 @@ def lokis() -> None:
 def prometheuses() -> None:
     """For tests that start a Prometheus of their own."""
     _found(prometheus_program)
+
+
+@pytest.fixture(scope="session")
+def alertmanagers() -> None:
+    """For tests that start an Alertmanager of their own. Only root on Debian installs it beforehand
+    (requirements/system.sh)."""
+    _found(alertmanager_program, required=are_installed())
 
 
 @pytest.fixture(scope="session")

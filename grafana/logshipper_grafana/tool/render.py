@@ -1,4 +1,4 @@
-"""Writes the dashboards as JSON, always with the same bytes: `python -m
+"""Writes the dashboards as JSON, and the file of alerts, always with the same bytes: `python -m
 logshipper_grafana.tool.render`; `--check` compares.
 
 Exit code 1 if a file differs from the code, or is unknown; standard output has the difference.
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from logshipper_grafana.pages import cluster, compare, job, jobs
 from logshipper_grafana.parts import Json
+from logshipper_grafana.tool import alert_rules
 
 FOLDER = Path(__file__).parent.parent / "dashboards"
 _COMMON: Json = {
@@ -75,6 +76,8 @@ def differences(folder: Path) -> str:
 def _texts_by_path(folder: Path) -> dict[Path, tuple[str, str]]:
     """Return present and wanted text by path; "" for no file."""
     texts = {folder / name: text_of(dashboard) for name, dashboard in dashboards().items()}
+    if folder == FOLDER:
+        texts[alert_rules.FILE] = alert_rules.text()
     paths = sorted({*texts, *folder.glob("*.json")})
     return {
         path: (path.read_text("utf-8") if path.exists() else "", texts.get(path, ""))
@@ -85,7 +88,7 @@ def _texts_by_path(folder: Path) -> dict[Path, tuple[str, str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m logshipper_grafana.tool.render",
-        description="Writes the dashboards as JSON.",
+        description="Writes the dashboards as JSON, and Grafana's file of alerts for users.",
     )
     parser.add_argument(
         "--check",
@@ -93,7 +96,7 @@ def main() -> int:
         help="write nothing; show what differs, and fail if anything does",
     )
     parser.add_argument(
-        "--folder", type=Path, default=FOLDER, help="where they are (default: %(default)s)"
+        "--folder", type=Path, default=FOLDER, help="of dashboards alone (default: %(default)s)"
     )
     options = parser.parse_args()
     if options.check:

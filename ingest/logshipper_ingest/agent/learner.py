@@ -227,4 +227,5 @@ def view_of(capture: FollowedCapture, state: str) -> CaptureView:
         axis=axis,
         latest=axis.latest(),
         over=capture.knowledge.done,
+        limit_secs=account.limit_secs,
     )

@@ -27,6 +27,7 @@ FAMILIES = {
     "logshipper_job_info": "A capture of a job: its owner and its node.",
     "logshipper_job_state": "The state of a capture of a job.",
     "logshipper_job_nodes": "Number of nodes of its job, by its scheduler.",
+    "logshipper_job_time_limit_seconds": "The time limit of its job, by its scheduler.",
     "logshipper_job_mode": "The mode of a capture: the logged part of its output.",
     "logshipper_job_start_time_seconds": "Its start, since 1970.",
     "logshipper_job_end_time_seconds": "Its end, since 1970.",
@@ -66,6 +67,7 @@ class CaptureView:
     axis: XAxis
     latest: Mapping[Path, Number]  # the last number of each key
     over: bool  # everything is ingested, and nothing follows
+    limit_secs: int = 0  # its job's time limit, 0 if unknown
 
 
 @dataclass(slots=True)
@@ -217,6 +219,7 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
         lines[family].append(f"{family}{{{of_family}}} 1\n")
     facts = {
         "logshipper_job_nodes": view.nodes or None,
+        "logshipper_job_time_limit_seconds": view.limit_secs or None,
         "logshipper_job_start_time_seconds": _secs(view.started_ns),
         "logshipper_job_end_time_seconds": None if view.ended_ns is None else _secs(view.ended_ns),
         "logshipper_job_heartbeat_time_seconds": _secs(view.heartbeat_ns),

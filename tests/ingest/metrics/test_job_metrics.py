@@ -109,15 +109,17 @@ def x_ranks(jobs: JobMetrics) -> dict[Labels, float]:
 def test_a_capture_that_is_over() -> None:
     jobs = job_metrics()
     capture = FakeCapture().print({"loss": 0.5})
-    jobs.update(capture.view(over=True, exit_code=None, signal=9, state="FAILED"))
+    jobs.update(capture.view(over=True, exit_code=None, signal=9, state="FAILED", limit_secs=3600))
     text = jobs.text()
     assert samples(text, "logshipper_job_state") == {labels(state="FAILED"): 1}
     assert samples(text, "logshipper_job_end_time_seconds") == {CAPTURE: START_NS / 1e9 + 60}
     assert samples(text, "logshipper_job_signal") == {CAPTURE: 9}
+    assert samples(text, "logshipper_job_time_limit_seconds") == {CAPTURE: 3600}
     assert samples(text, "logshipper_job_exit_code") == {}
     assert {key: rule_in(rank) for (key, _), rank in auto_ranks(jobs).items()} == {"loss": 7}
     jobs.update(capture.view(over=True, exit_code=0))
     assert samples(jobs.text(), "logshipper_job_exit_code") == {CAPTURE: 0}
+    assert samples(jobs.text(), "logshipper_job_time_limit_seconds") == {}
 
 
 def test_no_sign_of_life_shows_without_any_update() -> None:

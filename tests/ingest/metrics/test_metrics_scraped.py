@@ -33,8 +33,8 @@ EXPIRE_SECS = 8.0
 ADDED = {"__name__", "instance", "job"}  # labels that Prometheus adds
 # a job without signal and scheduler lacks these; Slurm's controller exports two of them
 NOT_OF_THIS_JOB = {
-    "logshipper_job_signal", "logshipper_job_nodes", "logshipper_job_slurm_start_time_seconds",
-    "logshipper_job_slurm_end_time_seconds",
+    "logshipper_job_signal", "logshipper_job_nodes", "logshipper_job_time_limit_seconds",
+    "logshipper_job_slurm_start_time_seconds", "logshipper_job_slurm_end_time_seconds",
 }  # fmt: skip
 PRINTED = b'{"step": 1, "loss": 2.5, "$": 1}\n{"step": 2, "loss": 0.5}\nhello\n'
 SCRIPT = 'printf \'{"step": 1, "loss": 2.5, "$": 1}\\n{"step": 2, "loss": 0.5}\\nhello\\n\'; exit 3'

@@ -14,7 +14,7 @@ def exported() -> dict[str, tuple[str, set[str]]]:
     jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
     ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, 1))
     capture = FakeCapture(identity={"name": "x"}).print({"a": 1, "$": 1}, {"a": 2})
-    jobs.update(capture.view(over=True, ledger=ledger, signal=9, nodes=2))
+    jobs.update(capture.view(over=True, ledger=ledger, signal=9, nodes=2, limit_secs=60))
     jobs.slurm_ended("4711", 1, "TIMEOUT", 1_700_000_000, start_secs=1_600_000_000)
     labelled = {
         *(
