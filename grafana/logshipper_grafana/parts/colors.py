@@ -6,14 +6,14 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00"),
     *("#CC79A7", "#56B4E9", "#F0E442", "#999999"),
 )
+CRIMSON, ROSE = "#E0263D", "#F2495C"  # further reds, for kinds of failures
 # By words: Grafana's own colours with a contrast of 4.5 on panels of light and dark pages, which no
 # single colour has.
 _AS_WORDS = {
     BLUE: "blue",
     SKY: "blue",
     GREEN: "semi-dark-green",
-    RED: "red",
-    ORANGE: "red",
+    **dict.fromkeys((RED, CRIMSON, ROSE, ORANGE), "red"),
     PURPLE: "purple",
     GREY: "text",
 }

@@ -26,8 +26,8 @@ _ROUNDED = (
     '{{$lq = trimSuffix ".0" $lq}}'
 )
 # Words in a key's name that tell whether the least or the largest is the best
-_BEST_IS_LARGEST = "acc|auc|f1|precision|recall|score|reward|return|bleu|rouge|iou|psnr|ssim"
-_BEST_IS_LEAST = "loss|err|perplexity|ppl|mae|mse|nll|wer|cer|fid|latency"
+BEST_IS_LARGEST = "acc|auc|f1|precision|recall|score|reward|return|bleu|rouge|iou|psnr|ssim"
+BEST_IS_LEAST = "loss|err|perplexity|ppl|mae|mse|nll|wer|cer|fid|latency"
 
 
 def _rows(suffix: str) -> str:
@@ -77,8 +77,8 @@ def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str
     best = (
         f'{{{{$lx := print (or (index $lr "x") "{_RECORD}") " "}}}}{{{{if eq $lx "{x} "}}}}{{{{$lx = ""}}}}{{{{end}}}}'
         f'{shown}{{{{$lo := print $ln " (" $le " to " $lg ")"}}}}'
-        f"{{{{{if_named(_BEST_IS_LEAST)}}}}}{with_best('least', 'le')}"
-        f"{{{{else {if_named(_BEST_IS_LARGEST)}}}}}{with_best('largest', 'lg')}{{{{end}}}}"
+        f"{{{{{if_named(BEST_IS_LEAST)}}}}}{with_best('least', 'le')}"
+        f"{{{{else {if_named(BEST_IS_LARGEST)}}}}}{with_best('largest', 'lg')}{{{{end}}}}"
     )
     column = as_text('(print "last " $lk)')
     line = (
