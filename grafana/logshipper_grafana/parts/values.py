@@ -17,6 +17,7 @@ _KEY, _X = "key", "X"
 _RECORD = "record"  # X, where no key is
 _CAPTURE, _NAME = "capture", "name"
 REPORTED_AT = "reported at"
+JOB_ID = "lsjob"  # unlike programs' keys
 _NONE = "no values reported in this time: no numbers, or captured before logshipper reported them"
 
 # Four digits of a number $lv, of larger ones one decimal.
@@ -54,7 +55,7 @@ def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str
     """Return queries for a column per changing key: the last and the best number, with X there.
 
     If the key's name does not tell the best one, both the least and the largest. Their lines are
-    objects: `job`, `key`, REPORTED_AT, `attempt`, `task`, and `row`, an object that begins with the
+    objects: JOB_ID, `key`, REPORTED_AT, `attempt`, `task`, and `row`, an object that begins with the
     parameter `row`. before, row: parts of a template, the first sets the second's variables; x: the
     key that needs no name; is_shown: a condition on $lk, the key.
     """
@@ -82,7 +83,7 @@ def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str
     )
     column = as_text('(print "last " $lk)')
     line = (
-        f'{{"job":"{{{{.job_id}}}}","key":"{{{{{as_text("$lk")}}}}}","attempt":{{{{.attempt}}}},'
+        f'{{"{JOB_ID}":"{{{{.job_id}}}}","key":"{{{{{as_text("$lk")}}}}}","attempt":{{{{.attempt}}}},'
         f'"task":{{{{.task}}}},"{REPORTED_AT}":{{{{unixEpochMillis __timestamp__}}}},'
         f'"row":{{{row},"{{{{{column}}}}}":"{{{{{as_text("$lo")}}}}}"}}}}'
     )

@@ -76,7 +76,7 @@ _CUSTOM_KEYS: Mapping[str, set[str]] = {
         *("lineInterpolation", "lineWidth", "pointSize", "showPoints", "spanNulls", "stacking"),
     },
     "logs": set(),
-    "xychart": {"axisLabel", "hideFrom", "lineWidth", "pointSize", "show"},
+    "xychart": {"axisLabel", "hideFrom", "lineStyle", "lineWidth", "pointSize", "show"},
 }
 _QUERY_KEYS = {
     "loki": {"datasource", "expr", "legendFormat", "maxLines", "queryType", "refId"},
