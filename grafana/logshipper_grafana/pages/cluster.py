@@ -230,7 +230,7 @@ def _lines() -> list[Json]:
             "past the 500th of a node, or where jobs' values aren't shown.",
             f"topk(10, {users} > 0)",
             ["user"],
-            width=5,
+            width=6,
         ),
         _top_printers(
             "Captured jobs that print most",
@@ -244,7 +244,7 @@ def _lines() -> list[Json]:
 
 
 def _top_printers(
-    title: str, description: str, promql: str, columns: list[str], *overrides: Json, width: int = 9
+    title: str, description: str, promql: str, columns: list[str], *overrides: Json, width: int = 8
 ) -> Json:
     """Return a table of the largest printers, in descending order."""
     return table(

@@ -325,7 +325,7 @@ def _list() -> Json:
             field(
                 "job_id",
                 displayName="job",
-                custom__minWidth=80,
+                custom__width=105,
                 links=[links.link("Open this job at its own time", to_job)],
             ),
             field(
@@ -353,7 +353,7 @@ def _list() -> Json:
             ),
             field("restarts", unit="none", custom__width=70),
             field("node", custom__width=90),
-            field("bar", displayName="progress", custom__minWidth=190),
+            field("bar", displayName="progress", custom__minWidth=280),
             field("printed", displayName="printed text", custom__minWidth=190),
             field(
                 "lost",
