@@ -215,7 +215,7 @@ def _asked_again(model: Json) -> int:
     )
 
 
-@pytest.mark.parametrize(("page", "most"), [(links.JOB, 46), (links.COMPARE, 34), (links.JOBS, 18)])
+@pytest.mark.parametrize(("page", "most"), [(links.JOB, 46), (links.COMPARE, 34), (links.JOBS, 21)])
 def test_a_refresh_asks_for_little(page: str, most: int) -> None:
     """Closed rows stay closed. The sum has a request for each panel and data source of it, for each
     mark, and for each query of a variable. A graph that repeats for each key counts once."""

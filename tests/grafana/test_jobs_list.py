@@ -127,7 +127,7 @@ def test_columns_stand_in_their_order() -> None:
     ]
     (frame,) = applied(LIST["transformations"], frames)
     assert frame.names == [
-        "state", "job_id", "name", "user", "started", "duration", "ended by", "restarts", "node", "bar",
+        "state", "job_id", "name", "user", "started", "duration", "bar", "ended by", "restarts", "node",
         "printed", "lost", "key1", "key2", "key3", "from", "to",
     ]  # fmt: skip
 

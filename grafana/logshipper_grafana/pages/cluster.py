@@ -210,7 +210,7 @@ def _lines() -> list[Json]:
             "Lines per second",
             "Printed by captured jobs on the chosen nodes, as terminals show them; by stream.",
             [prometheus(lines, legend="{{stream}}")],
-            width=6,
+            width=5,
             overrides=[colored("stdout", colors.BLUE), colored("stderr", colors.ORANGE)],
             defaults={"min": 0},
         ),
@@ -219,7 +219,7 @@ def _lines() -> list[Json]:
             "Printed by captured jobs on the chosen nodes, and logged of that: a progress bar prints much of which "
             "little is logged.",
             [prometheus(volume, legend="{{what}}")],
-            width=6,
+            width=5,
             unit="Bps",
             overrides=[colored("printed", colors.ORANGE), colored("logged", colors.BLUE)],
             defaults={"min": 0},
@@ -230,27 +230,28 @@ def _lines() -> list[Json]:
             "past the 500th of a node, or where jobs' values aren't shown.",
             f"topk(10, {users} > 0)",
             ["user"],
+            width=6,
         ),
         _top_printers(
             "Captured jobs that print most",
             "Bytes per second in the last 5 minutes of the page's time. A click on a job opens it.",
             f"topk(10, ({talk} > 0) * on(job_id) group_left(user, name) {info})",
             ["job_id", "name", "user"],
-            field("job_id", displayName="job", custom__minWidth=60, links=links.of_job()),
+            field("job_id", displayName="job", custom__minWidth=100, links=links.of_job()),
             field("name", custom__minWidth=80),
         ),
     ]
 
 
 def _top_printers(
-    title: str, description: str, promql: str, columns: list[str], *overrides: Json
+    title: str, description: str, promql: str, columns: list[str], *overrides: Json, width: int = 8
 ) -> Json:
     """Return a table of the largest printers, in descending order."""
     return table(
         title,
         description,
         [prometheus(promql, table=True)],
-        width=6,
+        width=width,
         height=8,
         transformations=[
             transforms.organize({"Value": "printed"}, order=[*columns, "Value"], hidden=["Time"]),

@@ -2,28 +2,32 @@
 
 from logshipper_grafana.parts import (
     Json,
+    colors,
     key_queries,
     links,
     loki_compared,
+    loki_jobs,
     mappings,
     queries,
     records,
+    run_queries,
     states,
     transforms,
     values,
     variables,
 )
 from logshipper_grafana.parts.key_queries import thinned
-from logshipper_grafana.parts.loki_metrics import OF_JOBS, events, known_jobs, source
+from logshipper_grafana.parts.loki_metrics import known_jobs, source
 from logshipper_grafana.parts.panels import (
     PAGE_WIDTH,
     colored_text,
     field,
     loki,
+    override,
     place,
+    prometheus,
     row,
     table,
-    time_column,
     xy_graph,
 )
 from logshipper_grafana.parts.queries import CLUSTER, over_range
@@ -34,6 +38,7 @@ from logshipper_ingest.model.ranks import RULE_UNIT
 _JOBS = f"{CLUSTER}, job_id=~`${{jobs:pipe}}`"
 _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job, fit for a query
 _NUMBER, _NAME = "#", "captured job"
+_SHOWN = {values.JOB_ID: "job", "lsstate": "state"}
 _REPORTS, _RECORDS = (
     f'{{{CLUSTER}, host=~`${{nodes:pipe}}`, kind="{kind}"}} | job_id=~`${{jobs:pipe}}`'
     for kind in (VALUE, "metadata")
@@ -44,7 +49,7 @@ _REPORTS, _RECORDS = (
 _JOB_NAME = (
     '{{$lj := print .job_id}}{{$la := "${names:pipe}"}}'
     '{{$lb := regexReplaceAll (print "^((?:.*[|])?)" $lj "=.*$") $la "$1"}}'
-    '{{$lc := add 1 (len (regexReplaceAllLiteral "[^|]" $lb ""))}}'
+    '{{$lc := printf "%02d" (add 1 (len (regexReplaceAllLiteral "[^|]" $lb "")))}}'
     '{{$ls := regexReplaceAll (print "^(?:.*[|])?" $lj "=([^|]*)(?:[|].*)?$") $la "$1"}}'
     "{{if or (not $ls) (eq $ls $la)}}{{$ls = $lj}}{{end}}"
 )
@@ -82,7 +87,6 @@ def dashboard() -> Json:
                 _jobs_and_configuration(),
                 row("Each key over ${x:raw} – ${rule}${thinned}"),
                 _graph(),
-                _comparison(),
                 row("Last, least and largest of every key", collapsed=[_values()]),
             ]
         ),
@@ -173,11 +177,11 @@ def _variables() -> list[Json]:
 
 
 def _names() -> str:
-    """Return ID=NAME (ID) for names that fit into queries, else ID=ID."""
+    """Return ID=NAME for names that fit into queries, else ID=ID."""
     info = f"max by(job_id, name)({_range_max('logshipper_job_info')})"
     plain = f'label_join({info}, "called", "=", "job_id", "job_id")'
     pairs = f'label_join({plain}, "pair", "|", "job_id", "name")'
-    names = f'label_replace({pairs}, "called", "$1=$2 ($1)", "pair", "([^|]+)[|]({_SAFE_NAME})")'
+    names = f'label_replace({pairs}, "called", "$1=$2", "pair", "([^|]+)[|]({_SAFE_NAME})")'
     return f"group by(called)({names})"
 
 
@@ -199,63 +203,19 @@ def _shared_choices() -> str:
     return f"group by(choice)({ranks} and on(key) {_shared_keys()}) or on(choice) {auto}"
 
 
-def _of_newest_attempt(series: str) -> str:
-    """series: by job_id and attempt."""
-    starts = queries.newest_of(
-        events(OF_JOBS, "started", "started_ns"),
-        " | unwrap started_ns",
-        "job_id, attempt, host, task",
-    )
-    newest = f"topk by (job_id)(1, min by (job_id, attempt)({starts}))"
-    return f"max by (job_id)({series} and on(job_id, attempt) {newest})"
+def _states() -> Json:
+    """Return the query for each job's state, as a row of the table."""
+    of_jobs = f"group by(job_id)(last_over_time(logshipper_job_info{{{_JOBS}}}[$__range]))"
 
+    def rows(states: str) -> str:
+        row = f'label_replace({states}, "row", `{{"lsstate":"$1"}}`, "state", "(.*)")'
+        job = f'label_replace({row}, "{values.JOB_ID}", "$1", "job_id", "(.*)")'
+        return f'label_replace(max by({values.JOB_ID}, row)({job}), "key", "state", "", "")'
 
-def _comparison() -> Json:
-    """Return the comparison from Loki's events, the same for jobs that Prometheus has forgotten."""
-    place = "job_id, attempt, host, step, task"
-    who = f"{place}, name, user, partition"
-    starts = events(OF_JOBS, "started", "name", "user", "partition", "started_ns")
-    started = queries.newest_of(starts, " | unwrap started_ns", who)
-    info = f"topk by (job_id)(1, min by (job_id, attempt, name, user, partition)({started})) / 1e6"
-    by_slurm = queries.newest_of(
-        events(OF_JOBS, queries.JOB_ENDED, "event", "state"),
-        f' | state!=""{queries.state_rank()}',
-        place,
-    )
-    by_capture = queries.newest_of(
-        events(OF_JOBS, queries.STATE_EVENTS, "event", "state"), queries.state_rank(), place
-    )
-    state = f"{_of_newest_attempt(by_slurm)} or {_of_newest_attempt(by_capture)}"
-    records = queries.newest_of(
-        events(OF_JOBS, queries.ACCOUNTS, "records"), " | unwrap records", place
-    )
-    columns = {"A": info, "B": state, "C": f"sum by (job_id)({records})"}
-    return table(
-        "Captured jobs compared",
-        "The chosen jobs. A click on a job opens it, with the same time range.",
-        [loki(expr, instant=True, ref=ref) for ref, expr in columns.items()],
-        width=PAGE_WIDTH,
-        height=7,
-        transformations=[
-            transforms.merge_rows(),
-            transforms.organize(
-                {"Value #A": "started", "Value #B": "state", "Value #C": "records"},
-                order=["job_id", "name", "user", "Value #B", "Value #A", "Value #C", "partition"],
-                hidden=["Time", "attempt"],
-            ),
-            transforms.rows_with("user"),
-            transforms.as_time("started"),
-        ],
-        overrides=[
-            field("job_id", displayName="job", custom__minWidth=80, links=links.of_job()),
-            field("name", custom__minWidth=90),
-            field("user", custom__width=75),
-            colored_text("state", states.BY_NUMBER, 150),
-            time_column("started"),
-            field("records", custom__width=75),
-            field("partition", custom__width=85),
-        ],
-    )
+    of_loki = f"({loki_jobs.states()}) and on(job_id) ({loki_compared.ids()})"
+    promql = f"({run_queries.job_states()}) and on(job_id) {of_jobs}"
+    query = variables.either(rows(promql), rows(of_loki))
+    return prometheus(query, table=True, ref="D", source=variables.SOURCE)
 
 
 def _jobs_and_configuration() -> Json:
@@ -264,23 +224,25 @@ def _jobs_and_configuration() -> Json:
     Only all records together show the differences. So rows become columns, lose equal values, and
     become rows again. The first row is then the heading, and fields have the names 0, 1 and so on.
     """
-    job = f'"{_NUMBER}":{{{{$lc}}}},"{_NAME}":"{{{{$lc}}}}·{{{{{records.as_text("$ls")}}}}}"'
+    job = f'"{_NUMBER}":"{{{{$lc}}}}","{_NAME}":"{{{{$lc}}}}·{{{{{records.as_text("$ls")}}}}}"'
     first_record = records.before(_JOB_NAME, records.flat(job))
-    wrapped = ' | line_format `{"job":"{{.job_id}}","key":" ","row":{{__line__}}}`'
+    wrapped = (
+        f' | line_format `{{"{values.JOB_ID}":"{{{{.job_id}}}}","key":" ","row":{{{{__line__}}}}}}`'
+    )
     all_keys, of_keys = 'eq "${y:text}" "All"', 'contains (print " + " $lk " + ") " + ${y:text} + "'
     is_shown = f"or ({all_keys}) ({of_keys})"
     return table(
-        "Captured jobs, what differs in their first records (configuration), and what keys came to",
-        "A row for each job that has records: its colour in all graphs, its number and name; of its first record, "
-        "which is where programs print their configuration, each value that isn't the same in all jobs, nested keys "
-        "by their full names; then of each key that is drawn the last number and the best, with X there, of the newest "
-        "attempt's lowest task. Which is the best is guessed by the key's name (loss, acc, ...), else: least to "
-        "largest.",
+        "Captured jobs: states, differing configuration, last and best values",
+        "A row for each job: its colour in all graphs, its number, name, id and state. A click on the id opens the "
+        "job. Then each value of its first record that isn't the same in all jobs: programs print their configuration "
+        "there. Then the last and the best number of each drawn key, with X of the best, of the newest attempt's "
+        "lowest task. The key's name (loss, acc, ...) tells the best; other keys have the least and the largest.",
         [
             loki(f"{_RECORDS} | n=`1`{first_record}{wrapped}", lines=1000, ref="C"),
             *values.last_and_best(_REPORTS, _JOB_NAME, job, x=X, is_shown=is_shown),
+            _states(),
         ],
-        height=7,
+        height=12,
         options={"showHeader": False},
         transformations=[
             *transforms.decoded(newest_first=True),
@@ -289,12 +251,12 @@ def _jobs_and_configuration() -> Json:
             transforms.sort_by(values.REPORTED_AT),
             transforms.sort_by("task", newest_first=True),
             transforms.sort_by("attempt"),
-            *transforms.newest_of_each(["job", "key"], ["row"]),
+            *transforms.newest_of_each([values.JOB_ID, "key"], ["row"]),
             transforms.sort_by("key"),  # an empty one would be the last
-            *transforms.rows_as_one("job", "key", row="row"),
+            *transforms.rows_as_one(values.JOB_ID, "key", row="row"),
             transforms.sort_by(_NUMBER),
-            transforms.organize(order=[_NUMBER, _NAME]),
-            *transforms.different_columns(always=(_NUMBER, _NAME)),
+            transforms.organize(_SHOWN, order=[_NUMBER, _NAME, *_SHOWN]),
+            *transforms.different_columns(always=(_NUMBER, _NAME, *_SHOWN.values())),
             *transforms.rows_as_columns(),
         ],
         overrides=[
@@ -304,7 +266,10 @@ def _jobs_and_configuration() -> Json:
                 custom__displayMode="color-background-solid",
                 mappings=mappings.swatches(),
             ),
-            field("1", custom__minWidth=160),
+            override("byRegexp", "/^[1-9]/", custom__minWidth=185),
+            field("2", custom__width=115, links=links.of_job()),
+            colored_text("3", states.BY_NAME, 130),
+            field("3", color=colors.fixed("text")),  # of the heading
         ],
         no_value="–",  # for each missing value,
     )
@@ -323,8 +288,7 @@ def _graph() -> Json:
             _RECORDS + thinned("${y:raw}"),
             only="${y:text}",
             series=_SERIES + key_queries.DENSE_SERIES,
-            nodes="nodes",
-        ),
+        )[:2],  # a listed key has records
         width=PAGE_WIDTH,  # of both together
         height=8,
         repeat="y",

@@ -1,5 +1,7 @@
 """The page that lists captured jobs."""
 
+from collections.abc import Sequence
+
 from logshipper_grafana.parts import (
     Json,
     colors,
@@ -29,13 +31,11 @@ from logshipper_grafana.parts.queries import CLUSTER
 from logshipper_grafana.parts.records import as_text
 from logshipper_grafana.parts.run_queries import last_values, newest_values
 
-_OF_INFO = (
-    f"{CLUSTER}, user=~`${{user:pipe}}`, partition=~`${{partition:pipe}}`, "
-    "name=~`(?i).*${name:regex}.*`"
-)
+# Variables don't depend on the partition: Grafana up to 10 would ask for each of them once more.
+_OF_USER = f"{CLUSTER}, user=~`${{user:pipe}}`, name=~`(?i).*${{name:regex}}.*`"
+_OF_INFO = f"{_OF_USER}, partition=~`${{partition:pipe}}`"
 _STATE = "${state:pipe}"
 _KEYS = ("key1", "key2", "key3")
-_FIRST_KEYS = ("progress", "epoch", "loss")
 # Seconds around a job, with a share of its duration, up to MAX_PAD_SECS; after its end come the
 # messages of observers.
 _PAD_BEFORE_SECS, _PAD_AFTER_SECS, _PAD_SHARE, _MAX_PAD_SECS = 2, 10, 0.05, 120
@@ -74,21 +74,18 @@ def dashboard() -> Json:
 
 def _variables() -> list[Json]:
     names = {state: state for state in queries.STATES}
-    metadata_keys = f"group by(key)({last_values('logshipper_metadata_value')})"
-    always = " or ".join(f'label_replace(vector(0), "key", "{key}", "", "")' for key in _FIRST_KEYS)
     keys = [
         variables.query(
             name,
             f"Value {number}",
-            "A key whose last value is a column of the list.",
-            f"{metadata_keys} or on(key) ({always})",
-            variables.label_pattern("key"),
-            logql=f"{loki_jobs.all_keys()} or on(key) ({always})",
+            "A key whose last value is a column of the list: first losses, then scores, of at least half of the jobs.",
+            _keys(_KEYS[: number - 1]),
+            variables.label_pattern("key", loki_jobs.CALLED),
+            logql=loki_jobs.keys_by_kind(_KEYS[: number - 1]),
             sort=variables.ALPHABETICAL,
-            first=first,
             refresh=variables.ON_LOAD,
         )
-        for number, (name, first) in enumerate(zip(_KEYS, _FIRST_KEYS, strict=True), start=1)
+        for number, name in enumerate(_KEYS, start=1)
     ]
     return [
         # also with each change of the page's time, as Prometheus may not reach back so far
@@ -107,9 +104,9 @@ def _variables() -> list[Json]:
         ),
         variables.text(
             "printed",
-            "Printed",
+            "Printed text",
             "Only jobs with a line that contains this, in upper or lower case, among the newest "
-            f"{_MAX_PRINTED:,} such lines of the page's time.",
+            f"{_MAX_PRINTED:,} such lines of the page's time. Empty: all jobs. The list is empty if no job printed it.",
         ),
         *keys,
         _running_hosts(),
@@ -118,14 +115,32 @@ def _variables() -> list[Json]:
     ]
 
 
+def _keys(columns: Sequence[str]) -> str:
+    """Return the keys of the chosen users' jobs, in an order by `loki_jobs.CALLED`. columns: variables with
+    keys that are left out."""
+    of_listed = f"and on(job_id) last_over_time({_INFO}{{{_OF_USER}}}[$__range])"
+    others = [f"key!=`${{{name}:raw}}`" for name in columns]
+
+    def jobs_with(pattern: str) -> str:
+        found = last_values("logshipper_metadata_value", *others, f'key=~"{pattern}"')
+        return f"count by(key)(group by(job_id, key)({found}) {of_listed})"
+
+    patterns = [*loki_jobs.TELLING_KEYS, ".+"]
+    half = f"scalar(max({jobs_with('.+')})) / 2"
+    parts = [f"{jobs_with(pattern)} >= {half}" for pattern in patterns] + [jobs_with(".+")]
+    return " or on(key) ".join(
+        f'label_replace({part}, "{loki_jobs.CALLED}", "{loki_jobs.LATER * place}$1", "key", "(.*)")'
+        for place, part in enumerate(parts)
+    )
+
+
 def _running_hosts() -> Json:
     """Return the nodes with the listed bars, as a regular expression: the chosen users' few, or all."""
     running = f'logshipper_job_state{{{CLUSTER}, state="RUNNING"}}'
-    infos = last_values(_INFO, "user=~`${user:pipe}`")
-    known = f"group by(host)({infos} and on(job_id) {running})"
+    known = f"group by(host)({last_values(_INFO, _OF_USER)} and on(job_id) {running})"
     return variables.hidden(
         "running",
-        "The nodes whose bars are asked of Loki.",
+        "The nodes whose bars are asked of Loki: none, if no listed job runs.",
         _few(known),
         variables.label_pattern("host"),
         multi=True,
@@ -135,7 +150,9 @@ def _running_hosts() -> Json:
 
 def _few(hosts: str) -> str:
     every = 'label_replace(vector(0), "host", ".+", "", "")'
-    return f"{hosts} and on() (count({hosts}) <= {_FEW_HOSTS}) or {every} and on() (count({hosts}) > {_FEW_HOSTS})"
+    listed = run_queries.in_states('label_replace(vector(1), "state", "RUNNING", "", "")', _STATE)
+    few = f"{hosts} and on() (count({hosts}) <= {_FEW_HOSTS}) or {every} and on() (count({hosts}) > {_FEW_HOSTS})"
+    return f"({few}) and on() ({listed})"
 
 
 def _labels(name: str, label: str, description: str) -> Json:
@@ -226,7 +243,7 @@ def _counts() -> list[Json]:
         time_graph(
             "Captured jobs running over time",
             "Of the chosen users, partitions and names.",
-            [prometheus(f"count({running} and on(job_id) {infos})", legend="running")],
+            [prometheus(f"count({running} and on(job_id) {infos}) or vector(0)", legend="running")],
             width=8,
             height=4,
             defaults={"color": colors.fixed(colors.BLUE), "min": 0, "decimals": 0},
@@ -260,7 +277,7 @@ def _list() -> Json:
         "C": ("started", f"{start} * 1000", f"{loki_jobs.starts()} / 1e6"),
         "D": ("duration", f"({until}) - {start}", loki_jobs.durations()),
         "E": ("", run_queries.node_words(), loki_jobs.node_words()),
-        "F": ("lost", lost, loki_jobs.lost()),
+        "F": ("lost", *_of_listed(f"{lost} > 0", f"{loki_jobs.lost()} > 0")),
         "G": ("from", f"({start} - ({before})) * 1000", begin_by_loki),
         "H": ("to", f"({end} + {after}) * 1000 and on(job_id) ({over})", end_by_loki),
     }
@@ -272,7 +289,7 @@ def _list() -> Json:
     columns["M"] = ("restarts", *_of_listed(restarts, loki_jobs.restarts()))
     columns["O"] = ("", _unless_printed(_info()), _unless_printed(loki_jobs.infos()))
     renamed = {f"Value #{ref}": name for ref, (name, _, _) in columns.items() if name}
-    order = ["state", "job_id", "name", "user", "Value #C", "Value #D", "Value #L", "Value #M", "node", "bar",
+    order = ["state", "job_id", "name", "user", "Value #C", "Value #D", "bar", "Value #L", "Value #M", "node",
              "printed", "Value #F", "Value #I", "Value #J", "Value #K", "partition", "account"]  # fmt: skip
     when = 'from=${__data.fields["from"]}&to=${__data.fields["to"]}'
     to_job = links.page(links.JOB, job="${__data.fields.job_id:percentencode}", when=when)
@@ -280,9 +297,9 @@ def _list() -> Json:
         "Captured jobs: newest first",
         "One row for each captured job that was seen in the page's time: its newest attempt. State: what Slurm says "
         "of its end, else RUNNING while one of its captures runs, then the worst end. Ended by: the worst of all "
-        "captures. Node: where it began, and how many others it has. Running bar: what it shows now without its cells, "
-        "of several the first. Printed: the newest line with that text. Values: the last ones, of several tasks the "
-        "largest. A click on a job opens its page at the job's own time.",
+        "captures. Node: where it began, and how many others it has. Progress: the bar of a running job, without its "
+        "cells; of several bars the first. Printed text: the newest line with it. Values: the last ones, of several "
+        "tasks the largest. A click on a job opens its page at the job's own time.",
         [
             *(
                 _asked(promql, logql, table=True, ref=ref)
@@ -308,7 +325,7 @@ def _list() -> Json:
             field(
                 "job_id",
                 displayName="job",
-                custom__minWidth=80,
+                custom__width=105,
                 links=[links.link("Open this job at its own time", to_job)],
             ),
             field(
@@ -324,7 +341,7 @@ def _list() -> Json:
                     kept=("state", "partition", "name", "printed", *_KEYS),
                 ),
             ),
-            time_column("started", 155),
+            time_column("started", 170),
             field("duration", unit="s", custom__width=85),
             *(field(name, custom__width=85) for name in ("partition", "account")),
             field(
@@ -336,8 +353,8 @@ def _list() -> Json:
             ),
             field("restarts", unit="none", custom__width=70),
             field("node", custom__width=90),
-            field("bar", displayName="running bar", custom__minWidth=190),
-            field("printed", custom__minWidth=190),
+            field("bar", displayName="progress", custom__minWidth=280),
+            field("printed", displayName="printed text", custom__minWidth=190),
             field(
                 "lost",
                 unit="none",

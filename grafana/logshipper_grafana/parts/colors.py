@@ -6,14 +6,14 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00"),
     *("#CC79A7", "#56B4E9", "#F0E442", "#999999"),
 )
+CRIMSON, ROSE = "#E0263D", "#F2495C"  # further reds, for kinds of failures
 # By words: Grafana's own colours with a contrast of 4.5 on panels of light and dark pages, which no
 # single colour has.
 _AS_WORDS = {
     BLUE: "blue",
     SKY: "blue",
     GREEN: "semi-dark-green",
-    RED: "red",
-    ORANGE: "red",
+    **dict.fromkeys((RED, CRIMSON, ROSE, ORANGE), "red"),
     PURPLE: "purple",
     GREY: "text",
 }
@@ -70,16 +70,25 @@ def of_keys() -> list[Json]:
 
 
 def of_jobs() -> list[Json]:
-    """A colour for each job by its number, which its series' names begin with."""
+    """A colour for each job by its number, which its series' names begin with. Jobs with the colour
+    of an earlier one have dashes."""
+    solid = "|".join(f"0{number}" for number in range(1, len(_OF_SERIES) + 1))
+    dashes = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
     return [
-        _of_fields(f"(?:{'|'.join(numbers)})·", color)
-        for color, numbers in numbers_by_color().items()
+        *(
+            _of_fields(f"(?:{'|'.join(numbers)})·", color)
+            for color, numbers in numbers_by_color().items()
+        ),
+        {
+            "matcher": {"id": "byRegexp", "options": f"/^(?!{solid})[0-9]+·/"},
+            "properties": [dashes],
+        },
     ]
 
 
 def numbers_by_color() -> dict[str, list[str]]:
     """The numbers of jobs by their colours."""
     return {
-        color: [str(number) for number in range(place, _MAX_NUMBERS + 1, len(_OF_SERIES))]
+        color: [f"{number:02}" for number in range(place, _MAX_NUMBERS + 1, len(_OF_SERIES))]
         for place, color in enumerate(_OF_SERIES, start=1)
     }

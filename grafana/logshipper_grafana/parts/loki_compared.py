@@ -45,13 +45,14 @@ def hosts() -> str:
     return count(every_event(OF_JOBS), "host")
 
 
+def ids() -> str:
+    return count(every_event(OF_JOBS), "job_id")
+
+
 def names() -> str:
-    """Return, as `called`, ID=NAME (ID) for names that fit into queries, else ID=ID."""
+    """Return, as `called`, ID=NAME for names that fit into queries, else ID=ID."""
     is_safe = f'eq (regexReplaceAll "^{_SAFE}$" .name "") ""'
-    called = (
-        f"{{{{.job_id}}}}={{{{if and .name ({is_safe})}}}}{{{{.name}}}} ({{{{.job_id}}}})"
-        "{{else}}{{.job_id}}{{end}}"
-    )
+    called = f"{{{{.job_id}}}}={{{{if and .name ({is_safe})}}}}{{{{.name}}}}{{{{else}}}}{{{{.job_id}}}}{{{{end}}}}"
     starts = events(OF_JOBS, f"{STARTS}|{CLOSED}", "name")
     return count(f"{starts} | label_format called=`{called}`", "called")
 

@@ -6,6 +6,8 @@ without a reported end runs. The reading begins before the page's time, because 
 has said so shortly before (LOOK_BACK).
 """
 
+from collections.abc import Sequence
+
 from logshipper_grafana.parts import queries, run_queries
 from logshipper_grafana.parts.loki_metrics import (
     CAPTURE,
@@ -19,6 +21,7 @@ from logshipper_grafana.parts.loki_metrics import (
     where,
 )
 from logshipper_grafana.parts.loki_metrics import count as count_over
+from logshipper_grafana.parts.values import BEST_IS_LARGEST, BEST_IS_LEAST
 from logshipper_ingest.model.job import CLOSED
 from logshipper_ingest.model.key_reports import VALUE
 
@@ -26,6 +29,10 @@ _NAMED = 'contains (lower (urldecode "${name:percentencode}")) (lower .name)'
 _FITS = f"{STARTS}|{CLOSED}"  # each names the job
 
 _OF_USER = in_choice("user", "user")
+# Patterns of keys, the most telling ones first. CALLED is a key after an invisible character for
+# each kind before its own, so that its alphabetical order is that of kinds, then names.
+TELLING_KEYS = (f"(?i:.*({BEST_IS_LEAST}).*)", f"(?i:.*({BEST_IS_LARGEST}).*)")
+CALLED, LATER = "called", "\u200b"
 
 
 def count(selector: str, by: str) -> str:
@@ -41,9 +48,9 @@ def _events(names: str, *fields: str) -> str:
     return _of_any_user(names, *fields) + _OF_USER
 
 
-def _reports(of: str = "") -> str:
-    """Return reports of keys with numbers."""
-    return f"{entries(of, VALUE, every_node=True)} | json key=`key`, last=`last` | last!=``"
+def _reports() -> str:
+    """Return reports of the chosen users' keys with numbers."""
+    return f"{entries(_OF_USER, VALUE, every_node=True)} | json key=`key`, last=`last` | last!=``"
 
 
 def labels(name: str) -> str:
@@ -51,9 +58,18 @@ def labels(name: str) -> str:
     return count(_of_any_user(_FITS, *(() if name == "user" else (name,))), name)
 
 
-def all_keys() -> str:
-    """The keys that have numbers, as `key`."""
-    return count(_reports(), "key")
+def keys_by_kind(columns: Sequence[str]) -> str:
+    """Return the keys that have numbers, as `key`, in an order by CALLED. columns: variables with
+    keys that are left out."""
+    others = "".join(where(f'ne .key (urldecode "${{{name}:percentencode}}")') for name in columns)
+    prefix = "".join(
+        f'{{{{if eq (regexReplaceAll "^{pattern}$" .key "") ""}}}}{LATER * place}{{{{else}}}}'
+        for place, pattern in enumerate(TELLING_KEYS)
+    )
+    prefix += LATER * len(TELLING_KEYS) + "{{end}}" * len(TELLING_KEYS)
+    return count(
+        f"{_reports()}{others} | label_format {CALLED}=`{prefix}{{{{.key}}}}`", f"{CALLED}, key"
+    )
 
 
 def _over_range(function: str, entries: str, label: str) -> str:
@@ -93,9 +109,9 @@ def starts() -> str:
     return f"min by(job_id)({_of_newest_attempt(_starts())})"
 
 
-def _open() -> str:
-    """Return open captures."""
-    began, over = count(_events(STARTS), CAPTURE), count(_events(CLOSED), CAPTURE)
+def _open(began: str = "") -> str:
+    """Return open captures. began: their starts, all of the chosen users' by default."""
+    began, over = count(began or _events(STARTS), CAPTURE), count(_events(CLOSED), CAPTURE)
     return f"{began} unless on({CAPTURE}) {over}"
 
 
@@ -106,8 +122,8 @@ def running() -> str:
 
 
 def running_hosts() -> str:
-    """The nodes of captures that are open, as `host`."""
-    return f"max by(host)({_open()})"
+    """The nodes of open captures of jobs with such a name, as `host`."""
+    return f"max by(host)({_open(_events(STARTS, 'name') + where(_NAMED))})"
 
 
 def _silent() -> str:
@@ -190,7 +206,7 @@ def lost() -> str:
 def last_values(key: str) -> str:
     """The last number of the key that the variable names, of each job's newest attempt."""
     named = f'eq .key (urldecode "${{{key}:percentencode}}")'
-    newest = f"{_over_range('last', _reports(_OF_USER) + where(named), 'last')} by ({CAPTURE})"
+    newest = f"{_over_range('last', _reports() + where(named), 'last')} by ({CAPTURE})"
     return f"max by(job_id)({_of_newest_attempt(newest)})"
 
 

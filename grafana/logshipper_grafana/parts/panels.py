@@ -224,7 +224,11 @@ def xy_graph(
     """
     custom = {"show": "points+lines", "pointSize": {"fixed": 3}, "lineWidth": 1, "axisLabel": " "}
     options = {"seriesMapping": "auto", "dims": {"frame": 0}, "series": [], **_LEGEND}
-    options["legend"] = {**options["legend"], "showLegend": legend}
+    options["legend"] = {
+        **options["legend"],
+        "showLegend": legend,
+        "placement": "right" if by_job else "bottom",
+    }
     # X's axis has its key's name, the first field's; Y's would have the first series' name
     more["overrides"] = [
         {"matcher": {"id": "first"}, "properties": [{"id": "custom.axisLabel", "value": ""}]},

@@ -1,6 +1,16 @@
 """Words and colours of states, modes and losses, for all pages."""
 
-from logshipper_grafana.parts.colors import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, of_word
+from logshipper_grafana.parts.colors import (
+    BLUE,
+    CRIMSON,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    ROSE,
+    SKY,
+    of_word,
+)
 from logshipper_grafana.parts.mappings import mapped, null_as
 from logshipper_grafana.parts.panels import colored
 from logshipper_grafana.parts.queries import STATES
@@ -12,13 +22,9 @@ COLORS = {
     "CANCELLED": GREY,
     "PREEMPTED": GREY,
     "REQUEUED": GREY,
-    "TIMEOUT": ORANGE,
-    "DEADLINE": ORANGE,
-    "OUT_OF_MEMORY": PURPLE,
-    "KILLED": PURPLE,
-    "FAILED": RED,
-    "NODE_FAIL": RED,
-    "BOOT_FAIL": RED,
+    **dict.fromkeys(("TIMEOUT", "DEADLINE"), ROSE),
+    **dict.fromkeys(("OUT_OF_MEMORY", "KILLED"), CRIMSON),
+    **dict.fromkeys(("FAILED", "NODE_FAIL", "BOOT_FAIL"), RED),
 }
 MODE_COLORS = {"enabled": GREEN, "metadata": SKY, "disabled": GREY}
 SERIES = [colored(state, color) for state, color in COLORS.items()]

@@ -151,14 +151,14 @@ def _rows_of_fields(*reducers: str) -> Json:
 
 
 def rows_as_one(*fields: str, row: str) -> list[Json]:
-    """Merge rows with objects in the field `row` and different other columns, if they agree in the
-    common ones.
+    """Merge rows that agree in the first field, with columns from objects in the field `row`.
 
     fields: no two rows share all of these.
     """
     return [
         {"id": "partitionByValues", "options": {"fields": [*fields], "keepFields": True}},
-        decode(row),
+        decode(row, replace=False),
+        organize(hidden=[*fields[1:], row]),
         merge_rows(),
     ]
 

@@ -17,6 +17,7 @@ _KEY, _X = "key", "X"
 _RECORD = "record"  # X, where no key is
 _CAPTURE, _NAME = "capture", "name"
 REPORTED_AT = "reported at"
+JOB_ID = "lsjob"  # unlike programs' keys
 _NONE = "no values reported in this time: no numbers, or captured before logshipper reported them"
 
 # Four digits of a number $lv, of larger ones one decimal.
@@ -26,8 +27,8 @@ _ROUNDED = (
     '{{$lq = trimSuffix ".0" $lq}}'
 )
 # Words in a key's name that tell whether the least or the largest is the best
-_BEST_IS_LARGEST = "acc|auc|f1|precision|recall|score|reward|return|bleu|rouge|iou|psnr|ssim"
-_BEST_IS_LEAST = "loss|err|perplexity|ppl|mae|mse|nll|wer|cer|fid|latency"
+BEST_IS_LARGEST = "acc|auc|f1|precision|recall|score|reward|return|bleu|rouge|iou|psnr|ssim"
+BEST_IS_LEAST = "loss|err|perplexity|ppl|mae|mse|nll|wer|cer|fid|latency"
 
 
 def _rows(suffix: str) -> str:
@@ -54,7 +55,7 @@ def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str
     """Return queries for a column per changing key: the last and the best number, with X there.
 
     If the key's name does not tell the best one, both the least and the largest. Their lines are
-    objects: `job`, `key`, REPORTED_AT, `attempt`, `task`, and `row`, an object that begins with the
+    objects: JOB_ID, `key`, REPORTED_AT, `attempt`, `task`, and `row`, an object that begins with the
     parameter `row`. before, row: parts of a template, the first sets the second's variables; x: the
     key that needs no name; is_shown: a condition on $lk, the key.
     """
@@ -77,12 +78,12 @@ def last_and_best(selector: str, before: str, row: str, *, x: str, is_shown: str
     best = (
         f'{{{{$lx := print (or (index $lr "x") "{_RECORD}") " "}}}}{{{{if eq $lx "{x} "}}}}{{{{$lx = ""}}}}{{{{end}}}}'
         f'{shown}{{{{$lo := print $ln " (" $le " to " $lg ")"}}}}'
-        f"{{{{{if_named(_BEST_IS_LEAST)}}}}}{with_best('least', 'le')}"
-        f"{{{{else {if_named(_BEST_IS_LARGEST)}}}}}{with_best('largest', 'lg')}{{{{end}}}}"
+        f"{{{{{if_named(BEST_IS_LEAST)}}}}}{with_best('least', 'le')}"
+        f"{{{{else {if_named(BEST_IS_LARGEST)}}}}}{with_best('largest', 'lg')}{{{{end}}}}"
     )
     column = as_text('(print "last " $lk)')
     line = (
-        f'{{"job":"{{{{.job_id}}}}","key":"{{{{{as_text("$lk")}}}}}","attempt":{{{{.attempt}}}},'
+        f'{{"{JOB_ID}":"{{{{.job_id}}}}","key":"{{{{{as_text("$lk")}}}}}","attempt":{{{{.attempt}}}},'
         f'"task":{{{{.task}}}},"{REPORTED_AT}":{{{{unixEpochMillis __timestamp__}}}},'
         f'"row":{{{row},"{{{{{column}}}}}":"{{{{{as_text("$lo")}}}}}"}}}}'
     )

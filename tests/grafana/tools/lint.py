@@ -15,6 +15,8 @@ PALETTE = {
     "#E69F00",
     "#009E73",
     "#D55E00",
+    "#E0263D",  # with the last and the next one: failures, which may look alike
+    "#F2495C",
     "#CC79A7",
     "#56B4E9",
     "#F0E442",
@@ -74,7 +76,7 @@ _CUSTOM_KEYS: Mapping[str, set[str]] = {
         *("lineInterpolation", "lineWidth", "pointSize", "showPoints", "spanNulls", "stacking"),
     },
     "logs": set(),
-    "xychart": {"axisLabel", "hideFrom", "lineWidth", "pointSize", "show"},
+    "xychart": {"axisLabel", "hideFrom", "lineStyle", "lineWidth", "pointSize", "show"},
 }
 _QUERY_KEYS = {
     "loki": {"datasource", "expr", "legendFormat", "maxLines", "queryType", "refId"},
