@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-agent bench-store bench-cluster bench-grafana bench-slurm docs docs-serve lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-agent bench-store bench-cluster bench-grafana bench-slurm docs docs-serve pictures lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -115,6 +115,9 @@ docs: venv-dev ## builds the documentation site in build/docs/site, and checks i
 docs-serve: venv-dev ## the same, then shows it on http://127.0.0.1:8000 until Ctrl-C (PORT=N)
 	@requirements/tool.sh docs
 	@$(PY) -m docs.tools.site --serve --port $(or $(PORT),8000)
+
+pictures: venv-dev ## records README's animation, docs/images/terminal.svg
+	@$(PY) -m docs.tools.animation
 
 lock: ## writes requirements/*.lock (UPGRADE=1: the newest of everything)
 	@requirements/lock.sh

@@ -3,10 +3,11 @@
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from docs.tools import check, reference, site
+from docs.tools import animation, check, reference, site
 from logshipper_ingest.config.agent_config import AgentSection
 from tests.project.test_docs import commands, options
 from tests.tools.sources import ROOT
@@ -86,6 +87,23 @@ def test_the_check_finds_lists_that_the_site_shows_differently(tmp_path: Path) -
         "a.md: 0 <ul> instead of 1",
         "a.md: 0 <li> instead of 2",
     ]
+
+
+def test_the_animation_shows_each_state_of_the_screen() -> None:
+    recording = animation.Recording()
+    recording.type("echo <hi>")
+    recording.stream.feed(b"\x1b[31mred\x1b[0m")
+    recording.keep(1)
+    svg = animation.picture(recording.states)
+    ElementTree.fromstring(svg)  # noqa: S314  our own
+    assert svg.count("translateY") == len(recording.states) + 1
+    assert "echo &lt;hi&gt;" in svg
+    assert f'fill="{animation._COLOURS["red"]}">red<' in svg
+
+
+def test_the_animation_in_readme_is_small() -> None:
+    assert "(docs/images/terminal.svg)" in (ROOT / "README.md").read_text()
+    assert animation.TARGET.stat().st_size < 300_000
 
 
 @needs_program_of_others
