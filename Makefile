@@ -2,12 +2,12 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-agent bench-store bench-cluster bench-grafana bench-slurm lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-agent bench-store bench-cluster bench-grafana bench-slurm docs docs-serve pictures lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
-CODE := logshipper ingest/logshipper_ingest observe/logshipper_observe grafana/logshipper_grafana examples benchmarks tests
+CODE := logshipper ingest/logshipper_ingest observe/logshipper_observe grafana/logshipper_grafana examples benchmarks tests docs/tools
 VM_PACKAGES := qemu-system-x86=qemu-system-x86_64 debootstrap e2fsprogs=mke2fs
 step = @requirements/step.sh
 # `make test-all`: what it gets, or is required, isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets
@@ -51,6 +51,7 @@ test-all: ## `make test`; real servers and schedulers, what root must do (half a
 	@requirements/tool.sh balsam
 	@requirements/tool.sh xtlib
 	@requirements/tool.sh trackers
+	@requirements/tool.sh docs
 	@requirements/telegraf.sh
 	@$(PY) tests/run.py all
 
@@ -106,6 +107,17 @@ bench-grafana: venv-dev ## measures a job page's queries in a Loki of 1,000 host
 
 bench-slurm: venv-dev ## measures what capture costs a Slurm job (as root, with Slurm installed; nothing else should run)
 	@$(PY) -m benchmarks.slurm
+
+docs: venv-dev ## builds the documentation site in build/docs/site, and checks its links
+	@requirements/tool.sh docs
+	@$(PY) -m docs.tools.site
+
+docs-serve: venv-dev ## the same, then shows it on http://127.0.0.1:8000 until Ctrl-C (PORT=N)
+	@requirements/tool.sh docs
+	@$(PY) -m docs.tools.site --serve --port $(or $(PORT),8000)
+
+pictures: venv-dev ## records README's animation, docs/images/terminal.svg
+	@$(PY) -m docs.tools.animation
 
 lock: ## writes requirements/*.lock (UPGRADE=1: the newest of everything)
 	@requirements/lock.sh

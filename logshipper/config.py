@@ -42,33 +42,31 @@ class Notify(NamedTuple):
     """Messages about the job (logshipper/notify)."""
 
     to: tuple[str, ...]  # targets
-    on: tuple[str, ...] = NOTIFY_KINDS
+    on: tuple[str, ...] = NOTIFY_KINDS  # kinds of messages
     silence: float = 1800.0  # seconds without output
 
 
 class Config(NamedTuple):
     """One job's configuration at its start."""
 
-    mode: str = "enabled"  # enabled, metadata or disabled (R7)
+    mode: str = "enabled"  # enabled, metadata or disabled
     commands: bool = True  # obey /LOGCOMMAND lines
     tty: bool = True  # CMD sees terminals, not pipes
     # under Slurm, each rank of a step in a captured batch script has its own capture
     per_task: bool = False
     colors: str = "strip"  # keep or strip, in the log's text
     snapshots: float = 0.0  # seconds between log lines of running bars; 0: none
-    # record the start (logshipper/sidecar/context.py); None: not set, so runs by hand record a part
-    # of it
+    # record the start (logshipper/sidecar/context.py); not set: runs by hand record a part of it
     context: bool | None = None
-    # kinds of records (logshipper/classify/text_records.py); None: not set, so JSON objects, and
+    # kinds of records (logshipper/classify/text_records.py); not set: JSON objects, and
     # series in mode `enabled` of runs by hand (logshipper/classify/series)
     metadata: tuple[str | MetadataPattern, ...] | None = None
-    # corrections of series (logshipper/classify/series/key_rules.py): keys, perhaps with wildcards,
-    # and pairs of key and new name
-    ignore: tuple[str, ...] = ()
-    rename: tuple[tuple[str, str], ...] = ()
+    # corrections of series (logshipper/classify/series/key_rules.py):
+    ignore: tuple[str, ...] = ()  # keys to omit, perhaps with wildcards
+    rename: tuple[tuple[str, str], ...] = ()  # new names by key
     # mask secrets in lines (logshipper/masks/secret_shapes.py); command lines always
     mask: bool = True
-    notify: Notify | None = None
+    notify: Notify | None = None  # messages about the job
 
 
 def _lines_of(content: bytes) -> list[bytes]:

@@ -21,7 +21,7 @@ from logshipper_ingest.cli import build_parser as agent_parser
 from tests.tools.sources import ROOT
 
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
 )
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

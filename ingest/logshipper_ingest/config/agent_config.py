@@ -45,12 +45,11 @@ class AgentSection:
     state_dir: str = "/var/lib/logshipper"  # folder of checkpoints and quarantine
     socket: str = "/run/logshipper/agent.sock"  # for requests of `logshipper run`; "" for none
     max_captures_per_user: int = 1000  # in the spool at the same time
-    # Bytes of segments on this node, of a job and of a user, 0 for any: soft limits slow their
-    # output, hard ones stop their log lines.
-    job_spool_soft_max_bytes: int = 4 << 30
-    job_spool_hard_max_bytes: int = 8 << 30
-    user_spool_soft_max_bytes: int = 8 << 30
-    user_spool_hard_max_bytes: int = 16 << 30
+    # segment bytes on this node, 0 for any number:
+    job_spool_soft_max_bytes: int = 4 << 30  # of a job; more slow its output
+    job_spool_hard_max_bytes: int = 8 << 30  # of a job; more stop its log lines
+    user_spool_soft_max_bytes: int = 8 << 30  # of a user; more slow the output
+    user_spool_hard_max_bytes: int = 16 << 30  # of a user; more stop the log lines
     poll_secs: float = 0.25  # between two polls of the spool
 
 

@@ -21,10 +21,10 @@ class InfluxdbSection(DeliveryOptions):
     kind: ClassVar = "influxdb"
 
     database: str = ""  # of the 1.x interface, like retention_policy
-    retention_policy: str = ""
+    retention_policy: str = ""  # of the database
     # Of the 2.x interface, like bucket. A bucket selects this interface.
     org: str = ""
-    bucket: str = ""
+    bucket: str = ""  # of the organisation
     measurement: str = "logshipper"  # of all points
     # also write jobs' measurements in their original form
     measurements: bool = False

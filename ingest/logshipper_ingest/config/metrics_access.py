@@ -31,10 +31,10 @@ class MetricsAccess:
     """TLS of /metrics and the credentials of its readers."""
 
     cert_file: str = ""  # PEM, of the server itself, as is key_file; without them there is no TLS
-    key_file: str = ""
+    key_file: str = ""  # of cert_file
     client_ca_file: str = ""  # PEM of the CA whose certificates clients must have
     username: str = ""  # of basic auth, as is password_file
-    password_file: str = ""
+    password_file: str = ""  # holds the password
 
     @property
     def wants_credentials(self) -> bool:

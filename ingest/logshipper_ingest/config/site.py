@@ -84,7 +84,7 @@ class Grafana:
 class Reading:
     """Defaults for reading jobs. default_source: `local` or `loki`."""
 
-    default_source: str = "local"
+    default_source: str = "local"  # of reading commands: local or loki
 
     def problems(self) -> list[str]:
         """Return a sentence for each problem, with the option's name."""

@@ -32,12 +32,12 @@ class ServerAccess:
     url: str = ""  # includes any path before `/loki/api` or `/api`
     tenant: str = ""  # X-Scope-OrgID, several to read from with `|` between
     username: str = ""  # basic auth, with password_file
-    password_file: str = ""
+    password_file: str = ""  # holds the password
     token_file: str = ""  # a bearer token
     # PEM of the CA that signed the server's certificate, the only one that is trusted then
     ca_file: str = ""
     cert_file: str = ""  # our own, with key_file
-    key_file: str = ""
+    key_file: str = ""  # of cert_file
     timeout_secs: float = 10.0  # for connecting, and for each wait for the answer
 
     def problems(self, where: str) -> list[str]:
