@@ -25,7 +25,7 @@ from logshipper_ingest.metrics.agent_metrics import AgentMetrics
 from logshipper_ingest.metrics.job_series import FAMILIES
 
 _INTERNAL = re.compile(r" \((?:logshipper/[^)]*|R\d+)\)")  # modules and requirements in comments
-_SITE_FILE = "[site file](../docs/reading.md#from-loki)"
+_SITE_FILE = "[site file](../docs/reading-from-loki.md)"
 
 
 def pages() -> Iterator[tuple[str, str]]:

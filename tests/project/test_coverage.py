@@ -1,4 +1,4 @@
-"""docs/coverage.md: all commands, options, functions, panels and tests in its rows exist, and each
+"""tests/coverage.md: all commands, options, functions, panels and tests in its rows exist, and each
 row names some."""
 
 import argparse
@@ -13,7 +13,7 @@ from logshipper.start.cli import build_parser
 from logshipper_ingest.cli import build_parser as agent_parser
 from tests.tools.sources import ROOT
 
-PAGE = ROOT / "docs" / "coverage.md"
+PAGE = ROOT / "tests" / "coverage.md"
 _CELLS = re.compile(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
 ROWS = [row for row in _CELLS.findall(PAGE.read_text()) if row[0] != "capability"]
 DASHBOARDS = ("job", "jobs", "cluster", "compare")

@@ -1,5 +1,5 @@
 """The site file: addresses of a site's Loki, Prometheus and Grafana, for readers of jobs
-(docs/reading.md).
+(docs/reading-from-loki.md).
 
     [loki]
     url = "https://loki.example.org"

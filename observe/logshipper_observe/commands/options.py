@@ -220,7 +220,7 @@ def change_words(parser: argparse.ArgumentParser, change: Callable[[list[str]], 
 
 def add_json(
     parser: argparse._ActionsContainer,
-    help_text: str = "for programs: JSON, described in docs/reading.md",
+    help_text: str = "for programs: JSON, described in docs/json.md",
 ) -> None:
     parser.add_argument("--json", action="store_true", help=help_text)
 

@@ -1,4 +1,4 @@
-"""The `--json` documents of jobs (docs/reading.md has the schema). Versions only add fields."""
+"""The `--json` documents of jobs (docs/json.md has the schema). Versions only add fields."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias

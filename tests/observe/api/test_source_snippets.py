@@ -1,7 +1,7 @@
 """Documented code of earlier systems runs here unchanged: the cluster's page on logging (Pegasus),
 and XT's code on metrics, monitoring and ends of runs.
 
-XT's code is in tests/snippets (xtlib 1.0.0, MIT licence, Copyright Microsoft). docs/coverage.md
+XT's code is in tests/snippets (xtlib 1.0.0, MIT licence, Copyright Microsoft). tests/coverage.md
 names the tests of Balsam's events and analytics, and of pytelegraf's metrics of MLO.
 """
 

@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_curves(parser)
     form = parser.add_mutually_exclusive_group()
     options.add_picture(form)
-    options.add_json(form, "for programs: the points as JSON, described in docs/reading.md")
+    options.add_json(form, "for programs: the points as JSON, described in docs/json.md")
     options.add_attempt(parser)
     options.add_reread(parser)
     options.add_source(parser)

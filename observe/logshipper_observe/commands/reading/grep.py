@@ -73,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_flag(one, "-L", "--files-without-match", help="only the jobs without a match")
     options.add_flag(one, "-o", "--only-matching", help="only the matching parts, a line each")
     options.add_color(form)
-    options.add_json(form, "one JSON object a line, described in docs/reading.md")
+    options.add_json(form, "one JSON object a line, described in docs/json.md")
     options.add_selection(parser)
     options.add_source(parser)
 

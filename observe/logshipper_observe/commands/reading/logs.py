@@ -98,7 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N|all",
         help="of a restarted job (default: all)",
     )
-    add_json(parser, "for programs: one JSON object a line, described in docs/reading.md")
+    add_json(parser, "for programs: one JSON object a line, described in docs/json.md")
     add_source(parser)
 
 

@@ -85,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     options.add_json(
         form,
-        "for programs: one JSON object a line with time and attempt, described in docs/reading.md",
+        "for programs: one JSON object a line with time and attempt, described in docs/json.md",
     )
     keys_help = "only these keys, in this order"
     options.add_completed(parser, completers.keys, "--keys", metavar="A,B", help=keys_help)

@@ -177,7 +177,7 @@ def test_show_json_is_what_the_schema_promises(store: Path, ask: Ask) -> None:
     }
     assert document["captures"][0]["columns"] == 160
     assert document["live_status"] == {}
-    page = (ROOT / "docs" / "reading.md").read_text()
+    page = (ROOT / "docs" / "json.md").read_text()
     assert [field for field in [*document, *document["captures"][0], *keys["loss"]] if f"`{field}`" not in page
             and not field.endswith("_ns") and field != "schema"] == []  # fmt: skip
 
