@@ -279,7 +279,7 @@ def test_long_jobs_are_thinned_together(pages: Pages) -> None:
 
 
 def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> None:
-    """The first row is the heading; columns with equal values are missing."""
+    """The first row is the heading. The job without records differs from the others in each key."""
     heading, *jobs = compared.show("Captured jobs: states").rows()
     rows = [
         {heading[place]: value for place, value in row.items() if value is not None} for row in jobs
@@ -294,6 +294,7 @@ def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> N
         "captured job": "01·three-nodes",
         "job": "4711",
         "state": "COMPLETED",
+        "epoch": 1,
         "last loss": "5 (best 1 at 1)",
         "last epoch": "5 (1 to 5)",
     }
@@ -305,6 +306,7 @@ def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> N
         "captured job": "02·ended",
         "job": ids["ended"],
         "state": "COMPLETED",
+        "epoch": 1,
         "loss": losses[0],
         "val/acc": records[0]["val/acc"],
         "last loss": f"{losses[-1]:.4g} (best {losses[best]:.4g} at {best + 1})",
