@@ -330,7 +330,7 @@ def _list() -> Json:
             ),
             field(
                 "name",
-                custom__minWidth=120,
+                custom__minWidth=150,
                 links=[links.link("Open this job at its own time", to_job)],
             ),
             field(
@@ -353,7 +353,7 @@ def _list() -> Json:
             ),
             field("restarts", unit="none", custom__width=70),
             field("node", custom__width=90),
-            field("bar", displayName="progress", custom__minWidth=280),
+            field("bar", displayName="progress", custom__minWidth=230),
             field("printed", displayName="printed text", custom__minWidth=190),
             field(
                 "lost",
