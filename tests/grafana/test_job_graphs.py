@@ -1,10 +1,11 @@
 """Numbers on a job's page: the right rows in the right order over the right X, and numbers only."""
 
 import json
+import re
 
 import pytest
 
-from logshipper_grafana.parts import links
+from logshipper_grafana.parts import key_queries, links
 from tests.grafana.conftest import Pages
 from tests.grafana.tools import printed
 from tests.grafana.tools.captured import CLUSTER
@@ -23,16 +24,12 @@ from tests.grafana.tools.interpolation import Scope
 from tests.grafana.tools.pages import Page, Panel
 from tests.grafana.tools.printed import Job
 
-ALL, TABLE, OVER_TIME, REST = "Over ", "Metadata: ", "All keys over time", "Records without "
-RULES = {
-    1: "the key progress",
-    2: "the key epoch",
-    3: "integers that never fall",
-    4: "numbers that never fall",
-    5: "integers that only rise or only fall",
-    6: "numbers that only rise or only fall",
-    7: "the first key with numbers",
-}
+ALL, TABLE, OVER_TIME, REST = (
+    "All keys over ",
+    "Metadata: ",
+    "All keys over time",
+    "Records without ",
+)
 # job, X, rule, keys with a graph
 AXES: list[tuple[Job, str, int, list[str]]] = [
     (printed.RUNNING, "step", 3, ["loss"]),
@@ -60,7 +57,12 @@ AXES: list[tuple[Job, str, int, list[str]]] = [
     (printed.RULES[7], "acc", 7, ["loss"]),
 ]  # fmt: skip
 # for keys that never share a record with the job's X
-OWN_X = {("validation", "loss"): "step", ("validation", "step"): NO_X}
+OWN_X = {("validation", "loss"): "step"}
+# the X of others has no graph
+DRAWN = {
+    job.name: [key for key in keys if (job.name, key) != ("validation", "step")]
+    for job, _, _, keys in AXES
+}
 WHOLE = [printed.RUNNING, printed.ENDED, printed.SOMETIMES_TEXT, printed.DIVERGED, printed.VALIDATION, printed.SHORT,
          printed.LATE, printed.ODD_KEYS, *printed.RULES.values()]  # fmt: skip
 SHOWN_LATE = [json.loads(line) for line in printed.OPTED_IN_LATE.lines[-3:]]
@@ -78,9 +80,8 @@ def is_over(frame: Frame, x: str) -> None:
 
 
 def _models(page: Page) -> list[tuple[Json, Scope]]:
-    """Return the graphs of each key, without those with a legend."""
-    graphs = [panel for panel in page.panels() if panel[0].get("repeat") == "graph"]
-    return [panel for panel in graphs if not panel[0]["options"]["legend"]["showLegend"]]
+    """Return the graphs of each family of keys."""
+    return [panel for panel in page.panels() if panel[0].get("repeat") == "graph"]
 
 
 def _repeated(page: Page) -> list[Panel]:
@@ -106,7 +107,7 @@ def test_x_is_chosen_by_the_rules(
     page = pages.job(job.name)
     assert page.value("xsel") == "auto"
     assert page.value("x") == x
-    assert page.value("rule") == RULES[rule]
+    assert page.value("rule") == key_queries.RULES[rule]
     assert sorted(text for text, _ in page.variables["y"].options) == sorted(keys)
     assert page.variables["y"].is_all
 
@@ -123,20 +124,24 @@ def test_x_is_what_the_product_says_at_the_end(name: str, pages: Pages) -> None:
     assert len(events) == len(job.job.attempts or (job.job,))
     for event in events:
         assert event["x_axis"]["key"] == page.value("x")
-        assert event["x_axis"]["words"].endswith(str(page.value("rule")))
+        assert key_queries.RULES[event["x_axis"]["rule"]] == page.value("rule")
     assert all(
         str(page.value("x")) in str(row["X axis"]) for row in page.show("How it went").rows()
     )
 
 
 def test_titles_say_x_the_rule_and_that_it_is_thinned(pages: Pages) -> None:
-    assert pages.job("ended").show(ALL + "epoch").title == "Over epoch – the key epoch "
+    assert (
+        pages.job("ended").show(ALL + "epoch").title == "All keys over epoch – chosen by its name "
+    )
     assert (
         pages.job("long")
         .show(ALL + "step")
-        .title.endswith("integers that never fall, 1 of 10 records")
+        .title.endswith("its integers never fall, 1 of 10 records")
     )
-    assert pages.job("old").show(ALL + "step").title == "Over step – integers that never fall "
+    assert (
+        pages.job("old").show(ALL + "step").title == "All keys over step – its integers never fall "
+    )
     assert pages.job("no-metadata").value("thinned") == " ", "there are none"
 
 
@@ -153,9 +158,6 @@ def test_x_may_be_chosen_and_given_back(pages: Pages) -> None:
     frame = page.show(ALL + "loss").frame
     is_over(frame, "loss")
     assert frame.rows() == over("loss", printed.ENDED.records)
-    back = next(link for link in page.model["links"] if "auto" in link["title"])
-    assert "var-xsel=auto" in page.text(back["url"])
-    assert f"var-job={pages.fixture.jobs['ended'].job_id}" in page.text(back["url"])
 
 
 def test_auto_survives_another_job(pages: Pages) -> None:
@@ -197,13 +199,16 @@ def test_all_keys_over_x(job: Job, pages: Pages) -> None:
 def test_one_key_over_x(job: Job, pages: Pages) -> None:
     page = pages.job(job.name)
     x = str(page.value("x"))
-    for panel in _repeated(page):
-        own_x = OWN_X.get((job.name, panel.title), x)
+    panels = _repeated(page)
+    for key in DRAWN[job.name]:
+        own_x = OWN_X.get((job.name, key), x)
+        (panel,) = (panel for panel in panels if panel.frame.names == [own_x, series_name(key)])
+        assert panel.title == re.sub("^val[/_]", "", key)
         rows_of = numbered if own_x == NO_X else over
-        rows = rows_of(x if own_x == NO_X else own_x, job.records, only=panel.title)
+        rows = rows_of(x if own_x == NO_X else own_x, job.records, only=key)
         assert panel.frame.rows() == rows, panel.title
-        assert panel.frame.names == [own_x, series_name(panel.title)]
         is_over(panel.frame, own_x)
+    assert len(panels) == len(DRAWN[job.name])
 
 
 @pytest.mark.parametrize("job", WHOLE, ids=ids)
@@ -261,11 +266,10 @@ def test_the_only_key_goes_over_the_records_number(pages: Pages) -> None:
 
 def test_epoch_of_validation_records_is_x(pages: Pages) -> None:
     """The training records have no epoch, so their keys get another X, by the same rules (R25).
-    That X itself goes over the record's number."""
+    That X itself has no graph."""
     page = pages.job("validation")
     assert [panel.frame.names for panel in _repeated(page)] == [
         ["step", "loss"],
-        ["record number", "step"],
         ["epoch", "val_loss"],
     ]
 
@@ -306,7 +310,7 @@ def test_many_keys(pages: Pages) -> None:
     heading = next(
         row["title"] for row in page.model["panels"] if "${more_keys:text}" in row["title"]
     )
-    assert page.text(heading).endswith("the first 24 of 99 keys, by name: others by Keys, above")
+    assert page.text(heading).endswith("the first 24 of 99 keys: others by Keys, above")
     chosen = pages.job("many-keys", y=["k099", "k050"])
     assert [page.text(m["title"], scope) for m, scope in _models(chosen)] == ["k050", "k099"]
     assert chosen.show("k099").frame.rows() == over("k000", printed.MANY_KEYS.records, only="k099")
@@ -324,15 +328,15 @@ def test_series_stand_under_a_heading_behind_other_graphs(pages: Pages) -> None:
     assert _headings(page)[1] == "Found in the output"
     found = [panel for panel in page.panels() if panel[0].get("repeat") == "found"]
     titles = [page.text(model["title"], scope) for model, scope in found]
-    assert titles == ["step (auto)", "train loss (auto)"]
-    rows = page.show("train loss (auto)").frame.rows()
+    assert titles == ["loss (auto)"]
+    rows = page.show("loss (auto)").frame.rows()
     assert [row["step (auto)"] for row in rows] == list(range(1, 11))
 
 
 def test_the_graphs_of_a_job_with_series_alone_come_first(pages: Pages) -> None:
     page = pages.job("series")
     titles = [page.text(model["title"], scope) for model, scope in _models(page)]
-    assert titles == ["train loss (auto)"]
+    assert titles == ["loss (auto)"]
     first, second = _headings(page)
     assert first.endswith(" – found in the output")
     assert second == " "

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from logshipper_grafana.pages.job_variables import RECORDS
 from logshipper_grafana.parts import links, queries
 from tests.grafana.conftest import Pages
 from tests.grafana.tools import printed
@@ -17,6 +18,8 @@ from tests.grafana.tools.printed import Job
 from tests.grafana.tools.sources import Range
 
 LOG = "Console log"
+COUNTS = "Lines and records"
+_, WITH_RECORDS = RECORDS
 ENDS = {job.name: "COMPLETED" for job in printed.EVERY} | {
     "running": "RUNNING",
     "no-metadata": "FAILED",
@@ -37,6 +40,11 @@ def end_of(page: Page) -> str:
     return str(row["end"])
 
 
+def counts_of(page: Page) -> dict[str, float]:
+    """Return the shown counts by the query: lost lines A, on stderr B, records C and so on."""
+    return {frame.ref: frame.of(NUMBER)[0].values[0] for frame in page.show(COUNTS).frames}
+
+
 def log_of(page: Page) -> list[str]:
     """Return the page's log lines in order of time."""
     rows = sorted(page.show(LOG).rows(), key=lambda row: int(row["tsNs"]))
@@ -53,7 +61,9 @@ def test_state_and_exit_code(name: str, pages: Pages) -> None:
     words = {"running": "not yet", "no-metadata": "exit code 3", "timed-out": "exit code 143",
              "killed": "SIGKILL: perhaps out of memory"}  # fmt: skip
     assert end_of(page).startswith(words.get(name, "exit code 0"))
-    assert page.show("Lines lost").stat() == 0
+    assert counts_of(page)["A"] == 0
+    (who,) = page.show("Job").rows()
+    assert who["who"].startswith(f"{name} – ")
     assert [row["mode"] for row in page.show("Mode now").rows()] == ["enabled"]
 
 
@@ -92,17 +102,14 @@ def test_each_attempt_has_its_own_end(pages: Pages) -> None:
      ("old", 7), ("late", 5)],
 )  # fmt: skip
 def test_records_are_counted(name: str, records: int, pages: Pages) -> None:
-    counts = pages.job(name).show("Records").frame
-    assert [column.values for column in counts.of(NUMBER)] == [[records]]
+    assert counts_of(pages.job(name))["C"] == records
 
 
 def test_what_graphs_leave_out_is_counted(pages: Pages) -> None:
     """NaN and infinities count, but not texts that look like them; so do lines left out by a mode."""
-    gaps = pages.job("diverged").show("Records").frames
-    assert [(frame.ref, frame.of(NUMBER)[0].values) for frame in gaps] == [("A", [4]), ("B", [2])]
-    lines = pages.job("opted-in-late").show("Records").frames
-    assert [(frame.ref, frame.of(NUMBER)[0].values) for frame in lines] == [("A", [3]), ("C", [2])]
-    assert [frame.ref for frame in pages.job("ended").show("Records").frames] == ["A"]
+    assert counts_of(pages.job("diverged")) == {"A": 0, "B": 0, "C": 4, "D": 2}
+    assert counts_of(pages.job("opted-in-late")) == {"A": 0, "B": 0, "C": 3, "E": 2}
+    assert [*counts_of(pages.job("ended"))] == ["A", "B", "C"]
 
 
 def test_a_job_of_five_seconds(pages: Pages) -> None:
@@ -110,7 +117,7 @@ def test_a_job_of_five_seconds(pages: Pages) -> None:
     ran = page.show("Ran for").stat()
     assert isinstance(ran, float)
     assert 5 <= ran < 15
-    graph = page.show("Lines over time").frame
+    graph = pages.job("short", lines=WITH_RECORDS).show("Lines over time").frame
     assert sum(graph.column("stdout")) == 3
     assert (
         len(
@@ -151,7 +158,7 @@ def test_who_and_where(pages: Pages) -> None:
 def test_a_running_job(pages: Pages) -> None:
     """The page shows each of its bars, in a shorter drawing. The job has no end."""
     page = pages.job("running")
-    assert page.show("Running bars").rows() == [
+    assert page.show("Running bars").rows()[:2] == [
         {"shows": "epoch 1/3:  33%|###    | 1/3 [00:40<01:20]"},
         {"shows": "  40%|#   | 4/10"},
     ]
@@ -165,15 +172,18 @@ def test_a_running_job(pages: Pages) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ENDS if name not in ("running", "no-metadata")])
 def test_no_bar_is_left_of_a_job_that_ended(name: str, pages: Pages) -> None:
-    assert pages.job(name).show("Running bars").rows() == []
+    shown = [row["shows"] for row in pages.job(name).show("Running bars").rows()]
+    assert {*shown} <= {*log_of(pages.job(name))}
 
 
 def test_a_failed_jobs_last_words_stand_above(pages: Pages) -> None:
     rows = pages.job("no-metadata").show("Running bars").rows()
-    assert [row["shows"] for row in rows] == [f"err│{line}" for line in printed.NO_METADATA.errors]
-    (count,) = pages.job("no-metadata").show("Stderr").frame.of(NUMBER)
-    assert count.values == [len(printed.NO_METADATA.errors)]
-    assert "var-stream=stderr" in json.dumps(pages.job("no-metadata").show("Stderr").model)
+    assert [row["shows"] for row in rows[:2]] == [
+        f"err│{line}" for line in printed.NO_METADATA.errors
+    ]
+    assert [row["shows"] for row in rows[2:]] == printed.NO_METADATA.lines[-2:]
+    assert counts_of(pages.job("no-metadata"))["B"] == len(printed.NO_METADATA.errors)
+    assert "var-stream=stderr" in json.dumps(pages.job("no-metadata").show(COUNTS).model)
 
 
 def configuration_of(page: Page) -> dict[str, str]:
@@ -227,17 +237,22 @@ def test_the_ledger_adds_up(name: str, pages: Pages) -> None:
             printed.OLD], ids=lambda job: job.name
 )  # fmt: skip
 def test_the_log_is_what_was_printed(job: Job, pages: Pages) -> None:
-    assert log_of(pages.job(job.name, stream="stdout")) == job.lines
+    whole = pages.job(job.name, stream="stdout", lines=WITH_RECORDS)
+    assert log_of(whole) == job.lines
+    others = [line for line in job.lines if not line.startswith('{"')]
+    assert log_of(pages.job(job.name, stream="stdout")) == others
 
 
 def test_the_log_has_all_attempts_and_nodes(pages: Pages) -> None:
     lines = [line for attempt in printed.REQUEUED.attempts for line in attempt.lines]
-    assert log_of(pages.job("requeued")) == lines
+    assert log_of(pages.job("requeued", lines=WITH_RECORDS)) == lines
     every = [line for task in printed.THREE_NODES.attempts for line in task.lines]
-    assert sorted(line.rpartition("│")[2] for line in log_of(pages.job("three-nodes"))) == sorted(
-        every
-    )
-    tasks = {line.rpartition("│")[0] for line in log_of(pages.job("three-nodes"))}
+    assert sorted(
+        line.rpartition("│")[2] for line in log_of(pages.job("three-nodes", lines=WITH_RECORDS))
+    ) == sorted(every)
+    tasks = {
+        line.rpartition("│")[0] for line in log_of(pages.job("three-nodes", lines=WITH_RECORDS))
+    }
     assert tasks == {"", "task 1", "task 2"}
 
 
@@ -299,7 +314,8 @@ def test_a_lines_time_leads_to_the_graphs(pages: Pages) -> None:
 
 def test_opted_in_late(pages: Pages) -> None:
     page = pages.job("opted-in-late")
-    assert log_of(page) == printed.OPTED_IN_LATE.lines[2:]
+    whole = pages.job("opted-in-late", lines=WITH_RECORDS)
+    assert log_of(whole) == printed.OPTED_IN_LATE.lines[2:]
     (event,) = page.show("Mode changes").rows()
     assert (event["event"], event["message"]) == (
         "mode_changed",
@@ -312,7 +328,7 @@ def test_opted_in_late(pages: Pages) -> None:
 def test_slurms_word_stands_behind_the_last_line(pages: Pages) -> None:
     """The line comes from another host, the controller."""
     page = pages.job("timed-out")
-    *lines, word = log_of(page)
+    *lines, word = log_of(pages.job("timed-out", lines=WITH_RECORDS))
     assert lines == printed.TIMED_OUT.attempts[0].lines
     assert re.fullmatch(r"\[logshipper: killed: time limit \(Slurm\), job 4712, .*\]", word)
     assert [row["event"] for row in page.show("Mode changes").rows()] == ["job_ended"]
@@ -390,16 +406,14 @@ def test_links_above_the_page(name: str, pages: Pages) -> None:
     assert f"var-jobs={pages.fixture.jobs[name].job_id}" in compare
 
 
-def test_another_x_changes_nothing_else(pages: Pages) -> None:
-    """The link back to automatic X keeps all selections, too. Its option `keepTime` keeps the time."""
+def test_the_link_to_the_jobs_time_keeps_all_selections(pages: Pages) -> None:
     keys = pages.job("ended").variables["y"].options
     page = pages.job("ended", search="a `b`", xsel="step", stream="stderr", y=[keys[0][1]])
-    (link,) = (link for link in page.model["links"] if link["title"] == "X axis: auto")
+    (link,) = (link for link in page.model["links"] if link["title"] == "The job's own time")
     address = parse_qs(page.text(link["url"]).partition("?")[2])
     assert address["var-search"] == ["a `b`"]
     assert address["var-y"] == [keys[0][1]]
-    assert (address["var-xsel"], address["var-stream"]) == (["auto"], ["stderr"])
-    assert link["keepTime"]
+    assert (address["var-xsel"], address["var-stream"]) == (["step"], ["stderr"])
     shown = {
         variable["name"] for variable in page.model["templating"]["list"] if not variable["hide"]
     }

@@ -200,7 +200,7 @@ def compared(pages: Pages) -> Page:
 
 def test_jobs_share_x(compared: Page) -> None:
     """A job without metadata does not prevent a shared key."""
-    assert (compared.value("x"), compared.value("rule")) == ("epoch", "the key epoch")
+    assert (compared.value("x"), compared.value("rule")) == ("epoch", "chosen by its name")
     assert [text for text, _ in compared.variables["xsel"].options] == ["auto", "epoch", "loss"]
     assert [text for text, _ in compared.variables["y"].options] == ["loss", "val/acc"]
 

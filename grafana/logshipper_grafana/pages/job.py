@@ -34,17 +34,13 @@ def dashboard() -> Json:
         "panels": place(
             [
                 *job_header.header(),
-                row("Each key over ${x:raw} – ${rule}${thinned}${more_keys:text}"),
+                row("Over ${x:raw} – ${rule}${thinned}${more_keys:text}"),
                 job_graphs.each_over_x(),
                 job_console.console(),
                 [job_graphs.reported_values(), _configuration()],
                 row("What the job used"),
                 job_resources.verdict(),
                 row(_RESOURCES, collapsed=job_resources.graphs()),
-                row(
-                    "Each key with a legend: of several attempts, tasks or sets of tags",
-                    collapsed=[job_graphs.each_over_x(legend=True)],
-                ),
                 row(
                     "All keys in one graph, and every record",
                     collapsed=[
@@ -82,14 +78,6 @@ def _links() -> list[Json]:
             icon="time",
             when="from=${begin:raw}&to=${end:raw}",
             kept=("job", *CHOSEN, "xsel", "search"),
-        ),
-        links.page_link(
-            "X axis: auto",
-            "X is chosen by the rules again",
-            links.JOB,
-            icon="bolt",
-            kept=("job", *CHOSEN, "search"),
-            xsel="auto",
         ),
     ]
 

@@ -27,8 +27,8 @@ _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"
 
 
 def _lines() -> str:
-    """Return the lines, without records that repeat them."""
-    lines = job_lines("log|metadata|command", streams="${stream:raw}", slurm=True)
+    """Return the lines. Records that were made of lines repeat these, so they never show."""
+    lines = job_lines("${lines:raw}|log", streams="${stream:raw}", slurm=True)
     return f'{lines} | {COPY}=""'
 
 
@@ -37,11 +37,12 @@ def console() -> Json:
         "logs",
         "Console log: the newest 5,000 lines of this time",
         "As the terminal shows it. Before a line of standard error stands err, before one of another task than the "
-        "first its number. Which streams: Stream above; Search looks for these words, in any case. Levels are not "
-        "guessed.",
+        "first its number. Which streams: Stream above; Console adds lines that are records, which tables have; Search "
+        "looks for these words, in any case. Levels are not guessed.",
         [loki(f"{_lines()}{SEARCH}{_WITH_SOURCE}{_LEVELS_NOT_GUESSED}", lines=MAX_ENTRIES)],
         width=WIDTH,
         height=14,
+        no_value="no line besides records, which Console, above, adds",
         links=[links.link("This log in Explore", links.explore("loki", _lines()))],
         options={
             "showTime": True,

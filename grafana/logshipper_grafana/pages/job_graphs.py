@@ -79,10 +79,10 @@ def all_over_x() -> Json:
     answer is the first frame then.
     """
     return xy_graph(
-        "Over ${x:raw} – ${rule}${thinned}",
+        "All keys over ${x:raw} – ${rule}${thinned}",
         "All keys over X, which was chosen by the first rule that fits: the key progress; the key epoch; integers that "
         "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
-        " numbers. Another one: X axis, above; auto: the link above. A click on a legend entry shows only that key, "
+        " numbers. Another one: X axis, above. A click on a legend entry shows only that key, "
         "Ctrl+click takes one in or out. Without X: over the record's number.",
         over_x_or_number(_thinned_records(), suffix=_SUFFIX),
         width=12,
@@ -92,27 +92,25 @@ def all_over_x() -> Json:
     )
 
 
-def each_over_x(keys: str = "graph", *, legend: bool = False) -> Json:
-    """Return a graph per key, with a legend for several series: 9.4 shows one always or never. keys:
-    the variable that has them."""
+def each_over_x(keys: str = "graph") -> Json:
+    """Return a graph per family of keys. keys: the variable that has them."""
     return xy_graph(
         f"${{{keys}:text}}",
-        "One key over X, which the axis names, thinned by the number of its own records: at most about 4,500 are "
-        "drawn. Of several attempts, tasks or sets of tags a point says whose it is; a closed row below has these "
-        "graphs with legends. A key that never stands in a record with X has an X of its own: by the same rules, of "
-        "the keys that its records have; where that is the key itself, it goes over the record's number. NaN and "
-        "infinities have no point: Records, above, counts them.",
+        "A key over X, which the axis names, with the same key of training, validation and test data in one graph; "
+        "the last two have thick lines. Graphs are thinned by the number of their own records: at most about 4,500 "
+        "are drawn. Keys that never stand in a record with X have an X of their own: by the same rules, of the keys "
+        "that their records have; where that is the key itself, it goes over the record's number. NaN and infinities "
+        "have no point: Lines and records, above, counts them.",
         over_x_or_own(
             queries.job_records() + thinned(f"${{{keys}:raw}}"),
             only=f"${{{keys}:text}}",
             suffix=_SUFFIX,
         ),
         width=PAGE_WIDTH,  # of all of them together
-        height=8 if legend else 5,
-        legend=legend,
+        height=7,
         transformations=transforms.of_graph(),
         repeat=keys,
-        per_row=3 if legend else 4,
+        per_row=3,
         no_value=_NONE if keys == "graph" else " ",
     )
 

@@ -1,5 +1,5 @@
 """The variables of a job's page. Those in addresses: cluster, job, attempt, task, host, xsel, y,
-stream, search."""
+stream, lines, search."""
 
 from logshipper_grafana.parts import (
     Json,
@@ -14,7 +14,9 @@ from logshipper_grafana.parts.x_axis import CHOICE, X, x_choice
 
 STREAMS = {"stdout|stderr": "stdout and stderr", "stdout": "stdout", "stderr": "stderr"}
 
-CHOSEN = ("host", "attempt", "task", "y", "stream")  # kept by links to the same job
+RECORDS = {"log|command": "without records", "log|metadata|command": "with records"}
+
+CHOSEN = ("host", "attempt", "task", "y", "stream", "lines")  # kept by links to the same job
 
 
 def page_variables() -> list[Json]:
@@ -56,6 +58,9 @@ def page_variables() -> list[Json]:
         variables.choice(
             "stream", "Stream", "What of the output is shown: stdout, stderr, or both.", STREAMS
         ),
+        variables.choice(
+            "lines", "Console", "Whether lines that are records stand in the console, too.", RECORDS
+        ),
         variables.text(
             "search", "Search", "Shows only lines with these words, in upper or lower case."
         ),
@@ -92,18 +97,20 @@ def _keys() -> list[Json]:
     drawn = (f"key!=`{X}`", key_queries.NO_CONSTANT)
     several = f"({queries.job_max('logshipper_key', *drawn)}) > 1"
     chosen = f"({queries.job_max('logshipper_key', *drawn, 'key=~`${y:regex}`')}) > 1"
-    places = queries.job_max("logshipper_x_rank", "choice!=`auto`")
+    ranks = f"max by (key)({queries.job_max('logshipper_x_rank', 'choice!=`auto`')})"
     of_series = queries.job_max("logshipper_key", *drawn, key_queries.OF_SERIES)
-    graphs, found = key_queries.graphs_and_found(
-        key_queries.first_by_name(chosen, places), of_series
+    x_of = queries.job_max("logshipper_key", *drawn, "x!=``")
+    graphs, found = (
+        key_queries.keys_to_draw(chosen, placed=keys)
+        for keys in key_queries.graphs_and_found(chosen, ranks, x_of, of_series)
     )
     logql_graphs, logql_found = loki_metrics.keys_to_draw()
     return [
         variables.query(
             "y",
             "Keys",
-            f"The keys that have a graph of their own over X: those of more than one number; of more than "
-            f"{key_queries.MAX_GRAPHS} the first by name.",
+            f"The keys that have a graph over X: those of more than one number; of more than "
+            f"{key_queries.MAX_GRAPHS} the most telling ones.",
             f"group by(key)({several})",
             variables.label_pattern("key"),
             sort=variables.ALPHABETICAL,
@@ -115,19 +122,17 @@ def _keys() -> list[Json]:
         variables.hidden(
             "graph",
             "Each key that is drawn, with what its query needs.",
-            key_queries.or_no_graph(key_queries.keys_to_draw(graphs)),
+            key_queries.or_no_graph(graphs),
             key_queries.PICKED_PATTERN,
             logql=logql_graphs,
-            sort=variables.ALPHABETICAL,
             multi=True,
         ),
         variables.hidden(
             "found",
             "The same of series, next to other keys.",
-            key_queries.or_no_graph(key_queries.keys_to_draw(found), records.BLANK),
+            key_queries.or_no_graph(found, records.BLANK),
             key_queries.PICKED_PATTERN,
             logql=logql_found,
-            sort=variables.ALPHABETICAL,
             refresh=variables.ON_LOAD,  # and after `y`, with each refresh
             multi=True,
         ),

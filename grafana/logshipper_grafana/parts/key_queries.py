@@ -1,5 +1,6 @@
 """Queries about keys: the choice of X, thinning, and the keys to draw. Loki reads some of them, too."""
 
+from logshipper_grafana.parts.key_names import places, with_family
 from logshipper_grafana.parts.queries import MAX_ENTRIES, constant, job_max, or_else
 from logshipper_grafana.parts.records import DENSE, RECORD_FIELD
 from logshipper_ingest.model.ranks import MAX_POINTS, MAX_RULE, RULE_UNIT
@@ -35,12 +36,12 @@ def x_key(choice: str) -> str:
 
 # The rules in words (model.x_axis), by a rank's rule; RULE_BY_HAND for a user's choice.
 RULES = {
-    1: "the key progress",
-    2: "the key epoch",
-    3: "integers that never fall",
-    4: "numbers that never fall",
-    5: "integers that only rise or only fall",
-    6: "numbers that only rise or only fall",
+    1: "chosen by its name",
+    2: "chosen by its name",
+    3: "its integers never fall",
+    4: "its numbers never fall",
+    5: "its integers only rise or only fall",
+    6: "its numbers only rise or only fall",
     7: "the first key with numbers",
 }
 RULE_BY_HAND = "chosen by hand"
@@ -156,16 +157,22 @@ DENSE_SERIES = f"{{{{$ls = print $ls .{DENSE_MARK}}}}}"  # for a template that h
 MANY_POINTS = 60  # of a graph: more of them hide its line
 
 
-def keys_to_draw(metric: str, *, counts: str = "") -> str:
+def keys_to_draw(metric: str, *, counts: str = "", placed: str = "") -> str:
     """Return keys as `picked`: digits, PICKED and PICKED_END.
 
     metric: logshipper_key's series, whose largest is the newest, or others with `key` and `dec`;
-    counts: logshipper_key's then.
+    counts: logshipper_key's then; placed: places of keys, which then share a graph with their family.
     """
     largest = f"topk by(key)(1, max by(dec, key, x)({metric}))"
+    graph, by = "key", "key"
+    if placed:
+        graph, by = "family", "family, x"
+        largest = f"topk by({by})(1, {with_family(f'max by(dec, key, x)({metric})')})"
     many = f"{largest} and on(key) max by(key)({counts or metric}) > {MANY_POINTS}"
     dense = f'label_replace({many}, "lsdense", "{DENSE}", "", "")'
-    keys = f"{dense} or on(key) {largest}"
+    keys = f"{dense} or on({by}) {largest}"
+    if placed:
+        keys = f"({keys}) * 0 + on(family) group_left() min by(family)({with_family(placed)})"
     before_key, after_key, _ = PICKED.replace("{own_x}", "{key}").split("{key}")
     before_dense, _ = PICKED_END.split("{dense}")
     for label, text in (
@@ -174,39 +181,34 @@ def keys_to_draw(metric: str, *, counts: str = "") -> str:
         ("lsmark", before_dense),
     ):
         keys = f'label_replace({keys}, "{label}", \'{text}\', "", "")'
-    parts = ("dec", "lsfilter", "key", "lslabel", "x", "lsmark", "lsdense")
+    parts = ("dec", "lsfilter", graph, "lslabel", "x", "lsmark", "lsdense")
     joined = ", ".join(f'"{part}"' for part in parts)
     return f'max by(picked)(label_join({keys}, "picked", "", {joined}))'
 
 
-def first_by_name(series: str, ranks: str) -> str:
-    """Return series of the first MAX_GRAPHS keys. ranks: of logshipper_x_rank."""
-    places = places_by_name(f"max by(key)({ranks})")
-    return f"({series}) and on(key) bottomk({MAX_GRAPHS}, {places} and on(key) {series})"
+def graphs_and_found(keys: str, ranks: str, x_of: str, of_series: str) -> tuple[str, str]:
+    """Return the places of the first MAX_GRAPHS keys for the first graphs, and for FOUND: series, if
+    there are other keys. The X of others has no graph.
 
-
-def places_by_name(ranks: str) -> str:
-    """Return the places of keys in the alphabet, those of series behind all others. ranks: by key."""
-    is_auto = f"({ranks} >= bool {(MAX_RULE + 1) * RULE_UNIT})"
-    return f"(({ranks}) % {RULE_UNIT} + {RULE_UNIT} * {is_auto})"
-
-
-def graphs_and_found(keys: str, of_series: str) -> tuple[str, str]:
-    """Return the keys for the first graphs, and those for FOUND: series, if there are other keys."""
+    ranks: of logshipper_x_rank; x_of: the keys whose label `x` counts. Loki reads it, too.
+    """
+    x_keys = f"label_replace(max by (x)({x_of}), `key`, `$1`, `x`, `(.+)`)"
+    first = f"bottomk({MAX_GRAPHS}, {places(ranks)} and on(key) ({keys}) unless on(key) {x_keys})"
     others = f"(({keys}) unless on(key) ({of_series}))"
-    return f"{others} or on() ({keys})", f"({keys}) and on(key) ({of_series}) and on() {others}"
+    found = f"on(key) (({of_series}) and on() {others})"
+    return f"{first} unless {found}", f"{first} and {found}"
 
 
 def or_no_graph(keys: str, title: str = NO_GRAPH) -> str:
     """Return `keys_to_draw`, or the title of a panel without a graph."""
     none = PICKED.format(key=title, own_x="") + PICKED_END.format(dense="")
-    return f'{keys} or on() label_replace(vector(0), "picked", \'{none}\', "", "")'
+    return f'sort({keys} or on() label_replace(vector(0), "picked", \'{none}\', "", ""))'
 
 
 def more_keys_words(series: str, of_series: str) -> str:
     """Return `with_headings` of the number of keys beyond MAX_GRAPHS."""
     count = f"count(group by(key)({series})) > {MAX_GRAPHS}"
-    words = f" – the first {MAX_GRAPHS} of $1 keys, by name: others by Keys, above"
+    words = f" – the first {MAX_GRAPHS} of $1 keys: others by Keys, above"
     words = f'label_replace(count_values("count", {count}), "words", "{words}", "count", "(.+)")'
     return with_headings(f"group by(words)({words})", series, of_series)
 

@@ -13,7 +13,7 @@ percent-encoded.
 
 from collections.abc import Sequence
 
-from logshipper_grafana.parts import Json, key_queries, queries, variables
+from logshipper_grafana.parts import Json, key_names, key_queries, queries, variables
 from logshipper_grafana.parts.records import BLANK, DENSE, RECORD_FIELD
 from logshipper_ingest.model.job import CLOSED, STARTED, STILL_RUNNING, STILL_RUNNING_SECS
 from logshipper_ingest.model.key_reports import VALUE
@@ -234,7 +234,8 @@ _NOT_X = where(f"ne .key {_X_NAME}")
 _IN_CHOICE = in_choice("y", "key")
 # the parts of keys_to_draw's result besides digits and DENSE
 _PICKED = (
-    f" | label_format lspicked=`{key_queries.PICKED.format(key='{{.key}}', own_x='{{.own_x}}')}`"
+    f" | label_format family=`{key_names.family('.key')}`"
+    f" | label_format lspicked=`{key_queries.PICKED.format(key='{{.family}}', own_x='{{.own_x}}')}`"
 )
 
 
@@ -262,21 +263,21 @@ def drawable_keys() -> str:
 def keys_to_draw() -> tuple[str, str]:
     """Return the chosen keys as key_queries.keys_to_draw of key_queries.graphs_and_found does, the
     first ones with key_queries.or_no_graph."""
-    counts = _job_numbers(_IN_CHOICE + _PICKED, "key", "lspicked")
-    largest = f"topk by (key)(1, {counts})"
+    counts = _job_numbers(_IN_CHOICE + _PICKED, "key", "family", "lspicked")
+    largest = _by_digits(f"max by (family, lspicked)({counts})", _DIGITS)
     worst = f"max by (key)(max_over_time({keys(OF_JOB)} | unwrap lsrank {RANGE}))"
-    places = key_queries.places_by_name(worst)
-    several = f"({_job_numbers(_IN_CHOICE, 'key')} > 1)"
-    first = f"bottomk({key_queries.MAX_GRAPHS}, {places} and on(key) {several})"
-    picked = f"max by (picked)(({_by_digits(largest, _DIGITS)}) and on(key) "
-    graphs, found = key_queries.graphs_and_found(first, _series())
-    graphs, found = f"{picked}({graphs}))", f"{picked}({found}))"
+    x_of = _job_numbers(" | own_x!=`` | label_format x=`{{.own_x}}`", "x")
+    several = f"{_job_numbers(_IN_CHOICE, 'key')} > 1"
+    graphs, found = (
+        f"max by (picked)(({largest}) * 0 + on(family) group_left() min by (family)({key_names.with_family(keys)}))"
+        for keys in key_queries.graphs_and_found(several, worst, x_of, _series())
+    )
     return _or_no_graph(graphs, key_queries.NO_GRAPH), _or_no_graph(found, BLANK)
 
 
 def _or_no_graph(keys: str, title: str) -> str:
     none = key_queries.PICKED.format(key=title, own_x="") + key_queries.PICKED_END.format(dense="")
-    return f"{keys} or on() label_replace(vector(0), `picked`, `{none}`, ``, ``)"
+    return f"sort({keys} or on() label_replace(vector(0), `picked`, `{none}`, ``, ``))"
 
 
 def _series() -> str:
@@ -299,13 +300,13 @@ def _by_digits(series: str, levels: Sequence[tuple[int, str, str]]) -> str:
         f"`{digits}$1{key_queries.PICKED_END.format(dense=dense)}`, `lspicked`, `(.*)`)"
         for above, digits, dense in levels
     )
-    return " or on(key) ".join(parts)
+    return " or on(family, lspicked) ".join(parts)
 
 
 def more_keys_words() -> str:
     """Return words as key_queries.more_keys_words does, without the number."""
     several = f"{_job_numbers(_IN_CHOICE, 'key')} > 1"
-    words = f" – the first {key_queries.MAX_GRAPHS} keys, by name: others by Keys, above"
+    words = f" – the first {key_queries.MAX_GRAPHS} keys: others by Keys, above"
     more = f"label_replace(count({several}) > {key_queries.MAX_GRAPHS}, `words`, `{words}`, ``, ``)"
     return key_queries.with_headings(more, several, _series())
 

@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from logshipper_grafana.parts import Json, colors
+from logshipper_grafana.parts.key_names import VALIDATION
 from logshipper_grafana.parts.records import DENSE, NOTHING
 from logshipper_grafana.parts.variables import LOKI, MIXED, PROMETHEUS
 
@@ -232,7 +233,7 @@ def xy_graph(
     # X's axis has its key's name, the first field's; Y's would have the first series' name
     more["overrides"] = [
         {"matcher": {"id": "first"}, "properties": [{"id": "custom.axisLabel", "value": ""}]},
-        *(colors.of_jobs() if by_job else colors.of_keys()),
+        *(colors.of_jobs() if by_job else [*colors.of_keys(), _VALIDATION]),
         override("byRegexp", f"/{DENSE}$/", custom__show="lines"),
         field(NOTHING, custom__hideFrom={"legend": True, "tooltip": True, "viz": True}),
     ]
@@ -318,3 +319,7 @@ def colored_text(name: str, mappings: list[Json], width: int) -> Json:
 
 def time_column(name: str, width: int = 160) -> Json:
     return field(name, unit="dateTimeAsIso", custom__width=width)
+
+
+# their lines differ from those of the training data in the same graph
+_VALIDATION = override("byRegexp", VALIDATION, color=colors.fixed("text"), custom__lineWidth=3)

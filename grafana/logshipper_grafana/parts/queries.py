@@ -178,6 +178,14 @@ def duration() -> str:
     return f"({last} - min({newest(' | unwrap started_ns', 'started', 'started_ns')})) / 1e9"
 
 
+def name_words() -> str:
+    """Return the job's name and its user as the label `who`."""
+    started = job_events("started|still_running", "name", "user", "started_ns", attempts=ATTEMPTS)
+    who = "{{or .name .job_id}}{{if .user}} – {{.user}}{{end}}"
+    started += f" | label_format who=`{who}` | unwrap started_ns | __error__=``"
+    return f"topk(1, max by (who)(last_over_time({started} [$__range]) by (host, who)))"
+
+
 def limit_words() -> str:
     """Return the chosen attempt's time limit as the label `limit`: `of 2 h`; no series if unknown."""
     parts = (("div $ls 86400", "d"), ("mod (div $ls 3600) 24", "h"), ("mod (div $ls 60) 60", "min"),

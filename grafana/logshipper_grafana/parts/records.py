@@ -11,6 +11,7 @@ which Grafana would replace.
 from collections.abc import Callable
 
 from logshipper.config import AUTO
+from logshipper_grafana.parts import key_names
 from logshipper_ingest.model.metadata_keys import AUTO_MARK
 
 MAX_DEPTH = 4  # logshipper_ingest.model.metadata_keys.MAX_DEPTH
@@ -89,13 +90,14 @@ def _collect(
 ) -> str:
     """Put X's number into $lx, and `,"name":number` of all others (only: of this key) into $lo.
 
-    own_x: a label that names a further key, whose number goes into $lw. Names that JSON and Go
+    own_x: a label that names a further key, whose number goes into $lw; `only` is a family then. Names that JSON and Go
     write differently are dropped: with quotes, backslashes, control characters. They have no other
     graph either (logshipper_ingest.model.ranks).
     """
 
     def body(name: str, value: str) -> str:
-        test = f'else if eq {name} "{only}"' if only else "else"
+        member = key_names.is_member(name, only) if own_x else f'eq {name} "{only}"'
+        test = f"else if {member}" if only else "else"
         own_x_branch = (
             f'{{{{else if eq {name} $lz}}}}{{{{$lw = printf "%v" {value}}}}}' if own_x else ""
         )
@@ -113,7 +115,7 @@ def _collect(
         + (f'{{{{$ls := ""}}}}{{{{$lm := ""}}}}{suffix}{series}' if suffix or series else "")
         + ("{{$lm = $ls}}" if series else "")
     )
-    begin += f'{{{{$lw := ""}}}}{{{{$lz := .{own_x}}}}}' if own_x else ""
+    begin += f'{key_names.AFFIXES}{{{{$lw := ""}}}}{{{{$lz := .{own_x}}}}}' if own_x else ""
     return begin + _walk(body)
 
 
@@ -148,7 +150,7 @@ def _of_series(point: str, called: str) -> str:
     return f"{begin}{point}{{{{if $lm}}}}}}{{{{end}}}}" if called else point
 
 
-def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
+def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "", own_x: str = "") -> str:
     """Return X first, then the other numbers; drops records without X.
 
     x, only: keys' names, as variables of the dashboard; suffix, series: a part of the template that
@@ -157,8 +159,10 @@ def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str
     (transforms.of_graph).
     """
     point = _of_series(f'{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}', suffix or series)
-    tail = f"{{{{if and $lx $lo}}}}{point}{{{{end}}}}"
-    return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
+    # of a family's members those with the same X of their own share a graph
+    same_x = f'(or $lw (eq $lz "") (eq $lz "{x}"))' if own_x else ""
+    tail = f"{{{{if and $lx $lo {same_x}}}}}{point}{{{{end}}}}"
+    return _line_format(_collect(x, only=only, suffix=suffix, series=series, own_x=own_x) + tail)
 
 
 def without_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:

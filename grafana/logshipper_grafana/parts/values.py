@@ -129,14 +129,14 @@ def key_table(selector: str, description: str, *, suffix: str, height: int, widt
             transforms.without_empty_frames(),
         ],
         overrides=[
-            field(_KEY, custom__minWidth=100),
+            field(_KEY, custom__minWidth=90),
             *(
                 field(name, displayName="at", custom__width=60)
                 if name.endswith(" at")
                 else field(name, custom__width=68)
                 for name in _NUMBERS.values()
             ),
-            field(_X, custom__width=75),
+            field(_X, custom__width=90),
         ],
         no_value=_NONE,
     )

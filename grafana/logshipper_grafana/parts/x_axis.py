@@ -71,7 +71,10 @@ def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
     result of key_queries.keys_to_draw."""
     suffix += key_queries.DENSE_SERIES
     return [
-        loki(selected + records.over_x(X, only=only, suffix=suffix), lines=MAX_ENTRIES),
+        loki(
+            selected + records.over_x(X, only=only, suffix=suffix, own_x=key_queries.OWN_X),
+            lines=MAX_ENTRIES,
+        ),
         loki(
             selected + records.over_own_x(X, key_queries.OWN_X, only=only, suffix=suffix),
             lines=MAX_ENTRIES,

@@ -6,35 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+from logshipper_ingest.model.key_words import LOSSES, PARTS, SCORES, SIDE, TARGETS, Part
 from logshipper_ingest.model.metadata_keys import AUTO_MARK
 
-Part: TypeAlias = Literal["train", "validation", "test", ""]  # of the data, "" if the name has none
 Goal: TypeAlias = Literal["least", "largest", ""]  # the best number, "" if nobody knows
 
-_PARTS: dict[str, Part] = {
-    "train": "train", "training": "train", "tr": "train",
-    "val": "validation", "valid": "validation", "validation": "validation", "eval": "validation",
-    "evaluation": "validation", "dev": "validation", "test": "test", "testing": "test",
-}  # fmt: skip
 _ORDER: tuple[Part, ...] = ("train", "", "validation", "test")
 _PREFIX = re.compile(r"[^\W\d][\w -]*[/.]")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _SEPARATOR = re.compile(r"([/_\-.: ]+)")
-_LOSSES = frozenset(
-    "loss losses logloss cost err error rmse mse mae nll perplexity ppl bpb wer cer residual".split()
-)
-_SCORES = frozenset(
-    "acc accuracy score f1 auc auroc ap map iou miou dice bleu rouge rew reward return returns"
-    " precision recall r2 mcc psnr ssim top1 top5 win".split()
-)
-_TARGETS = frozenset(
-    "energy objective gap fitness likelihood logl".split()
-)  # either end may be best
-_SIDE = frozenset(
-    "lr rate norm grad sec secs second seconds s ms time duration elapsed throughput fps speed mem"
-    " memory gpu cpu util temperature eta tokens samples iter iteration iterations step steps epoch"
-    " epochs count updates total runtime batch size momentum decay beta".split()
-)
 
 
 class Member(NamedTuple):
@@ -55,12 +35,12 @@ def split_part(key: str) -> tuple[str, Part]:
     """Return a key's name without the word for a part of the data, and this part."""
     name = key.removesuffix(AUTO_MARK)
     pieces = _SEPARATOR.split(name)  # every other one is a separator
-    places = [at for at, piece in enumerate(pieces) if piece.lower() in _PARTS]
+    places = [at for at, piece in enumerate(pieces) if piece.lower() in PARTS]
     if len(places) != 1 or len(pieces) < 3:
         return key, ""
     begin = min(places[0], len(pieces) - 2)  # the separator before the last piece goes, too
     rest = "".join(pieces[:begin] + pieces[begin + 2 :])
-    return rest + key[len(name) :], _PARTS[pieces[places[0]].lower()]
+    return rest + key[len(name) :], PARTS[pieces[places[0]].lower()]
 
 
 def families(keys: Iterable[str], x_of: Mapping[str, str | None]) -> list[Family]:
@@ -88,13 +68,13 @@ def sections(families: Iterable[Family]) -> list[str]:
 def goal_of(key: str) -> Goal:
     """Return which number of a key is the best one: the least loss, the largest score."""
     words = _words(key)
-    return "least" if words & _LOSSES else "largest" if words & _SCORES else ""
+    return "least" if words & LOSSES else "largest" if words & SCORES else ""
 
 
 def rank_of(key: str) -> int:
     """Return the place of a key among graphs: losses, scores, others, rates and counters."""
     words = _words(key)
-    kinds = (_LOSSES, _SCORES | _TARGETS, _SIDE)
+    kinds = (LOSSES, SCORES | TARGETS, SIDE)
     return next((rank for rank, kind in zip((0, 1, 3), kinds, strict=True) if words & kind), 2)
 
 
