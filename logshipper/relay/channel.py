@@ -34,7 +34,7 @@ PTY_READ_BYTES = 4095  # the kernel's limit for a read from a pty
 SMALL_READS = 10
 SMALL_BYTES = PTY_READ_BYTES - 1
 CLOSE_SECS = 0.12
-SMALL_GATHER_SECS = 0.1  # as long as small frames wait for the sidecar (handover)
+SMALL_GATHER_SECS = 0.1
 # a terminal holds 12 KiB: after as much at once its writer may have waited, which mustn't come often
 FULL_BYTES = 8 << 10
 FULL_SECS = 60.0

@@ -26,7 +26,9 @@ from logshipper.relay.side_pipe import SideType
 SIDE_PIPE_BYTES = 1 << 20
 FRAME_BYTES = 64 << 10
 BUFFER_BYTES = 256 << 10  # waiting beside a full pipe; then the streams are not read
-GATHER_SECS = 0.1  # between two times that the sidecar is woken for less than FRAME_BYTES
+# between two times that the sidecar is woken for less than FRAME_BYTES. These are multiples of it by
+# the monotonic clock: so the node's agent, which looks soon after them, delays no line by both
+GATHER_SECS = 0.25
 MUCH_BYTES = 16 << 10  # larger amounts are not searched for commands: they do not wait either
 STALL_SECS = 10.0
 # as in render/command_prefix.py. Commands do not wait: after a relay's death, the rest comes stream
@@ -300,7 +302,7 @@ class SidecarLink(RelaySink):
     def _write(self) -> None:
         if not self._frames:
             return
-        self._send_due = time.monotonic() + GATHER_SECS
+        self._send_due = (time.monotonic() // GATHER_SECS + 1) * GATHER_SECS
         if len(self._frames) > _MAX_PIECES:
             self._frames = [b"".join(self._frames)]
         try:

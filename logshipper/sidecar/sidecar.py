@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from logshipper.telegraf.measurements import Collector
 
 HEARTBEAT_SECS = 5.0
-IDLE_SECS = 1.0
+IDLE_SECS = 1.0  # from new output to `idle`, and between two calls while something waits for these
 LEDGER_SECS = 0.25
 AGENT_AFTER_SECS = 2.0
 CONTEXT_AFTER_SECS = 0.05  # a command that is over sooner costs no process more
@@ -192,6 +192,7 @@ class Sidecar(RelaySink):
             buffer[: rest_size - used_bytes] = buffer[used_bytes:rest_size]
             rest_size -= used_bytes
             self._flush()
+            self._idle_due = min(self._idle_due, time.monotonic() + IDLE_SECS)
             if slow:
                 time.sleep(size / SLOW_BYTES_PER_SEC)
 
@@ -307,9 +308,8 @@ class Sidecar(RelaySink):
         self._flush()
 
     def idle(self) -> None:
-        """Handle time: call it after a moment of silence, and at least once a second."""
+        """Handle time: call it after a moment of silence, and when it is due."""
         now = time.monotonic()
-        self._idle_due = now + IDLE_SECS
         self._classifier.tick(now)
         self._take_measurements()
         self._log.look_for_room()
@@ -333,6 +333,8 @@ class Sidecar(RelaySink):
         if now >= self._agent_due:
             self._agent_due = float("inf")
             self._settings.start_agent()
+        waits = self._context is not None or self._watch is not None or self._log.is_slow
+        self._idle_due = now + (IDLE_SECS if waits else HEARTBEAT_SECS)
 
     def wait_secs(self, *, untold: bool) -> float | None:
         """Return the time until `idle`; reports of empty streams cost nothing here."""
@@ -346,6 +348,7 @@ class Sidecar(RelaySink):
             self._classifier.next_tick() or idle_due,
             self._heartbeat_due,
             self._context_due,
+            self._agent_due,
             self._measurements.due if self._measurements is not None else idle_due,
         )
 

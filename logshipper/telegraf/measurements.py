@@ -31,7 +31,7 @@ from logshipper.telegraf.listener import Listener, Sender, Sockets, count_lines
 PER_SEC = 20_000
 COMM = "logshipper-tele"
 LAST_WORDS_SECS = 2.0
-HOLD_SECS = 0.05  # before the check of earlier output, which may take the relay 0.1 s
+HOLD_SECS = 0.05  # before the check of earlier output, which may take the relay 0.25 s
 MAX_WAIT_SECS = 10.0
 MAX_WAITING_BYTES = 4 << 20  # beyond this, reading stops
 _COUNTS_SECS = 1.0  # between two lines of counts

@@ -208,7 +208,7 @@ void side_send(struct side_pipe *pipe, int64_t now)
     say_empty(pipe);
     end_frame(pipe);
     if (!pipe->blocked && pipe->start < pipe->end)
-        pipe->due_ns = now + SIDE_GATHER_NS;
+        pipe->due_ns = (now / SIDE_GATHER_NS + 1) * SIDE_GATHER_NS;
     while (!pipe->blocked && pipe->start < pipe->end) {
         ssize_t sent = write(pipe->fd, pipe->buffer + pipe->start, pipe->end - pipe->start);
         if (sent >= 0)

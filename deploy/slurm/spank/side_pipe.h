@@ -17,7 +17,8 @@ enum {
 };
 
 enum { SIDE_COMMAND_BYTES = 11, SIDE_BOTH = 3 };     /* of "/LOGCOMMAND"; bits of streams */
-static const int64_t SIDE_GATHER_NS = 100 * 1000000; /* between two writes of less than FRAME_BYTES */
+/* between two writes of less than FRAME_BYTES, at multiples of it by the monotonic clock */
+static const int64_t SIDE_GATHER_NS = 250 * 1000000;
 
 enum side_type { SIDE_DATA = 1, SIDE_EMPTY = 2, SIDE_CLOSED = 4, SIDE_EXIT = 5, SIDE_MISSED = 6 };
 

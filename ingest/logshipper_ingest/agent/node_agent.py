@@ -55,6 +55,8 @@ from logshipper_ingest.telegraf.router import TelegrafRouter, set_mark
 UNUSED_SECS = 3600.0  # lifetime of a directory without a writer
 TELL_SECS = 2.0  # between two notes for `status`
 FORGET_SECS = 3600.0  # between two removals of old checkpoints
+# from the time at which relays hand over gathered frames (handover.GATHER_SECS) to a look at these
+AFTER_FRAMES_SECS = 0.06
 RETRY_SECS = 60.0  # until the next attempt to follow a broken capture
 LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends
 
@@ -255,7 +257,9 @@ class NodeAgent:
             # Without this call, systemd's watchdog restarts the agent.
             if all(thread.is_alive() for thread in self._threads):
                 self._service.alive()
-            self._stop.wait(0.0 if self._learner.is_behind else self._config.agent.poll_secs)
+            poll_secs = self._config.agent.poll_secs
+            rest_secs = look_pause(time.monotonic(), poll_secs)
+            self._stop.wait(0.0 if self._learner.is_behind else rest_secs)
 
     def _turn(self) -> None:
         self._look()
@@ -439,6 +443,11 @@ class NodeAgent:
             present = list_folders(self._spool_fd)
             for checkpoints in {self._checkpoints, *(sink.checkpoints for sink in self._sinks)}:
                 checkpoints.forget(present, time.time_ns() - KEPT_NS)
+
+
+def look_pause(now: float, poll_secs: float) -> float:
+    """Return the time to the next look at the spool: soon after sidecars write gathered lines."""
+    return poll_secs - (now - AFTER_FRAMES_SECS) % poll_secs
 
 
 def _safe_say(say: Say) -> Say:

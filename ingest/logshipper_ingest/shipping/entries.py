@@ -23,6 +23,7 @@ from logshipper_ingest.model.capture_rows import (
     NAME_OF_ORIGIN,
     BlockRow,
     EventRow,
+    RecordRow,
     Rows,
 )
 from logshipper_ingest.model.job import HEARTBEAT, NAME, Json, job_shard
@@ -295,21 +296,24 @@ def _valid_attrs(attrs: Json) -> dict[str, str]:
 
 def _in_order(rows: Rows) -> list[BlockRow]:
     """Return blocks, and records outside of blocks as blocks of their own, by time."""
-    copies = [
-        BlockRow(
-            row.stream,
-            row.time_ns,
-            1,
-            [(Kind.METADATA, 1)],
-            {0: {"n": row.n, ORIGIN: row.origin, COPY: 1}},
-            row.line + b"\n",
-        )
-        for row in rows.records
-        if row.is_copy
-    ]
+    copies = [row for row in rows.records if row.is_copy]
     if not copies:
         return rows.blocks
-    return sorted([*rows.blocks, *copies], key=lambda block: block.time_ns)
+    neighbours = groupby(
+        enumerate(copies), lambda pair: (pair[1].stream, pair[1].time_ns - pair[0])
+    )
+    blocks = [_block_of([row for _, row in group]) for _, group in neighbours]
+    return sorted([*rows.blocks, *blocks], key=lambda block: block.time_ns)
+
+
+def _block_of(copies: Sequence[RecordRow]) -> BlockRow:
+    """Return records a nanosecond apart as a block."""
+    attrs: dict[int, Json] = {
+        at: {"n": row.n, ORIGIN: row.origin, COPY: 1} for at, row in enumerate(copies)
+    }
+    count, text = len(copies), b"".join([row.line + b"\n" for row in copies])
+    runs = [(int(Kind.METADATA), count)]
+    return BlockRow(copies[0].stream, copies[0].time_ns, count, runs, attrs, text)
 
 
 def json_line(value: Json) -> bytes:

@@ -236,6 +236,11 @@ class ShippedCapture:
             and time.monotonic() - self.read_at > UNRESPONSIVE_NS / 1e9
         )
 
+    @property
+    def frees_segments(self) -> bool:
+        """Whether its position has left a segment since the last commit."""
+        return self.progress.position.segment != self.committed[0].segment
+
     def note_round(self) -> None:
         """Note a committed round; anything left is younger than the shipped frames."""
         self.committed = self.progress.position, self.progress.done

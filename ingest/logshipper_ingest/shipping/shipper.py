@@ -3,10 +3,10 @@ committing.
 
 A round takes a share of each capture, so that no job waits for another's flood, and sends it stream
 by stream, the oldest entries first. After the sink has acknowledged everything, or the quarantine
-holds the refused entries, one transaction moves the positions. An agent that dies before that sends
-the same bytes again, and Loki drops exact repeats. An internal error makes all captures of the round
-go back to their last checkpoint. Captures also go back alone, if their user's tenant or one of their
-streams accepts nothing now, while others commit.
+holds the refused entries, one transaction moves the positions, if possible the one that notes the
+next round. An agent that dies before that sends the same bytes again, and Loki drops exact repeats.
+An internal error makes all captures of the round go back to their last checkpoint. Captures also go
+back alone, if their user's tenant or one of their streams accepts nothing now, while others commit.
 
 Entries far behind their stream's newest one go to a replay stream. The shipper writes this decision
 down before it sends a round (shipping/attempts.py), so that a repeated round goes to the same
@@ -96,6 +96,8 @@ class Shipper:
             more = self._read_share(captures, touched, pieces)
             if pieces:
                 self._send(pieces)
+            else:
+                self._checkpoints.flush()
         except Stopped:
             raise
         except BaseException:
@@ -406,7 +408,8 @@ class Shipper:
             entry_counts[kind] -= count
             counts.refused[refusal.reason] = counts.refused.get(refusal.reason, 0) + count
         texts = {key.text: time_ns for key, time_ns in newest.items()}
-        self._checkpoints.commit(by_folder.values(), texts)
+        must_last = refusals or any(piece.done or piece.capture.frees_segments for piece in pieces)
+        self._checkpoints.commit(by_folder.values(), texts, later=not must_last)
         fault_point("committed")
         for kind, count in entry_counts.items():  # only now: entries without a commit come again
             self._metrics.entries.labels(kind).inc(count)

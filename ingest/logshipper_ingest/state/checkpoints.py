@@ -3,13 +3,14 @@
 Two readers go through a capture's segments: the shipper sends entries to Loki, and the learner
 collects values for /metrics. Each has its own position. The shipper's position and account change in
 one transaction, after Loki has acknowledged everything before the position. Segments before both
-positions may go.
+positions may go. Most commits wait for the shipper's next note, because each transaction costs a
+sync: after a crash, an agent repeats acknowledged entries, which Loki drops.
 """
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import Identity
 from logshipper_ingest.spool.segment_reader import SpoolPosition
-from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors
+from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors, transaction
 from logshipper_ingest.state.state_file import StateFile
 
 VERSION = 1
@@ -110,6 +111,10 @@ def _put(table: str, columns: Sequence[str]) -> str:
 
 
 _PUT_SHIPPED, _PUT_KNOWLEDGE = _put("shipped", _SHIPPED), _put("learnt", _LEARNT)
+_PUT_STREAM = (
+    "INSERT INTO stream (labels, newest_ns) VALUES (?, ?)"
+    " ON CONFLICT (labels) DO UPDATE SET newest_ns = max(newest_ns, excluded.newest_ns)"
+)
 
 
 class Checkpoints(StateFile):
@@ -117,9 +122,36 @@ class Checkpoints(StateFile):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, SCHEMA, VERSION)
+        # of `commit`, for the next transaction
+        self._waiting_rows: dict[str, tuple[object, ...]] = {}
+        self._waiting_ns: dict[str, int] = {}
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            super().close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the connection for one thread and one transaction, with the waiting commits."""
+        with self._reading() as connection:
+            with transaction(connection):
+                connection.executemany(_PUT_SHIPPED, self._waiting_rows.values())
+                connection.executemany(_PUT_STREAM, self._waiting_ns.items())
+                yield connection
+            self._waiting_rows, self._waiting_ns = {}, {}
+
+    def flush(self) -> None:
+        """Write the waiting commits."""
+        if self._waiting_rows or self._waiting_ns:
+            with self._transaction():
+                pass
 
     def shipped(self, folder: str | None = None) -> list[CaptureCheckpoint]:
         """Return the checkpoint of one capture, or of all."""
+        if folder is None or folder in self._waiting_rows:
+            self.flush()
         with self._reading() as connection:
             return read_shipped(connection, self.path, folder)
 
@@ -128,29 +160,33 @@ class Checkpoints(StateFile):
         with self._reading() as connection:
             return [folder for (folder,) in connection.execute("SELECT folder FROM shipped")]
 
-    def commit(self, captures: Iterable[CaptureCheckpoint], newest_ns: Mapping[str, int]) -> None:
-        """Store acknowledged positions, and the newest time of each stream."""
-        with self._transaction() as connection:
-            connection.executemany(
-                _PUT_SHIPPED,
-                (
-                    (
-                        checkpoint.folder,
-                        json.dumps(_identity_values(checkpoint.identity), separators=(",", ":")),
-                        *checkpoint.position,
-                        checkpoint.done,
-                        _account_text(checkpoint.account),
-                        orjson.dumps(_changed(vars(checkpoint.counts), _NO_COUNTS)).decode(),
-                        checkpoint.changed_ns,
-                    )
-                    for checkpoint in captures
-                ),
+    def commit(
+        self,
+        captures: Iterable[CaptureCheckpoint],
+        newest_ns: Mapping[str, int],
+        *,
+        later: bool = False,
+    ) -> None:
+        """Store acknowledged positions, and the newest time of each stream. later: with the next
+        transaction, at the latest by `flush`."""
+        rows = {
+            checkpoint.folder: (
+                checkpoint.folder,
+                json.dumps(_identity_values(checkpoint.identity), separators=(",", ":")),
+                *checkpoint.position,
+                checkpoint.done,
+                _account_text(checkpoint.account),
+                orjson.dumps(_changed(vars(checkpoint.counts), _NO_COUNTS)).decode(),
+                checkpoint.changed_ns,
             )
-            connection.executemany(
-                "INSERT INTO stream (labels, newest_ns) VALUES (?, ?)"
-                " ON CONFLICT (labels) DO UPDATE SET newest_ns = max(newest_ns, excluded.newest_ns)",
-                newest_ns.items(),
-            )
+            for checkpoint in captures
+        }
+        with self._lock:
+            self._waiting_rows |= rows
+            for labels, time_ns in newest_ns.items():
+                self._waiting_ns[labels] = max(time_ns, self._waiting_ns.get(labels, 0))
+        if not later:
+            self.flush()
 
     def streams(self) -> dict[str, int]:
         """Return the newest sent time by stream."""

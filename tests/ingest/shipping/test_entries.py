@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.model.capture_rows import BlockRow, EventRow, Rows, StatusRow
+from logshipper_ingest.model.capture_rows import BlockRow, EventRow, RecordRow, Rows, StatusRow
 from logshipper_ingest.servers.loki_push import assemble
 from logshipper_ingest.shipping.entries import (
     Chunk,
@@ -94,6 +94,24 @@ def test_a_job_s_lines_have_a_stream_of_their_own_among_ten(job_id: str, shard: 
         ("log", shard),
         ("metadata", ""),
         ("event", ""),
+    ]
+
+
+def test_records_beside_lines_share_a_chunk() -> None:
+    """They do if they are a nanosecond apart, as in a frame: each chunk costs as much as many
+    records."""
+    times_ns = [T0, T0 + 1, T0 + 2, T0 + 9]
+    rows = Rows(
+        records=[
+            RecordRow(Stream.STDOUT, time_ns, n, b"{}", "auto", is_copy=True)
+            for n, time_ns in enumerate(times_ns, start=1)
+        ]
+    )
+    chunk_list = list(builder().chunks(rows))
+    assert [list(chunk.times_ns) for chunk in chunk_list] == [times_ns[:3], times_ns[3:]]
+    entries = pushed(*chunk_list)
+    assert [(entry.line, dict(entry.metadata)["n"]) for entry in entries] == [
+        (b"{}", str(n)) for n in (1, 2, 3, 4)
     ]
 
 

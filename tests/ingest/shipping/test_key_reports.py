@@ -128,7 +128,7 @@ def test_the_same_is_sent_again_after_the_agent_was_killed(
         capture.close()
     node.learn(save=False)
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

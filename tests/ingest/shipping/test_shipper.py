@@ -24,7 +24,7 @@ from logshipper_ingest.shipping.delivery import Stopped
 from logshipper_ingest.shipping.ship_loop import FULL_ROUND_BYTES, ship_until, wait_share
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
-from logshipper_ingest.state.checkpoints import CaptureCheckpoint
+from logshipper_ingest.state.checkpoints import CaptureCheckpoint, read_state
 from tests.tools.captures.captured_runs import wait_until
 from tests.tools.captures.segment_factory import SECOND_NS, make_ledger
 from tests.tools.fakes.modelled_loki import HOUR_NS, unreachable
@@ -372,6 +372,48 @@ def test_kill_at_a_fault_point_loses_nothing_and_doubles_nothing(
     node.close()
 
 
+def test_a_commit_waits_for_the_next_note(node: ShippingNode) -> None:
+    """The disk has the acknowledged position with the next note, or after an idle round."""
+
+    def offset() -> int:
+        return read_state(node.checkpoints.path).checkpoints[0].position.offset
+
+    with node.capture("job1", soon_ns()) as capture:
+        capture.lines(["one"])
+        node.ship()
+        first = offset()
+        capture.lines(["two"])
+        node.learn()
+        assert node.round() is False
+        second = node.only_capture().sinks[0].progress.position.offset
+        assert offset() == first < second
+        capture.lines(["three"])
+        node.learn()
+        node.round()
+        assert offset() == second
+        node.round()
+        assert offset() == node.only_capture().sinks[0].progress.position.offset > second
+
+
+def test_a_kill_before_a_waiting_commit_doubles_nothing(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.capture("job1", soon_ns()) as capture:
+        capture.lines(["one"])
+        node.ship()
+        capture.lines(["two"])
+        node.learn()
+        node.round()
+        monkeypatch.setattr(node.checkpoints, "flush", lambda: None)
+        node.restart(save=False)
+        assert node.checkpoints.shipped()[0].counts.entries["log"] == 1
+        capture.lines(["three"])
+        node.ship()
+    assert node.loki.lines('kind="log"') == ["one", "two", "three"]
+    assert node.loki.doubles() == []
+    assert node.only_capture().sinks[0].progress.counts.entries["log"] == 3
+
+
 def test_what_grew_meanwhile_makes_no_doubles_of_what_was_sent_before_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,7 +473,7 @@ def test_a_commit_without_room_is_made_up_for(
     node.learn()
     commit = node.checkpoints.commit
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         monkeypatch.setattr(node.checkpoints, "commit", commit)
         raise StoreError("state.db", "no room left on the disk")
 
@@ -454,7 +496,7 @@ def test_going_back_that_fails_as_well_loses_nothing(
     node.learn()
     with monkeypatch.context() as patch:
 
-        def failing(*_: object) -> Any:
+        def failing(*_: object, **__: object) -> Any:
             raise StoreError("state.db", "reading or writing failed")
 
         def broken(labels: str) -> None:
@@ -748,12 +790,12 @@ def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
     node.learn()
     commit, failures = node.checkpoints.commit, 0
 
-    def full(*about: Any) -> None:
+    def full(*about: Any, later: bool) -> None:
         nonlocal failures
         if failures < 3:
             failures += 1
             raise StoreError("state.db", "no room left on the disk")
-        commit(*about)
+        commit(*about, later=later)
 
     monkeypatch.setattr(node.checkpoints, "commit", full)
     for _ in range(3):

@@ -50,6 +50,30 @@ def test_neighbours_of_a_stream_share_a_frame() -> None:
     assert [frame.time_ns for frame in frames] == [1000, 1004, 1005, 1006]
 
 
+def test_records_beside_lines_follow_these_lines() -> None:
+    """Readers handle lines in one run faster. Records keep their order: `n` rises."""
+    copy = {"copy": 1, "origin": "auto"}
+    items: list[LoggedLines | LoggedEvent] = [
+        LoggedLines(OUT, Kind.LOG, b"a\n", 1),
+        LoggedLines(OUT, Kind.METADATA, b"1\n", 1, {"n": 1, **copy}),
+        LoggedLines(OUT, Kind.LOG, b"b\n", 1),
+        LoggedLines(OUT, Kind.METADATA, b"2\n", 1, {"n": 2, **copy}),
+        LoggedLines(OUT, Kind.LOG, b"c\n", 1),
+        LoggedLines(OUT, Kind.METADATA, b"{}\n", 1, {"n": 3}),
+        LoggedLines(OUT, Kind.METADATA, b"4\n", 1, {"n": 4, **copy}),
+        LoggedLines(OUT, Kind.LOG, b"d\n", 1),
+    ]
+    (frame,) = (_decode(frame.data) for frame in FrameBuilder().build(items, 1000))
+    assert frame.text == b"a\nb\nc\n1\n2\n{}\nd\n4\n"
+    assert frame.runs == ((Kind.LOG, 3), (Kind.METADATA, 3), (Kind.LOG, 1), (Kind.METADATA, 1))
+    assert [(at, attrs["n"]) for at, attrs in frame.attrs.items()] == [
+        (3, 1),
+        (4, 2),
+        (5, 3),
+        (7, 4),
+    ]
+
+
 def test_a_long_line_counts_once() -> None:
     parts: list[LoggedLines | LoggedEvent] = [
         LoggedLines(OUT, Kind.LOG, b"x\n", 1, {"part": part}) for part in ("1", "2", "3/3")

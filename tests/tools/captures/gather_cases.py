@@ -1,6 +1,7 @@
 """Frames from a relay to its sidecar, with their times and order, while the job prints little.
 
-A table for both relays (logshipper/relay/handover.py, deploy/slurm/spank/side_pipe.c).
+A table for both relays (logshipper/relay/handover.py, deploy/slurm/spank/side_pipe.c). Tests play
+it from a time that is a multiple of the beat.
 """
 
 from typing import NamedTuple
@@ -70,7 +71,7 @@ def _commands(name: str, *pieces: bytes) -> Case:
             Step(1, tuple(_out(piece) for piece in pieces), (_data(OUT, b"".join(pieces)),)),
             Step(2, (_empty(1),), (_seen_empty(1),)),
             Step(3, (_empty(2),), (_seen_empty(2),)),
-            Step(4, (_out(b"as usual\n"), _empty(3)), (), BEAT - 1),
+            Step(4, (_out(b"as usual\n"), _empty(3)), (), BEAT - 4),
         ),
     )
 
@@ -99,7 +100,7 @@ CASES = (
         (
             Step(0, (_out(b"0"),), (_data(OUT, b"0"),)),
             Step(BEAT + 1, (_err(b"1"),), (_data(ERR, b"1"),)),
-            Step(BEAT + 2, (_err(b"2"),), (), BEAT - 1),
+            Step(BEAT + 2, (_err(b"2"),), (), BEAT - 2),
         ),
     ),
     Case(
@@ -140,7 +141,7 @@ CASES = (
             Step(0, (Call("closed", ERR),), ((SideType.CLOSED, ERR, 0, b""),)),
             Step(1, (_out(b"/LOGCOMMAND\n"),), (_data(OUT, b"/LOGCOMMAND\n"),)),
             Step(2, (_empty(1),), (_seen_empty(1),)),
-            Step(3, (_empty(3),), (), BEAT - 1),
+            Step(3, (_empty(3),), (), BEAT - 3),
         ),
     ),
     Case(
@@ -152,7 +153,7 @@ CASES = (
                 (_out(b"1"), _empty(2), Call("closed", ERR)),
                 (_data(OUT, b"1"), _seen_empty(2), (SideType.CLOSED, ERR, 0, b"")),
             ),
-            Step(2, (_out(b"2"),), (), BEAT - 1),
+            Step(2, (_out(b"2"),), (), BEAT - 2),
             Step(
                 3,
                 (Call("exited"),),
