@@ -61,11 +61,7 @@ class Shape(NamedTuple):
     secs: int
 
 
-SHAPES = (
-    Shape(0.8, 1, HOUR_SECS // 3),
-    Shape(0.15, 4, HOUR_SECS),
-    Shape(0.05, 8, 2 * HOUR_SECS),
-)
+SHAPES = (Shape(0.8, 1, HOUR_SECS // 3), Shape(0.15, 4, HOUR_SECS), Shape(0.05, 8, 2 * HOUR_SECS))
 
 
 @dataclass(frozen=True)

@@ -390,10 +390,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=1_500_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"{', '.join(MEASUREMENTS)} (default: all)",
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (default: all)"
     )
     arguments = parser.parse_args()
     for name in set(arguments.names) - set(MEASUREMENTS):

@@ -29,11 +29,7 @@ from tests.tiers import ALL, CHECK, CORE, places  # noqa: E402
 from tests.tools.outcomes import AWAITING, FAILED, OPTION, SKIPPED, TIMES  # noqa: E402
 
 OUTCOMES = ROOT / "build" / "tests"  # one folder per tier
-RUNS = {
-    CHECK: (CHECK,),
-    CORE: (CHECK, CORE),
-    ALL: (ALL,),
-}  # tiers in each command's own run
+RUNS = {CHECK: (CHECK,), CORE: (CHECK, CORE), ALL: (ALL,)}  # tiers in each command's own run
 LEFT_OUT = {
     CHECK: "Left out here: all that runs processes, servers or a browser. `make test` runs most of it.",
     CORE: "Left out here: real servers, schedulers, others' programs, what root must do. `make test-all` runs them.",

@@ -70,11 +70,7 @@ SHAPES = (
     Shape("Hugging Face token", (b"hf_", b"api_org_"), _WORD, 30),
     Shape("OpenAI key", (b"sk-",), _WORD, 20),
     Shape(
-        "OpenAI key",
-        _words(b"sk-proj- sk-svcacct- sk-admin- sk-or-v1-"),
-        _NAME,
-        20,
-        shared=b"sk-",
+        "OpenAI key", _words(b"sk-proj- sk-svcacct- sk-admin- sk-or-v1-"), _NAME, 20, shared=b"sk-"
     ),
     Shape("Anthropic key", (b"sk-ant-",), _NAME, 20, shared=b"sk-"),
     Shape(
@@ -116,12 +112,7 @@ SHAPES = (
         for workspace in (b"T", b"E")  # begins the id in each path
     ),
     _named("webhook", (b"/api/webhooks/", b"/webhookb2/"), b"", rb"[A-Za-z0-9@/_-]", 20),
-    Shape(
-        "Stripe key",
-        _words(b"sk_live_ sk_test_ rk_live_ rk_test_ whsec_"),
-        _WORD,
-        10,
-    ),
+    Shape("Stripe key", _words(b"sk_live_ sk_test_ rk_live_ rk_test_ whsec_"), _WORD, 10),
     Shape("npm token", (b"npm_",), _WORD, 30),
     _named("Docker login", (b'"auth',), _IS, _BASE64, 12),
     _named("npm token", (b"_auth",), rb"(?:Token)? ?= ?[\"']?", rb"[A-Za-z0-9+/=_-]", 16),

@@ -11,15 +11,7 @@ from codecs import utf_8_decode
 from logshipper.render import command_prefix
 from logshipper.render.cell_width import ZWJ, not_own_cells
 from logshipper.render.coloured_screen import ColouredLine, ColouredScreen
-from logshipper.render.colours import (
-    PLAIN,
-    SGR,
-    change,
-    normalised,
-    place_of,
-    stripped,
-    style_of,
-)
+from logshipper.render.colours import PLAIN, SGR, change, normalised, place_of, stripped, style_of
 from logshipper.render.escape_parser import EscapeParser
 from logshipper.render.plain_text import plain_text
 from logshipper.render.renderer import Renderer, Rendering, begin_of_last_lines, last_rows

@@ -9,14 +9,7 @@ FinalityScreen decides which lines are final; the methods that do nothing here s
 
 from collections.abc import Callable
 
-from logshipper.render.cell_width import (
-    RUN,
-    SKIN_TONE,
-    TWO_CELLS,
-    ZWJ,
-    cell_width,
-    not_one_cell,
-)
+from logshipper.render.cell_width import RUN, SKIN_TONE, TWO_CELLS, ZWJ, cell_width, not_one_cell
 from logshipper.render.cursor import Cursor
 from logshipper.render.row import Row
 

@@ -79,10 +79,7 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
     )
     metrics = agent_config.load(str(config)).metrics
     # any pod can reach a node's port, so it needs the password
-    assert (metrics.is_open, metrics.job_values) == (
-        False,
-        True,
-    )
+    assert (metrics.is_open, metrics.job_values) == (False, True)
     spool = agent_config.load(str(config)).agent.spool_dir
     pod, agent = job["spec"]["template"]["spec"], daemons["spec"]["template"]["spec"]
     hosts = [
@@ -245,11 +242,7 @@ def test_without_an_agent_a_store_in_a_volume_has_it(open_folder: Path, volume: 
     assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")
     code, out, err = container.run_until_terminated("echo ready; exec sleep 100")
     # a signal's default action does not kill a first process, so capture-job exits with this code
-    assert (code, out, err) == (
-        128 + signal.SIGTERM,
-        b"",
-        b"",
-    )
+    assert (code, out, err) == (128 + signal.SIGTERM, b"", b"")
     command = [str(container.program / "logshipper"), "ls", "--json", "--store", store]
     listing = subprocess.run(
         command, cwd="/", user=UID, group=UID, extra_groups=[], capture_output=True, check=True

@@ -36,11 +36,7 @@ CAPTURES = (
 BY_SLURM = (("1", 1, "TIMEOUT", -5, 602),)  # job, attempt, state, start, end
 NOT_SCRAPED = range(1190, 1290)  # gap in the scrapes of Slurm's controller
 # time, state, node-hours
-SLURM_ENDED = (
-    (600, "TIMEOUT", 4),
-    (900, "COMPLETED", 10),
-    (1200, "COMPLETED", 10),
-)
+SLURM_ENDED = ((600, "TIMEOUT", 4), (900, "COMPLETED", 10), (1200, "COMPLETED", 10))
 # start, alert, state, labels
 ALERTS = (
     (1200, "LogshipperLag", "firing", f'cluster="{CLUSTER}",host="n2"'),
@@ -59,11 +55,7 @@ AGENTS: dict[str, dict[str, tuple[int, int]]] = {
 }
 UNSEEN = ("FAILED", "NODE_FAIL")  # states without jobs
 # time of the report, hour, node-seconds
-HOURS = (
-    (0, -3600, 7200),
-    (900, 0, 1800),
-    (1600, 0, 5400),
-)
+HOURS = ((0, -3600, 7200), (900, 0, 1800), (1600, 0, 5400))
 WAITS = ((300, 30), (310, 30), (320, 3000), (900, 200))  # of jobs: time of the report, seconds
 
 

@@ -20,12 +20,7 @@ from tests.grafana.tools.frames import Json
 from tests.grafana.tools.interpolation import Text
 from tests.grafana.tools.pages import LenientPage, Page, Panel, Sources
 from tests.grafana.tools.printed import Job
-from tests.grafana.tools.sources import (
-    PrometheusSource,
-    QueryFailed,
-    Range,
-    loki_metrics,
-)
+from tests.grafana.tools.sources import PrometheusSource, QueryFailed, Range, loki_metrics
 
 # variables that a job's page gets from Loki for a job without series in Prometheus
 OF_JOB = ("host", "attempt", "attempts", "task", "tasks", "xsel", "x", "rule", "record_count", "dec", "thinned",

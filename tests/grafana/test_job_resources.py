@@ -161,7 +161,7 @@ class Run(NamedTuple):
         yield from self.of(9798, metrics, **job)
         for core in range(cores):
             usage: dict[str, Value] = {
-                "slurm_job_core_usage_total": lambda secs: 1e9 * secs * used / cores,
+                "slurm_job_core_usage_total": lambda secs: 1e9 * secs * used / cores
             }
             yield from self.of(9798, usage, **job, core=str(core))
         gpu: dict[str, Value] = {
@@ -354,13 +354,7 @@ def graph(page: Page, title: str) -> dict[str, list[float]]:
         ("700", []),
         ("800", [TOO_SHORT]),
         ("850", ["GPU 5 on n1 unused for 2.7 hours", "GPU utilization: 0 % on average: low"]),
-        (
-            "950",
-            [
-                "8 cores on n5 unused",
-                "16 cores allocated, 7.6 used on average (47 %): low",
-            ],
-        ),
+        ("950", ["8 cores on n5 unused", "16 cores allocated, 7.6 used on average (47 %): low"]),
         ("960", ["GPU 6 on n1 unused for 29 minutes", "GPU utilization: 0 % on average: low"]),
         ("980", ["GPU 7 on n1 unused for 10 minutes"]),
         ("name.u1000", []),

@@ -343,9 +343,7 @@ def test_what_happened_in_the_cluster(pages: Pages) -> None:
 
 def test_the_cluster_now(pages: Pages) -> None:
     page = pages.page(
-        links.CLUSTER,
-        {},
-        Range(pages.fixture.today.end_ms - 3_600_000, pages.fixture.today.end_ms),
+        links.CLUSTER, {}, Range(pages.fixture.today.end_ms - 3_600_000, pages.fixture.today.end_ms)
     )
     numbers = {title: page.show(title).stat() for title in (
         "Captured jobs running", "Captured jobs started", "Nodes with an agent", "Nodes capturing",
@@ -370,9 +368,7 @@ def test_throughput_has_all_that_ended(pages: Pages) -> None:
     """The series come from real agents. test_cluster_analytics.py tests the analytics of known
     series."""
     page = pages.page(
-        links.CLUSTER,
-        {},
-        Range(pages.fixture.today.end_ms - 3_600_000, pages.fixture.today.end_ms),
+        links.CLUSTER, {}, Range(pages.fixture.today.end_ms - 3_600_000, pages.fixture.today.end_ms)
     )
     names = [name for name in KNOWN if name not in ("late", "running")]
     (times,) = [row for row in page.show("Run times").rows() if row["what"] == "run time"]

@@ -141,12 +141,7 @@ FOLDERS = {
             "trackers",
         ),
     },
-    GRAFANA: {
-        "": (),
-        "parts": (),
-        "pages": ("parts",),
-        "tool": ("pages", "parts"),
-    },
+    GRAFANA: {"": (), "parts": (), "pages": ("parts",), "tool": ("pages", "parts")},
 }
 ENTRIES = {
     "logshipper/__main__.py",

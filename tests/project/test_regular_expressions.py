@@ -39,7 +39,7 @@ BUILT = {
 }
 # For texts that only their reader writes.
 OWN = {
-    "observe/logshipper_observe/query/conditions.py:_CONDITION": "a condition, which the reader typed",
+    "observe/logshipper_observe/query/conditions.py:_CONDITION": "a condition, which the reader typed"
 }
 # More than linear, for texts with a limit: their greatest number of characters.
 CUT = {

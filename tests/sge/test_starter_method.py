@@ -205,10 +205,7 @@ def test_rescheduled(cell: SgeCell) -> None:
     cell.wait(job)
     assert [
         (capture["attempt"], capture["step"]) for capture in cell.show(user, job)["captures"]
-    ] == [
-        (1, ""),
-        (2, ""),
-    ]
+    ] == [(1, ""), (2, "")]
     assert cell.logs(user, job, "--stream", "stdout")[-1] == "run 1"
 
 

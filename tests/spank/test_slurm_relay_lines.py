@@ -210,9 +210,7 @@ def test_job_whose_cgroup_cannot_be_left_is_not_captured(node: Node, job_cgroup:
         "keeper", f'exec unshare --mount --propagation private {read_only} {node.keeper} "$@"'
     )
     played = node.run(
-        "echo",
-        "out",
-        preexec_fn=lambda: (job_cgroup / "cgroup.procs").write_text(str(os.getpid())),
+        "echo", "out", preexec_fn=lambda: (job_cgroup / "cgroup.procs").write_text(str(os.getpid()))
     )
     assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
     left, consequence = played.messages().splitlines()

@@ -18,10 +18,7 @@ from tests.servers.go import run
 from tests.servers.places import CACHE, ServerMissing, locked, made_whole
 from tests.servers.progress import Progress
 
-ARCHIVES = {
-    "Debian": "http://deb.debian.org/debian",
-    "Ubuntu": "http://archive.ubuntu.com/ubuntu",
-}
+ARCHIVES = {"Debian": "http://deb.debian.org/debian", "Ubuntu": "http://archive.ubuntu.com/ubuntu"}
 KEYRINGS = {
     "Debian": "usr/share/keyrings/debian-archive-keyring.gpg",
     "Ubuntu": "usr/share/keyrings/ubuntu-archive-keyring.gpg",

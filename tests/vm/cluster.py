@@ -46,8 +46,7 @@ class GuestCluster:
         """Wait until Slurm accepts jobs, and Loki and the agents answer."""
         self.machine.until(NODES_UP, 300)
         self.machine.until(
-            f"systemctl is-active --quiet {self.agents} && (exec 3<>/dev/tcp/127.0.0.1/3100)",
-            200,
+            f"systemctl is-active --quiet {self.agents} && (exec 3<>/dev/tcp/127.0.0.1/3100)", 200
         )
 
     def set_plugin(self, *, loaded: bool) -> None:

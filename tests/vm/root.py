@@ -149,9 +149,7 @@ def disk(root: Path, place: Path) -> None:
         """
         (work / "mnt").mkdir()
         _run(
-            ["unshare", "--mount", "sh", "-ec", script],
-            work,
-            "the machine's disk couldn't be made",
+            ["unshare", "--mount", "sh", "-ec", script], work, "the machine's disk couldn't be made"
         )
 
 

@@ -107,11 +107,7 @@ def _variables() -> list[Json]:
     shared_ranks = f"bottomk(1, {_shared_ranks()}) / {RULE_UNIT}"
     return [
         variables.labels_of(
-            "user",
-            "User",
-            "Whose jobs can be chosen.",
-            f"logshipper_job_info{{{CLUSTER}}}",
-            "user",
+            "user", "User", "Whose jobs can be chosen.", f"logshipper_job_info{{{CLUSTER}}}", "user"
         ),
         source(name="lister"),
         variables.query(

@@ -49,10 +49,7 @@ def dashboard() -> Json:
                         job_graphs.metadata(),
                     ],
                 ),
-                row(
-                    _DETAILS,
-                    collapsed=[*job_details.details(), job_console.lines_over_time()],
-                ),
+                row(_DETAILS, collapsed=[*job_details.details(), job_console.lines_over_time()]),
                 row("From a line to its time in the graphs", collapsed=[job_console.line_table()]),
                 row("Records without ${x:raw}", collapsed=[job_graphs.without_x()]),
                 row("Other captured jobs of the same user", collapsed=[job_around.same_user()]),

@@ -95,10 +95,7 @@ def line_table() -> Json:
             )
         ],
         height=12,
-        transformations=[
-            *transforms.decoded(newest_first=True),
-            transforms.as_time("time"),
-        ],
+        transformations=[*transforms.decoded(newest_first=True), transforms.as_time("time")],
         overrides=[
             field(
                 "time",

@@ -133,10 +133,7 @@ def without_x() -> Json:
         "Keys of records that X doesn't stand in, such as a training step's next to a validation's epoch. Records "
         "are counted by their set of keys. Nothing to see: every record with numbers has X.",
         [
-            loki(
-                _thinned_records() + records.without_x(X, suffix=_SUFFIX),
-                lines=MAX_ENTRIES,
-            ),
+            loki(_thinned_records() + records.without_x(X, suffix=_SUFFIX), lines=MAX_ENTRIES),
             nothing_to_draw(),
         ],
         width=24,

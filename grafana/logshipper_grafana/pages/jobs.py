@@ -63,9 +63,7 @@ def dashboard() -> Json:
             links.page_link("Compare", "several jobs over one key", links.COMPARE),
             links.page_link("Cluster", "how capture does", links.CLUSTER),
             links.explore_link(
-                "Series in Explore",
-                "the list's query",
-                links.explore("prometheus", _info()),
+                "Series in Explore", "the list's query", links.explore("prometheus", _info())
             ),
         ],
         "panels": place([*_counts(), _list()]),

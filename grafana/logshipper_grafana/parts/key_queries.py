@@ -175,11 +175,7 @@ def keys_to_draw(metric: str, *, counts: str = "", placed: str = "") -> str:
         keys = f"({keys}) * 0 + on(family) group_left() min by(family)({with_family(placed)})"
     before_key, after_key, _ = PICKED.replace("{own_x}", "{key}").split("{key}")
     before_dense, _ = PICKED_END.split("{dense}")
-    for label, text in (
-        ("lsfilter", before_key),
-        ("lslabel", after_key),
-        ("lsmark", before_dense),
-    ):
+    for label, text in (("lsfilter", before_key), ("lslabel", after_key), ("lsmark", before_dense)):
         keys = f'label_replace({keys}, "{label}", \'{text}\', "", "")'
     parts = ("dec", "lsfilter", graph, "lslabel", "x", "lsmark", "lsdense")
     joined = ", ".join(f'"{part}"' for part in parts)

@@ -124,10 +124,7 @@ def rows_without_blank(field: str) -> Json:
 
 
 def _filtered(kind: str, match: str, *filters: Json) -> Json:
-    return {
-        "id": "filterByValue",
-        "options": {"type": kind, "match": match, "filters": [*filters]},
-    }
+    return {"id": "filterByValue", "options": {"type": kind, "match": match, "filters": [*filters]}}
 
 
 def _filter(field: str, test: str, **options: object) -> Json:

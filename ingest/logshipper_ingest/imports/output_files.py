@@ -29,12 +29,7 @@ from logshipper_ingest.imports.output_names import (
     stdout_beside,
     stem_of,
 )
-from logshipper_ingest.imports.output_text import (
-    OutputFile,
-    OutputText,
-    bytes_read,
-    times_in,
-)
+from logshipper_ingest.imports.output_text import OutputFile, OutputText, bytes_read, times_in
 from logshipper_ingest.imports.source_file import SourceFile, Unreadable
 from logshipper_ingest.imports.staging import Staging
 from logshipper_ingest.imports.values import MAX_NAME_CHARS, NS, BadValue, time_of

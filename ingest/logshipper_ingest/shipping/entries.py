@@ -19,22 +19,11 @@ import orjson
 
 from logshipper.render.colours import SGR
 from logshipper.spool.segment import COPY, ORIGIN, SENT, Kind, Stream
-from logshipper_ingest.model.capture_rows import (
-    NAME_OF_ORIGIN,
-    BlockRow,
-    EventRow,
-    RecordRow,
-    Rows,
-)
+from logshipper_ingest.model.capture_rows import NAME_OF_ORIGIN, BlockRow, EventRow, RecordRow, Rows
 from logshipper_ingest.model.job import HEARTBEAT, NAME, Json, job_shard
 from logshipper_ingest.model.key_reports import VALUE
 from logshipper_ingest.model.ledger import STREAM_NAMES
-from logshipper_ingest.servers.loki_push import (
-    BlockLines,
-    as_utf8,
-    encode_block,
-    encode_metadata,
-)
+from logshipper_ingest.servers.loki_push import BlockLines, as_utf8, encode_block, encode_metadata
 from logshipper_ingest.spool.capture_folder import Identity
 
 SERVICE = "logshipper"

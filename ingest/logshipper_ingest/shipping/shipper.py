@@ -112,10 +112,7 @@ class Shipper:
     # ---- reading
 
     def _read_share(
-        self,
-        captures: Sequence[ShippedCapture],
-        touched: list[ShippedCapture],
-        pieces: list[Piece],
+        self, captures: Sequence[ShippedCapture], touched: list[ShippedCapture], pieces: list[Piece]
     ) -> bool:
         self.round_bytes, self.round_streams, more = 0, 0, False
         self._turn += 1

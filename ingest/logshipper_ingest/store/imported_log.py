@@ -119,10 +119,7 @@ class _LogPosition:
         return self.fed >= self.end and is_same
 
     def facts(self) -> Json:
-        return {
-            f"{self._name}_bytes": self.fed,
-            f"{self._name}_digest": self._digest.hexdigest(),
-        }
+        return {f"{self._name}_bytes": self.fed, f"{self._name}_digest": self._digest.hexdigest()}
 
 
 def _rows_of(

@@ -32,10 +32,7 @@ _COLUMNS = (
 
 
 def packed_history(
-    summary: JobSummary,
-    captures: Sequence[Capture],
-    events: Iterable[JobEvent],
-    details: Json,
+    summary: JobSummary, captures: Sequence[Capture], events: Iterable[JobEvent], details: Json
 ) -> str | None:
     """Encode a history for the catalogue; None for jobs without one. events: those of EVENTS, in
     order."""

@@ -87,11 +87,7 @@ class LocalStore:
         catalogue = self._catalogue.current
         if self._last_intake is None or self._last_intake.catalogue is not catalogue:
             self._last_intake = Intake(
-                self.spool,
-                self._jobs,
-                catalogue,
-                wal=self.uses_wal,
-                ended=self.key_values,
+                self.spool, self._jobs, catalogue, wal=self.uses_wal, ended=self.key_values
             )
         return self._last_intake
 

@@ -15,13 +15,7 @@ from logshipper.classify.metadata import GAPS
 from logshipper.config import AUTO
 from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.metadata_keys import AUTO_MARK, AUTO_ROOT, full_name
-from logshipper_ingest.model.x_axis import (
-    CLOCK,
-    LEAST_CLOCK_NS,
-    NAMED_RULES,
-    KeyStats,
-    XChoice,
-)
+from logshipper_ingest.model.x_axis import CLOCK, LEAST_CLOCK_NS, NAMED_RULES, KeyStats, XChoice
 from logshipper_observe.base.words import NS
 from logshipper_observe.graphs.families import rank_of
 from logshipper_observe.graphs.points import Points

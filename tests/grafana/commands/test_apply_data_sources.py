@@ -56,10 +56,7 @@ def test_derived_fields_are_added_to_those_that_are_there(grafana: FakeGrafana, 
     settings = grafana.sources["logshipper-loki"]["jsonData"]
     assert [
         field["url"] if field["name"] == "job" else "" for field in settings["derivedFields"]
-    ] == [
-        "",
-        "/d/logshipper-job?var-job=${__value.raw}",
-    ]
+    ] == ["", "/d/logshipper-job?var-job=${__value.raw}"]
 
 
 def test_a_data_source_of_a_file(grafana: FakeGrafana, run: Run) -> None:

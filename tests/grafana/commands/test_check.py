@@ -509,10 +509,7 @@ def test_limits_of_the_compose_file_are_well_and_only_those_for_reading_are_look
     old["server"]["grpc_server_max_recv_msg_size"] = 4 << 20
     assert {
         finding.about: finding.level for finding in reading_limits(old) if finding.level != "ok"
-    } == {
-        "loki schema_config": "wrong",
-        "loki grpc_server_max_recv_msg_size": "note",
-    }
+    } == {"loki schema_config": "wrong", "loki grpc_server_max_recv_msg_size": "note"}
     assert reading_limits({}) == []
 
 

@@ -22,14 +22,7 @@ PALETTE = {
     "#F0E442",
     "#999999",
 }  # Okabe and Ito
-WORD_COLORS = {
-    "blue",
-    "purple",
-    "red",
-    "semi-dark-green",
-    "text",
-    "transparent",
-}  # Grafana's own
+WORD_COLORS = {"blue", "purple", "red", "semi-dark-green", "text", "transparent"}  # Grafana's own
 PANELS = {
     "stat",
     "table",
@@ -47,7 +40,7 @@ _PANEL_KEYS = {
 }  # fmt: skip
 _OPTIONS = {
     "stat": {
-        *("colorMode", "graphMode", "justifyMode", "orientation", "reduceOptions", "textMode"),
+        *("colorMode", "graphMode", "justifyMode", "orientation", "reduceOptions", "textMode")
     },
     "table": {"footer", "showHeader"},
     "timeseries": {"legend", "tooltip"},
@@ -80,9 +73,7 @@ _CUSTOM_KEYS: Mapping[str, set[str]] = {
 }
 _QUERY_KEYS = {
     "loki": {"datasource", "expr", "legendFormat", "maxLines", "queryType", "refId"},
-    "prometheus": {
-        *("datasource", "expr", "format", "instant", "legendFormat", "range", "refId"),
-    },
+    "prometheus": {*("datasource", "expr", "format", "instant", "legendFormat", "range", "refId")},
 }
 TRANSFORMATIONS = {
     "convertFieldType",

@@ -27,14 +27,7 @@ from logshipper_ingest.agent.job_socket import JobSocket, parse_request
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.sockets.peer import Peer, SchedulerJob, identify
 from tests.tools.captures.captured_runs import wait_until
-from tests.tools.captures.other_users import (
-    ANN,
-    BEN,
-    Forked,
-    as_user,
-    needs_root,
-    ordinary_python,
-)
+from tests.tools.captures.other_users import ANN, BEN, Forked, as_user, needs_root, ordinary_python
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 

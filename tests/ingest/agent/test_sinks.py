@@ -364,10 +364,7 @@ def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(
         assert (
             newcomer.sinks[1].progress.counts.skipped,
             newcomer.sinks[1].progress.account.lines,
-        ) == (
-            lines,
-            lines,
-        )
+        ) == (lines, lines)
         assert lines >= 3
         assert new_checkpoints.shipped()[0].position == first_capture.sinks[0].progress.position, (
             "before anything is sent"

@@ -354,11 +354,7 @@ def test_its_user_cannot_go_on_writing_there(node: ShippingNode) -> None:
 
     def attempts() -> list[bool]:
         successes = []
-        for place, folder in (
-            ("segments/a", above),
-            (f"{TAKEN}/b", above),
-            ("c", folder_fd),
-        ):
+        for place, folder in (("segments/a", above), (f"{TAKEN}/b", above), ("c", folder_fd)):
             try:
                 os.close(os.open(place, os.O_WRONLY | os.O_CREAT, dir_fd=folder))
                 successes.append(True)

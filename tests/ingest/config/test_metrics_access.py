@@ -148,10 +148,7 @@ def test_tls_for_those_with_a_certificate_only(certificates: Certificates) -> No
 
 @pytest.mark.parametrize("left_out", ["key", "cert"])
 def test_a_renewed_certificate_is_shown_and_one_that_is_no_good_is_not(
-    left_out: str,
-    certificates: Certificates,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    left_out: str, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_access, "LOOK_SECS", 0.0)
     place = Pair(tmp_path / "own.pem", tmp_path / "own.key")
@@ -199,8 +196,7 @@ def test_a_changed_password_counts_at_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_who_does_not_shake_hands_holds_nobody_up(
-    certificates: Certificates,
-    monkeypatch: pytest.MonkeyPatch,
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
     with serving(**tls(certificates)) as served:
@@ -275,10 +271,7 @@ def test_who_does_not_take_an_answer_over_tls_is_ended(
     ],
 )
 def test_what_cannot_be_used_is_said_at_the_start(
-    options: dict[str, str],
-    words: str,
-    certificates: Certificates,
-    tmp_path: Path,
+    options: dict[str, str], words: str, certificates: Certificates, tmp_path: Path
 ) -> None:
     open_key = tmp_path / "open.key"
     shutil.copy(certificates.server.key, open_key)

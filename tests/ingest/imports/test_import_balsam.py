@@ -202,10 +202,7 @@ def test_only_events(take: Import, store: Path) -> None:
     jobs = {job["summary"].job_id: job["summary"] for job in contents(store).values()}
     assert jobs["balsam-104"].state == "COMPLETED"
     # from the events of running
-    assert (jobs["balsam-104"].nodes, jobs["balsam-102"].packing) == (
-        4,
-        8,
-    )
+    assert (jobs["balsam-104"].nodes, jobs["balsam-102"].packing) == (4, 8)
 
 
 def test_only_jobs(take: Import, store: Path) -> None:

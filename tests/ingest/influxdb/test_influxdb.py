@@ -202,8 +202,7 @@ def test_measurements_are_there_as_they_were_sent(
         ], "what was printed is no measurement"
         between = f"time >= {hour_ns} AND time < {hour_ns + 10 * SECOND_NS}"
         grouped = site.influxdb.query(
-            MLO_QUERY.replace("$timeFilter", between).replace("$__interval", "1s"),
-            site.database,
+            MLO_QUERY.replace("$timeFilter", between).replace("$__interval", "1s"), site.database
         )
         assert [(row["time"] - hour_ns, row["host"], row["user"], row["mean"]) for row in grouped] == [
             (SECOND_NS, "iccluster45", "vogels", 0.5), (2 * SECOND_NS, "iccluster45", "vogels", 0.25),

@@ -243,10 +243,7 @@ def test_a_token_that_changes_while_the_agent_runs(
             agent.wait_shipped()
             assert {
                 request.authorization for request in gateway.requests if request.status == 204
-            } == {
-                f"Bearer {TOKEN}",
-                f"Bearer {NEXT_TOKEN}",
-            }
+            } == {f"Bearer {TOKEN}", f"Bearer {NEXT_TOKEN}"}
     with LokiClient(loki.url) as client:
         assert [entry.line for entry in entries_of(client, cluster, "log")] == ["before", "after"]
 

@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from logshipper_ingest.model.key_reports import (
-    MAX_NAME_BYTES,
-    MAX_REPORTED,
-    KeyReport,
-    documents,
-)
+from logshipper_ingest.model.key_reports import MAX_NAME_BYTES, MAX_REPORTED, KeyReport, documents
 from logshipper_ingest.model.ranks import RULE_UNIT, JobKeys, rank, reported_documents
 from logshipper_ingest.model.x_axis import MAX_KEYS, MAX_WHOLE, XAxis
 

@@ -58,10 +58,7 @@ def test_they_are_kept_with_the_records_once_and_forgotten(tmp_path: Path) -> No
         return hours.sums
 
     path = str(tmp_path / "slurm.db")
-    ends = [
-        WaitingEnd("1", ended(600, 1200, 1), 0, 0),
-        WaitingEnd("2", ended(1800, 5400, 1), 0, 0),
-    ]
+    ends = [WaitingEnd("1", ended(600, 1200, 1), 0, 0), WaitingEnd("2", ended(1800, 5400, 1), 0, 0)]
     queue = WaitingEnds(path)
     queue.put(ends, 10, hours_of)
     queue.close()

@@ -428,17 +428,7 @@ def test_a_lower_limit_of_digits_never_raises() -> None:
     assert axis.notes()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"a": nan}',
-        "[1]",
-        "{",
-        "",
-        "[" * 100_000,
-        "{'epoch': 1}",
-    ],
-)
+@pytest.mark.parametrize("line", ['{"a": nan}', "[1]", "{", "", "[" * 100_000, "{'epoch': 1}"])
 def test_what_is_no_metadata_is_none_r18_r21(line: str) -> None:
     assert parse_record(line.encode()) is None
 

@@ -81,10 +81,7 @@ def test_a_stream_that_loki_limits_holds_up_no_other(node: ShippingNode, words: 
     assert {
         name.split("@")[0]: capture.sinks[0].progress.done
         for name, capture in node.captures.items()
-    } == {
-        "job1": False,
-        "job2": True,
-    }
+    } == {"job1": False, "job2": True}
 
 
 def test_a_job_that_comes_later_doesn_t_wait_for_a_stream_either(node: ShippingNode) -> None:

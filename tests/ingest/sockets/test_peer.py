@@ -160,10 +160,7 @@ def test_any_text(text: str, uid: int) -> None:
     assert parse_cgroup(text, uid) is None
     job = parse_cgroup(f"{_V2}/job_42/step_0/user/task_0/{text}", uid)
     # names of groups below the task never give another job
-    assert job in (
-        SchedulerJob("42", "0", 0),
-        None,
-    )
+    assert job in (SchedulerJob("42", "0", 0), None)
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

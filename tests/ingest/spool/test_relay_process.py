@@ -39,9 +39,7 @@ def test_processes_here() -> None:
     assert not relay_runs(os.getpid(), started, os.getuid() + 1)
 
 
-def test_a_start_that_is_yet_to_come_has_nobody_looked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_start_that_is_yet_to_come_has_nobody_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job can write this value. Otherwise each look at its capture would go over all
     processes."""
     monkeypatch.setattr(relay_process, "_look", lambda: pytest.fail("looked for"))

@@ -11,13 +11,7 @@ from logshipper.classify import stream_output, stream_status
 from logshipper.classify.classifier import MAX_REFUSALS, Classifier
 from logshipper.classify.logged import LoggedEvent, LoggedLines
 from logshipper.classify.repeat_note import printed_line
-from logshipper.spool.segment import (
-    MAX_LINE_BYTES,
-    MAX_STATUS_BARS,
-    MAX_STATUS_BYTES,
-    Kind,
-    Stream,
-)
+from logshipper.spool.segment import MAX_LINE_BYTES, MAX_STATUS_BARS, MAX_STATUS_BYTES, Kind, Stream
 from tests.tools.stress.model_settings import examples
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
@@ -758,12 +752,7 @@ def test_repeats_are_said_before_a_command() -> None:
     command = b'/LOGCOMMAND {"mode":"enabled"}\n'
     classifier = _run((OUT, b"w\nw\nw\n" + command + b"w\n"))
     items = [item for item in classifier.take() if isinstance(item, LoggedLines)]
-    assert [item.text for item in items] == [
-        b"w\n",
-        b"[repeated 2 times: w]\n",
-        command,
-        b"w\n",
-    ]
+    assert [item.text for item in items] == [b"w\n", b"[repeated 2 times: w]\n", command, b"w\n"]
 
 
 def test_repeats_are_said_while_they_go_on() -> None:

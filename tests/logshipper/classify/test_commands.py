@@ -111,10 +111,7 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
             b'/LOGCOMMAND {"mode":"disabled"}x',
             MalformedCommand("text follows the JSON object", 0, "disabled", has_tail=True),
         ),
-        (
-            b"/LOGCOMMAND stop",
-            MalformedCommand("no JSON object follows", 0, has_tail=True),
-        ),
+        (b"/LOGCOMMAND stop", MalformedCommand("no JSON object follows", 0, has_tail=True)),
     ],
 )
 def test_what_may_be_meant(line: bytes, command: MalformedCommand | None) -> None:

@@ -106,10 +106,7 @@ def test_names_and_messages(value: object, data: object, message: str) -> None:
         (b"/LOGCOMMAND {'event': {'a': 1}}", "no single JSON object"),
         (line_of({"a": "x" * MAX_EVENT_BYTES}), "over 8 KiB"),
         (b'/LOGCOMMAND {"event": ' + b'{"a":' * 200 + b"1" + b"}" * 201, "over 100 brackets"),
-        (
-            b'/LOGCOMMAND {"event": ' + b"[" * 4000,
-            "no JSON object|no single JSON|text follows",
-        ),
+        (b'/LOGCOMMAND {"event": ' + b"[" * 4000, "no JSON object|no single JSON|text follows"),
         (b'/LOGCOMMAND {"event": {"a": ' + b"9" * 5000 + b"}}", "no single JSON object"),
     ],
 )

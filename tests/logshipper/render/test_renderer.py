@@ -8,12 +8,7 @@ from logshipper import line_feeds
 from logshipper.render import final_lines
 from logshipper.render import renderer as renderer_module
 from logshipper.render.escape_parser import MAX_PARAMETERS
-from logshipper.render.finality import (
-    ADDRESSED_QUIET_SECS,
-    CALM_SCREENS,
-    HOLD_SECS,
-    QUIET_SECS,
-)
+from logshipper.render.finality import ADDRESSED_QUIET_SECS, CALM_SCREENS, HOLD_SECS, QUIET_SECS
 from logshipper.render.renderer import FIRST_SECS, Block, Renderer
 
 
@@ -535,12 +530,7 @@ def test_nothing_from_before_has_any_effect(name: str, suffix: str, make: type[R
         renderer.pending(),
         renderer.next_tick(),
         renderer.held_line_feeds(),
-    ) == (
-        b"",
-        0,
-        None,
-        0,
-    )
+    ) == (b"", 0, None, 0)
     assert renderer.feed(after, 9.0) == fresh.feed(after, 9.0)
     assert renderer.flush() == fresh.flush()
     renderer.feed(STATES[name].encode(errors="surrogateescape"), 9.0)
@@ -577,12 +567,7 @@ def test_status_and_pending(make: type[Renderer]) -> None:
         renderer.pending(),
         renderer.held_line_feeds(),
         renderer.line_feeds,
-    ) == (
-        b" 1\n 2",
-        2,
-        1,
-        2,
-    )
+    ) == (b" 1\n 2", 2, 1, 2)
 
 
 def test_resize(make: type[Renderer]) -> None:

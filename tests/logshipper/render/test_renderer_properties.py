@@ -229,10 +229,7 @@ def test_plain_streams_alternate_with_bars(
     assert _outcome(ScreenOnly(*size, first_secs), [(data, 0.0)]) == whole
 
 
-@given(
-    st.lists(st.text(_OF_THEIR_OWN, max_size=30), max_size=30),
-    st.integers(1, 50),
-)
+@given(st.lists(st.text(_OF_THEIR_OWN, max_size=30), max_size=30), st.integers(1, 50))
 @settings(max_examples=examples(50), deadline=None)
 def test_plain_lines_come_out_once_and_in_order(lines: list[str], piece_size: int) -> None:
     data = "".join(f"{line}\n" for line in lines).encode()
@@ -290,12 +287,7 @@ def test_resizing_raises_nothing_and_counts_stay_sane(
         renderer.held_line_feeds(),
         renderer.status(),
         renderer.next_tick(),
-    ) == (
-        0,
-        0,
-        b"",
-        None,
-    )
+    ) == (0, 0, b"", None)
 
 
 @given(_streams(), _sizes, _first_secs)

@@ -40,10 +40,7 @@ def _lines(text: str, columns: int = 10, rows: int = 4) -> list[str]:
 
 CONTROLS = {
     "DECSCA, DECSEL": ('a\x1b[1"qb\x1b[2"qc\x1b[1"qd\x1b[0"qe\x1b[?2K', [" b d"]),
-    "DECSEL to the left, to the right": (
-        'ab\x1b[1"qcd\x1b[0"qef\x1b[4D\x1b[?1K\x1b[?K',
-        ["  cd"],
-    ),
+    "DECSEL to the left, to the right": ('ab\x1b[1"qcd\x1b[0"qef\x1b[4D\x1b[?1K\x1b[?K', ["  cd"]),
     "EL erases what is protected": ('\x1b[1"qabc\x1b[2K', []),
     "DECSED": ('a\n\x1b[1"qb\x1b[0"qc\nd\x1b[?2J', ["", "b"]),
     "DECSED above, below": (

@@ -105,9 +105,7 @@ def test_nobody_waits_for_git(
     assert event["git"] == {"commit": commit, "branch": "lr/warm"}
 
 
-def test_of_what_nobody_could_look_at_the_command_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_what_nobody_could_look_at_the_command_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "BRIEF_SECS", 0.0)
     gathering = context.Gathering(context.JobStart(["train"], "/", by_default=True))
     try:

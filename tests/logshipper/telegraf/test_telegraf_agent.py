@@ -306,8 +306,7 @@ def test_an_address_that_somebody_has_costs_measurements_only(
         )
         assert f"{site.address}: address already in use" in agent.log.read_text()
         wait_until(
-            lambda: "logshipper_agent_telegraf_down 1.0" in agent.metrics(),
-            "metrics tell it, too",
+            lambda: "logshipper_agent_telegraf_down 1.0" in agent.metrics(), "metrics tell it, too"
         )
         squatter.close()
         wait_until(

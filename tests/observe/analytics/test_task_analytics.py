@@ -46,12 +46,7 @@ def test_gantt_gaps_and_shares_by_core() -> None:
         Span(A0, 0, 4, "first"), Span(A0, 7, 10, "third"), Span(A1, 2, 3, "fourth"),
         Span(B0, 0, 6, "second"), Span(B0, 7, 10, "third"),
     ]  # fmt: skip
-    assert gaps(TASKS) == [
-        Span(A0, 4, 7),
-        Span(A1, 0, 2),
-        Span(A1, 3, 10),
-        Span(B0, 6, 7),
-    ]
+    assert gaps(TASKS) == [Span(A0, 4, 7), Span(A1, 0, 2), Span(A1, 3, 10), Span(B0, 6, 7)]
     assert busy_share(TASKS) == (["a:0", "a:1", "b:0"], [0.7, 0.1, 0.9])
     assert efficiency(TASKS) == (["a:0", "a:1", "b:0"], [0.9, 0.8, 0.9])
 

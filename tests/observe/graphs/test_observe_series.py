@@ -116,10 +116,7 @@ def test_a_restart_is_a_series_of_its_own() -> None:
     ] == ["attempt 2"]
     assert [
         curve.label for curve in graphs_of(FakeReader(first, restart, tasks=(0, 1)))[0][0].series
-    ] == [
-        "task 0",
-        "task 1",
-    ]
+    ] == ["task 0", "task 1"]
 
 
 def test_a_series_without_end_of_attempts_is_bounded() -> None:

@@ -80,11 +80,7 @@ def on_a_terminal(
 def _server() -> socket.socket:
     """Return a socket to the process that forks commands. That process ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{SOURCES}",
-        "LC_ALL": "C.UTF-8",
-    }
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{SOURCES}", "LC_ALL": "C.UTF-8"}
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__], stdin=theirs.fileno(), cwd=ROOT, env=environment

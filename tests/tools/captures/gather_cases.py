@@ -154,11 +154,7 @@ CASES = (
                 (_data(OUT, b"1"), _seen_empty(2), (SideType.CLOSED, ERR, 0, b"")),
             ),
             Step(2, (_out(b"2"),), (), BEAT - 2),
-            Step(
-                3,
-                (Call("exited"),),
-                (_data(OUT, b"2"), (SideType.EXIT, 0, 0, bytes(4))),
-            ),
+            Step(3, (Call("exited"),), (_data(OUT, b"2"), (SideType.EXIT, 0, 0, bytes(4)))),
         ),
     ),
     _order(

@@ -209,10 +209,7 @@ def _own() -> Iterator[Printed]:
     )
     yield _token("Anthropic admin", "sk-ant-admin01-", _URL64, 95, form='"{}",')
     yield _plain(
-        "Slack app token",
-        "socket xapp-1-A01ABCDEFGH-123456789012-{}",
-        alphabet=_HEX,
-        size=64,
+        "Slack app token", "socket xapp-1-A01ABCDEFGH-123456789012-{}", alphabet=_HEX, size=64
     )
     yield _token("Slack refresh token", "xoxe-1-", _ALNUM, 140, form="{}")
     yield _plain(

@@ -8,8 +8,7 @@ from tests.tools.sources import ROOT
 PLACE = ROOT / ".venv" / "telegraf"
 _IS_THERE = (PLACE / "telegraf" / "client.py").exists()
 needs_pytelegraf = pytest.mark.skipif(
-    not _IS_THERE and not MUST_FETCHED,
-    reason="pytelegraf isn't there: requirements/telegraf.sh",
+    not _IS_THERE and not MUST_FETCHED, reason="pytelegraf isn't there: requirements/telegraf.sh"
 )
 
 # copied from the documentation of MLO's job monitor

@@ -34,11 +34,7 @@ class Query(list[Any]):
 
 
 def balsam(case: dict[str, Any]) -> Any:
-    from balsam.analytics import (  # type: ignore[import-not-found]  # in an environment of its own
-        available_nodes,
-        throughput_report,
-        utilization_report,
-    )
+    from balsam.analytics import available_nodes, throughput_report, utilization_report  # type: ignore[import-not-found]  # in an environment of its own
 
     ask = case["ask"]
     if ask == "nodes":

@@ -14,12 +14,7 @@ from logshipper_ingest.config.site import SYSTEM_PATH, Site, look, user_file
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import RUNNING_STATES
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    JOB_HELP,
-    add_completed,
-    add_loki,
-    describe,
-)
+from logshipper_observe.commands.options import JOB_HELP, add_completed, add_loki, describe
 from logshipper_observe.query.opening import metrics_of, resolve_one
 
 if TYPE_CHECKING:

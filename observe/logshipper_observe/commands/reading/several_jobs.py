@@ -46,9 +46,7 @@ def report_unknown(job_ids: Sequence[str], unknown: Sequence[UnknownJob]) -> Non
 
 
 def answer_each(
-    job_ids: Sequence[str],
-    unknown: Sequence[UnknownJob],
-    answer: Callable[[str, Headings], None],
+    job_ids: Sequence[str], unknown: Sequence[UnknownJob], answer: Callable[[str, Headings], None]
 ) -> int:
     """Answer on each job in order; return the exit code.
 

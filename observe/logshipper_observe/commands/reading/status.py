@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
 from logshipper_observe.base.words import exit_short
-from logshipper_observe.commands.options import (
-    add_jobs,
-    add_json,
-    add_source,
-    describe,
-)
+from logshipper_observe.commands.options import add_jobs, add_json, add_source, describe
 from logshipper_observe.commands.reading.info import (
     EXIT_UNKNOWN,
     look_up,

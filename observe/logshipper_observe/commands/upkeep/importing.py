@@ -30,13 +30,7 @@ from logshipper_observe.base.output import Cell, Column, Output, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import local, size, utc
 from logshipper_observe.commands.options import add_flag, add_json, add_store, describe
-from logshipper_observe.model.overlay import (
-    MAX_NOTE_CHARS,
-    MAX_TAGS,
-    Marks,
-    Overlay,
-    parse_change,
-)
+from logshipper_observe.model.overlay import MAX_NOTE_CHARS, MAX_TAGS, Marks, Overlay, parse_change
 from logshipper_observe.query.opening import ingest, overlay_of, store_folder
 
 SCHEMA = "logshipper.import/1"

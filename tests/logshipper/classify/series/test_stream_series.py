@@ -120,10 +120,7 @@ def test_corrections() -> None:
     )
     data += b"".join(b'{"time": %d}\n' % n for n in range(2))
     found = finished(
-        data,
-        metadata=("json", "auto"),
-        ignore=("tokens/s", "time*"),
-        rename=(("lm loss", "loss"),),
+        data, metadata=("json", "auto"), ignore=("tokens/s", "time*"), rename=(("lm loss", "loss"),)
     )
     expected: list[tuple[str, Any]] = [("json", {"time": 0}), ("json", {"time": 1})]
     expected += [("auto", {"step": n, "loss": n / 10}) for n in range(1, 6)]

@@ -469,14 +469,7 @@ def test_plot_json(store: Path, ask: Ask) -> None:
         "by_number": False,
     }
     assert document["graphs"][0]["series"] == [
-        {
-            "label": "",
-            "seen": 3,
-            "x": [1, 2, 3],
-            "y": [1.0, 0.5, 1 / 3],
-            "breaks": [],
-            "gaps": [],
-        }
+        {"label": "", "seen": 3, "x": [1, 2, 3], "y": [1.0, 0.5, 1 / 3], "breaks": [], "gaps": []}
     ]
 
 

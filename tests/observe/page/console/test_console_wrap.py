@@ -204,9 +204,7 @@ def test_an_address_leads_to_a_line(open_wrapped: Callable[..., Page], line: int
     assert is_whole(page, line)
 
 
-def test_wheel_steps_without_a_pause_reach_the_beginning(
-    open_wrapped: Callable[..., Page],
-) -> None:
+def test_wheel_steps_without_a_pause_reach_the_beginning(open_wrapped: Callable[..., Page]) -> None:
     """The bar's length follows the lower lines at the end, so it would reach its end before the
     rows do."""
     texts = [mixed(number) if number < 100 else f"line {number}" for number in range(1, TOTAL + 1)]

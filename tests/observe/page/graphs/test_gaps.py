@@ -10,14 +10,7 @@ from playwright.sync_api import expect
 
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing, each_look
-from tests.observe.page.graphs.graphing import (
-    chart,
-    colour_at,
-    model,
-    open_graphs,
-    panel,
-    pixel_of,
-)
+from tests.observe.page.graphs.graphing import chart, colour_at, model, open_graphs, panel, pixel_of
 from tests.tools.stores.reading_store import SpooledCapture
 
 DIVERGED, FOLDS = "diverged", "folds"
