@@ -8,10 +8,9 @@ its arrival. The screen handles the rest: tabs, joined characters, CR inside lin
 import re
 from codecs import utf_8_decode
 
-from logshipper.render import command_prefix
+from logshipper.render import colours, command_prefix
 from logshipper.render.cell_width import ZWJ, not_own_cells
 from logshipper.render.coloured_screen import ColouredLine, ColouredScreen
-from logshipper.render.colours import PLAIN, SGR, change, normalised, place_of, stripped, style_of
 from logshipper.render.escape_parser import EscapeParser
 from logshipper.render.plain_text import plain_text
 from logshipper.render.renderer import Renderer, Rendering, begin_of_last_lines, last_rows
@@ -42,7 +41,7 @@ def coloured_text(data: bytes, open_line: bytes) -> tuple[bytes, bytes] | None:
         line = text.rstrip(b"\r")
         text, rest = line, text[len(line) :] + rest
         text = text.replace(b"\r\n", b"\n").replace(b"\r\n", b"\n")
-    plain = SGR.sub(b"", text)
+    plain = colours.SGR.sub(b"", text)
     if len(rest) > _MAX_REST or plain.translate(None, _PRINTABLE):
         return None
     border = open_line[-len(command_prefix.PREFIX) :] + plain[: len(command_prefix.PREFIX) + 1]
@@ -58,7 +57,7 @@ class ColouredRenderer(Renderer):
 
     def _start_afresh(self, columns: int, rows: int) -> None:
         super()._start_afresh(columns, rows)
-        self._pen = PLAIN  # the plain tier's
+        self._pen = colours.PLAIN  # the plain tier's
 
     def _make_screen(self, columns: int, rows: int) -> None:
         self._screen = ColouredScreen(columns, rows, self._lines)
@@ -72,36 +71,36 @@ class ColouredRenderer(Renderer):
 
     def _plain_text(self, data: bytes, open_line: bytearray) -> tuple[bytes, bytes] | None:
         pen = self._screen.pen.style if self._on_screen else self._pen
-        if pen == PLAIN and b"\x1b" not in data and b"\x1b" not in open_line:
+        if pen == colours.PLAIN and b"\x1b" not in data and b"\x1b" not in open_line:
             return plain_text(data, self._screen.columns, open_line)
         if open_line.endswith(_ZWJ) or self._open.command:
             return None
-        return coloured_text(data, stripped(bytes(open_line)))
+        return coloured_text(data, colours.stripped(bytes(open_line)))
 
     def _feed_plain(self, data: bytes, text: bytes, rest: bytes) -> int:
-        if self._pen == PLAIN and b"\x1b" not in text and b"\x1b" not in self._open.text:
+        if self._pen == colours.PLAIN and b"\x1b" not in text and b"\x1b" not in self._open.text:
             return super()._feed_plain(data, text, rest)
         self._rest = rest
         self._last = data[: len(data) - len(rest)] or self._last
         lines_end = text.rfind(b"\n") + 1
         if lines_end:
-            lines = change(PLAIN, self._pen) + text[:lines_end]
+            lines = colours.change(colours.PLAIN, self._pen) + text[:lines_end]
             if self._open.text or self._open.parts:
                 lines = self._end_coloured(lines)
-            lines, _, self._pen = normalised(lines)
+            lines, _, self._pen = colours.normalised(lines)
             self._give_out(lines, self._now)
         if lines_end < len(text):
-            self._draw_open(change(PLAIN, self._pen) + text[lines_end:])
-            self._pen = style_of(text[lines_end:], self._pen)
+            self._draw_open(colours.change(colours.PLAIN, self._pen) + text[lines_end:])
+            self._pen = colours.style_of(text[lines_end:], self._pen)
         return len(data)
 
     def _end_coloured(self, lines: bytes) -> bytes:
         """End the open line with the first of lines; return the others, and the style in force
         then."""
         first = lines.index(b"\n")
-        begin, pen = lines[:first], style_of(lines[:first])
-        line, style, _ = normalised(begin, self._open.end_style)
-        line += change(style, PLAIN)
+        begin, pen = lines[:first], colours.style_of(lines[:first])
+        line, style, _ = colours.normalised(begin, self._open.end_style)
+        line += colours.change(style, colours.PLAIN)
         if self._open.parts or len(self._open.text) + len(line) > MAX_LINE_BYTES:
             self._draw_open(begin)
             self._keep(self._open.whole() + b"\n")
@@ -109,15 +108,17 @@ class ColouredRenderer(Renderer):
         else:
             self._give_out(bytes(self._open.text) + line + b"\n", self._now)
             self._open = ColouredLine()
-        return change(PLAIN, pen) + lines[first + 1 :]
+        return colours.change(colours.PLAIN, pen) + lines[first + 1 :]
 
     def _keep(self, lines: bytes) -> None:
         lines = lines[begin_of_last_lines(lines, self._screen.height) :]
-        plain = stripped(lines)
+        plain = colours.stripped(lines)
         size, count = last_rows(plain, self._screen.height)
         if size < len(plain):
-            place = place_of(lines, len(plain) - size)
-            lines = normalised(change(PLAIN, style_of(lines[:place])) + lines[place:])[0]
+            place = colours.place_of(lines, len(plain) - size)
+            lines = colours.normalised(
+                colours.change(colours.PLAIN, colours.style_of(lines[:place])) + lines[place:]
+            )[0]
         self._remember(lines, count)
 
     def _enter_screen(self) -> None:

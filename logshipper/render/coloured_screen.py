@@ -9,19 +9,7 @@ import re
 from functools import partial
 from itertools import groupby
 
-from logshipper.render.colours import (
-    PLAIN,
-    RESET,
-    SEQUENCES,
-    SGR,
-    Style,
-    change,
-    is_open,
-    normalised,
-    stripped,
-    style_of,
-    styled,
-)
+from logshipper.render import colours
 from logshipper.render.final_lines import FinalLines, LongLine
 from logshipper.render.log_screen import LogScreen
 from logshipper.render.row import Row
@@ -37,7 +25,7 @@ class Pen:
     __slots__ = ("style",)
 
     def __init__(self) -> None:
-        self.style = PLAIN
+        self.style = colours.PLAIN
 
 
 class ColouredRow(Row):
@@ -48,22 +36,22 @@ class ColouredRow(Row):
     def __init__(self, pen: Pen) -> None:
         super().__init__()
         self._pen = pen
-        self.styles: list[Style] = []
+        self.styles: list[colours.Style] = []
 
     def logged(self, text: str) -> str:
         if not self.styles:
             return text
-        last_style = PLAIN
+        last_style = colours.PLAIN
         pieces: list[str] = []
         at = offset = 0
         for style, group in groupby(self.styles):
             begin, at = at, at + sum(1 for _ in group)
             piece = "".join(self.cells[begin:at])[: len(text) - offset]
             if piece:
-                pieces += (change(last_style, style).decode(), piece)
+                pieces += (colours.change(last_style, style).decode(), piece)
                 offset += len(piece)
                 last_style = style
-        pieces += (change(last_style, PLAIN).decode(), text[offset:])
+        pieces += (colours.change(last_style, colours.PLAIN).decode(), text[offset:])
         return "".join(pieces)
 
     def put(self, x: int, text: str) -> None:
@@ -76,19 +64,19 @@ class ColouredRow(Row):
 
     def put_blanks(self, x: int, count: int) -> None:
         super().put(x, " " * count)
-        self._paint(x, count, PLAIN)
+        self._paint(x, count, colours.PLAIN)
 
     def erase(self, begin: int, end: int, columns: int) -> None:
         size = len(self.cells)
         super().erase(begin, end, columns)
         if end < size:
-            self._paint(begin, end - begin, PLAIN)
+            self._paint(begin, end - begin, colours.PLAIN)
         else:
             del self.styles[begin:]
 
     def insert(self, x: int, count: int, columns: int) -> None:
         if x < len(self.styles):
-            self.styles[x:x] = [PLAIN] * count
+            self.styles[x:x] = [colours.PLAIN] * count
             del self.styles[columns:]
         super().insert(x, count, columns)
 
@@ -96,10 +84,10 @@ class ColouredRow(Row):
         super().delete(x, count)
         del self.styles[x : x + count]
 
-    def _paint(self, x: int, count: int, style: Style) -> None:
+    def _paint(self, x: int, count: int, style: colours.Style) -> None:
         styles = self.styles
-        if x < len(styles) or style != PLAIN:
-            styles += [PLAIN] * (x - len(styles))
+        if x < len(styles) or style != colours.PLAIN:
+            styles += [colours.PLAIN] * (x - len(styles))
             styles[x : x + count] = [style] * count
 
 
@@ -114,50 +102,54 @@ class ColouredLine(LongLine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.end_style = PLAIN
+        self.end_style = colours.PLAIN
 
     def is_blank(self) -> bool:
         return not self.parts and _BLANK.match(self.text) is not None
 
     def plain(self) -> bytes:
-        return stripped(bytes(self.text))
+        return colours.stripped(bytes(self.text))
 
     def whole(self) -> bytes:
-        return bytes(self.text) + change(self.end_style, PLAIN)
+        return bytes(self.text) + colours.change(self.end_style, colours.PLAIN)
 
     def add(self, text: bytes, lines: FinalLines, drawn_at: float) -> None:
-        text, self.end_style, _ = normalised(text, self.end_style)
+        text, self.end_style, _ = colours.normalised(text, self.end_style)
         self.text += text
         while len(self.text) > MAX_LINE_BYTES:
             self._split_off_part(lines, drawn_at)
 
     def end(self, lines: FinalLines, drawn_at: float) -> None:
-        if self.end_style != PLAIN:
-            if len(self.text) + len(RESET) > MAX_LINE_BYTES:
+        if self.end_style != colours.PLAIN:
+            if len(self.text) + len(colours.RESET) > MAX_LINE_BYTES:
                 self._split_off_part(lines, drawn_at)
-            self.text += RESET
-            self.end_style = PLAIN
+            self.text += colours.RESET
+            self.end_style = colours.PLAIN
         super().end(lines, drawn_at)
 
     def _split_off_part(self, lines: FinalLines, drawn_at: float) -> None:
         text = self.text
         end = MAX_LINE_BYTES
-        if is_open(bytes(text[:end])):
-            end -= len(RESET)
+        if colours.is_open(bytes(text[:end])):
+            end -= len(colours.RESET)
         while text[end] & 0xC0 == 0x80:
             end -= 1
         last = text.rfind(b"\x1b", 0, end)
-        if last >= 0 and (match := SGR.match(text, last)) is not None and match.end() >= end:
+        if (
+            last >= 0
+            and (match := colours.SGR.match(text, last)) is not None
+            and match.end() >= end
+        ):
             end = last
         part, rest = bytes(text[:end]), bytes(text[end:])
-        style = style_of(part)
+        style = colours.style_of(part)
         self._note_command()
         self.parts += 1
-        lines.block(part + change(style, PLAIN) + b"\n", drawn_at, str(self.parts))
-        if (match := SGR.match(rest)) is not None:
-            style = styled(style, match[1].decode())
+        lines.block(part + colours.change(style, colours.PLAIN) + b"\n", drawn_at, str(self.parts))
+        if (match := colours.SGR.match(rest)) is not None:
+            style = colours.styled(style, match[1].decode())
             rest = rest[match.end() :]
-        self.text = bytearray(change(PLAIN, style) + rest)
+        self.text = bytearray(colours.change(colours.PLAIN, style) + rest)
 
 
 class ColouredScreen(LogScreen):
@@ -168,17 +160,19 @@ class ColouredScreen(LogScreen):
     def __init__(self, columns: int, height: int, lines: FinalLines) -> None:
         self.pen = Pen()
         self.new_row = partial(ColouredRow, self.pen)
-        self._saved_styles: dict[bool, Style] = {}  # by whether the alternate screen is visible
+        self._saved_styles: dict[
+            bool, colours.Style
+        ] = {}  # by whether the alternate screen is visible
         super().__init__(columns, height, lines)
 
     def select_style(self, parameters: str) -> None:
         """Apply an SGR sequence."""
         if _NUMBERS.fullmatch(parameters):
-            self.pen.style = styled(self.pen.style, parameters)
+            self.pen.style = colours.styled(self.pen.style, parameters)
 
     def reset_modes(self) -> None:
         super().reset_modes()
-        self.pen.style = PLAIN
+        self.pen.style = colours.PLAIN
         self._saved_styles.clear()
 
     def save_cursor(self) -> None:
@@ -187,14 +181,14 @@ class ColouredScreen(LogScreen):
 
     def restore_cursor(self, *, behind: bool = False) -> None:
         super().restore_cursor(behind=behind)
-        self.pen.style = self._saved_styles.get(self.is_alternate, PLAIN)
+        self.pen.style = self._saved_styles.get(self.is_alternate, colours.PLAIN)
 
     def open_line(self) -> str:
         return self.rows[self.y].logged(super().open_line())
 
     def _draw_again(self, text: str) -> None:
-        self.pen.style = PLAIN
-        for piece in filter(None, SEQUENCES.split(text)):
+        self.pen.style = colours.PLAIN
+        for piece in filter(None, colours.SEQUENCES.split(text)):
             if piece[0] == "\x1b":
                 self.select_style(piece[2:-1])
             else:

@@ -14,20 +14,11 @@ from datetime import tzinfo
 
 from logshipper.errors import LogshipperError
 from logshipper.masks.masking import masked_json
+from logshipper_ingest.imports import values
 from logshipper_ingest.imports.entries import ImportEntry, read_any
 from logshipper_ingest.imports.faults import Faults, display_text
 from logshipper_ingest.imports.source_file import SourceFile, Unreadable, is_plain_file
 from logshipper_ingest.imports.staging import StagedEntry, Staging
-from logshipper_ingest.imports.values import (
-    MAX_NAME_CHARS,
-    BadValue,
-    exit_of,
-    job_id_of,
-    object_of,
-    text_of,
-    time_of,
-    whole_of,
-)
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob, LogPiece, PositionLookup
 from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import QUEUED, RUNNING, UNKNOWN, Allocation, Json
@@ -126,7 +117,7 @@ class BalsamSource:
             for number, entry in enumerate(read_any(file, self._faults)):
                 try:
                     self._stage_entry(staging, path, entry)
-                except BadValue as error:
+                except values.BadValue as error:
                     self._faults.leave_out(path, entry.line, str(error))
                 if not number % 1000:
                     yield
@@ -153,12 +144,12 @@ class BalsamSource:
         elif "wall_time_min" in value and "num_nodes" in value:
             self._take_allocation(value)
         else:
-            raise BadValue("is no event, job or batch job of Balsam 0.7")
+            raise values.BadValue("is no event, job or batch job of Balsam 0.7")
 
     def _job_place(self, number: object) -> str:
-        job_number = whole_of(number)
+        job_number = values.whole_of(number)
         if job_number is None:
-            raise BadValue("the job's id is missing, or no number")
+            raise values.BadValue("the job's id is missing, or no number")
         return f"{_JOB}\n{job_number}"
 
     def _stage_log(self, staging: Staging, kind: str, path: str) -> None:
@@ -180,21 +171,21 @@ class BalsamSource:
             kind, _, name = place.partition("\n")
             site = f"{self._name}-" if self._name else ""
             if kind == _JOB:
-                job_ids = [job_id_of(ORIGIN, [site + name])]
+                job_ids = [values.job_id_of(ORIGIN, [site + name])]
                 job = ImportedJob(f"{ORIGIN}:{self._name}#{name}", job_ids, "", ORIGIN)
                 job.is_small = True
                 for staged in staging.entries(place, 0):
                     try:
                         self._take(job, staged, staging)
-                    except BadValue as error:
+                    except values.BadValue as error:
                         self._faults.leave_out(staged.path, staged.line, str(error))
                 yield job
                 continue
             logs = list(staging.entries(place, 0))
             if any(staged.kind == "owner" for staged in logs):
                 continue  # the job that ran there takes them
-            name = text_of(name, max_chars=MAX_NAME_CHARS)
-            job_ids = [job_id_of(ORIGIN, [site + name])]
+            name = values.text_of(name, max_chars=values.MAX_NAME_CHARS)
+            job_ids = [values.job_id_of(ORIGIN, [site + name])]
             job = ImportedJob(f"{ORIGIN}:{self._name}@{kind}/{name}", job_ids, name, ORIGIN)
             if kind == _LAUNCHER:
                 log_name = _LAUNCHER_LOG.fullmatch(name)
@@ -214,25 +205,25 @@ class BalsamSource:
             self._take_event(job, value)
             return
         workdir = _workdir(value)
-        job.name = text_of(value.get("workdir"), "workdir", MAX_NAME_CHARS)
-        job.nodes = whole_of(value.get("num_nodes")) or 1
-        job.packing = whole_of(value.get("node_packing_count")) or 1
-        ranks = whole_of(value.get("ranks_per_node")) or 1
-        threads = whole_of(value.get("threads_per_rank")) or 1
-        threads_per_core = whole_of(value.get("threads_per_core")) or 1
+        job.name = values.text_of(value.get("workdir"), "workdir", values.MAX_NAME_CHARS)
+        job.nodes = values.whole_of(value.get("num_nodes")) or 1
+        job.packing = values.whole_of(value.get("node_packing_count")) or 1
+        ranks = values.whole_of(value.get("ranks_per_node")) or 1
+        threads = values.whole_of(value.get("threads_per_rank")) or 1
+        threads_per_core = values.whole_of(value.get("threads_per_core")) or 1
         job.cores = job.nodes * ranks * max(1, threads // threads_per_core)
         if value.get("return_code") not in (None, ""):
-            job.exit_code, job.signal = exit_of(value["return_code"])
-        batch = whole_of(value.get("batch_job_id"))
+            job.exit_code, job.signal = values.exit_of(value["return_code"])
+        batch = values.whole_of(value.get("batch_job_id"))
         job.allocation = job.allocation if batch is None else self._allocation_id(batch)
-        tags = object_of(value.get("tags"))
-        job.tags |= {text_of(name): text_of(tag) for name, tag in tags.items()}
+        tags = values.object_of(value.get("tags"))
+        job.tags |= {values.text_of(name): values.text_of(tag) for name, tag in tags.items()}
         job.details |= _nonempty(value, _DETAILS)
         job.details |= masked_json(_nonempty(job.details, _COMMAND))
         job.details["work_dir"] = job.name
         if value.get("last_update") and value.get("state"):
             state = _state_of(value["state"])
-            time_ns = time_of(value["last_update"], "last_update", self._zone)
+            time_ns = values.time_of(value["last_update"], "last_update", self._zone)
             job.changes.append(ImportedChange(time_ns, state, inexact=True))
         staged_there = list(staging.entries(f"{_FOLDER}\n{workdir}", 0)) if workdir else []
         logs = [entry for entry in staged_there if entry.kind == "log"]
@@ -244,9 +235,9 @@ class BalsamSource:
         before, after = _state_of(value["from_state"]), _state_of(value["to_state"])
         if before == after:
             return  # an update of the job, no change of its state
-        data = object_of(value.get("data"))
-        time_ns = time_of(value.get("timestamp"), "timestamp", self._zone)
-        number = whole_of(value.get("id"))
+        data = values.object_of(value.get("data"))
+        time_ns = values.time_of(value.get("timestamp"), "timestamp", self._zone)
+        number = values.whole_of(value.get("id"))
         event_id = "" if number is None else str(number)
         job.changes.append(ImportedChange(time_ns, after, before, data=data or None, id=event_id))
         weight = data.get("num_nodes")  # nodes, as a share of one where jobs are packed
@@ -254,7 +245,7 @@ class BalsamSource:
             job.nodes = max(1, round(weight))
             job.packing = max(1, round(1 / weight)) if weight < 1 else 1
         if "returncode" in data:
-            job.exit_code, job.signal = exit_of(data["returncode"])
+            job.exit_code, job.signal = values.exit_of(data["returncode"])
 
     def _take_log(self, job: ImportedJob, path: str) -> None:
         try:
@@ -267,26 +258,26 @@ class BalsamSource:
         job.log_ended = False  # another run of the job may go on in it
 
     def _take_allocation(self, value: Json) -> None:
-        number = whole_of(value.get("id"))
+        number = values.whole_of(value.get("id"))
         if number is None:
-            raise BadValue("the batch job's id is missing, or no number")
-        state = text_of(value.get("state"), "the state", 40)
+            raise values.BadValue("the batch job's id is missing, or no number")
+        state = values.text_of(value.get("state"), "the state", 40)
         if state not in _OUT_STATES:
-            raise BadValue(f"{state!r} is no state of a batch job of Balsam 0.7")
+            raise values.BadValue(f"{state!r} is no state of a batch job of Balsam 0.7")
         started, ended = (
-            time_of(value[name], name, self._zone) if value.get(name) else None
+            values.time_of(value[name], name, self._zone) if value.get(name) else None
             for name in ("start_time", "end_time")
         )
         if len(self._allocations) >= MAX_ALLOCATIONS:
-            raise BadValue(f"only {MAX_ALLOCATIONS:,} batch jobs are taken at a time")
+            raise values.BadValue(f"only {MAX_ALLOCATIONS:,} batch jobs are taken at a time")
         allocation_id = self._allocation_id(number)
-        scheduler_id = whole_of(value.get("scheduler_id"))
+        scheduler_id = values.whole_of(value.get("scheduler_id"))
         self._allocations[allocation_id] = Allocation(
             id=allocation_id,
             origin=ORIGIN,
             scheduler_id="" if scheduler_id is None else str(scheduler_id),
             state=_OUT_STATES[state],
-            nodes=whole_of(value.get("num_nodes")) or 1,
+            nodes=values.whole_of(value.get("num_nodes")) or 1,
             started_ns=started,
             ended_ns=ended,
             details=_nonempty(value, _OF_ALLOCATION),
@@ -349,7 +340,7 @@ def _after_data(workdir: str) -> str:
 
 
 def _state_of(state: object) -> str:
-    text = text_of(state, "a state", 40)
+    text = values.text_of(state, "a state", 40)
     if not is_known(ORIGIN, text):
-        raise BadValue(f"{text!r} is no state of Balsam 0.7")
+        raise values.BadValue(f"{text!r} is no state of Balsam 0.7")
     return text

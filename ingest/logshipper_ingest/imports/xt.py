@@ -15,21 +15,12 @@ from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
 from logshipper.masks.masking import masked_json
+from logshipper_ingest.imports import values
 from logshipper_ingest.imports.entries import ImportEntry
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.line_source import LineSource
 from logshipper_ingest.imports.source_file import SourceFile, is_plain_file, open_source
 from logshipper_ingest.imports.staging import StagedEntry, Staging
-from logshipper_ingest.imports.values import (
-    MAX_NAME_CHARS,
-    BadValue,
-    exit_of,
-    job_id_of,
-    list_of,
-    object_of,
-    text_of,
-    time_of,
-)
 from logshipper_ingest.model.capture_account import RESERVED_EVENTS
 from logshipper_ingest.model.imported import (
     ImportedChange,
@@ -79,10 +70,12 @@ class XtSource(LineSource):
         value = entry.value
         records = value.get("log", value.get("log_records"))
         if isinstance(records, list):
-            run = text_of(value.get("run_name", value.get("_id")), "the run's name", MAX_NAME_CHARS)
-            workspace = text_of(value.get("ws"), max_chars=MAX_NAME_CHARS)
+            run = values.text_of(
+                value.get("run_name", value.get("_id")), "the run's name", values.MAX_NAME_CHARS
+            )
+            workspace = values.text_of(value.get("ws"), max_chars=values.MAX_NAME_CHARS)
             name = f"{workspace}/{run}" if workspace else run
-            place = self._place(name, object_of(records[0]) if records else {})
+            place = self._place(name, values.object_of(records[0]) if records else {})
             marks = {"tags": value.get("tags"), "note": value.get("note")}
             if any(marks.values()):
                 staging.add(place, "marks", file.path, 0, marks)
@@ -91,7 +84,7 @@ class XtSource(LineSource):
                     staging.add(place, "record", file.path, number, record)
             return
         if "event" not in value or "time" not in value:
-            raise BadValue('is no record of XT\'s, {"time", "event", "data"}')
+            raise values.BadValue('is no record of XT\'s, {"time", "event", "data"}')
         if file.path not in self._runs:
             folder = os.path.basename(os.path.dirname(os.path.realpath(file.path)))
             self._runs[file.path] = self._place(folder, value)
@@ -99,12 +92,14 @@ class XtSource(LineSource):
 
     def _place(self, name: str, first: Json) -> str:
         """Return workspace and run from the first record, `created`, or else from the file's names."""
-        data = object_of(first.get("data")) if first.get("event") == "created" else {}
+        data = values.object_of(first.get("data")) if first.get("event") == "created" else {}
         workspace, _, run = name.rpartition("/")
         names = data.get("ws"), data.get("run_name")
         run = names[1] if isinstance(names[1], str) and names[1] else run
         workspace = self._name or (names[0] if isinstance(names[0], str) else workspace)
-        return "\n".join(text_of(part, max_chars=MAX_NAME_CHARS) for part in (workspace, run))
+        return "\n".join(
+            values.text_of(part, max_chars=values.MAX_NAME_CHARS) for part in (workspace, run)
+        )
 
     def _stage_more(self, staging: Staging, file: SourceFile) -> None:
         """Stage the console beside a run.log."""
@@ -145,7 +140,7 @@ class XtSource(LineSource):
                     line, mark = staged.line, record_mark
                 try:
                     self._take(job, staged.value, is_repeat=is_repeat)
-                except BadValue as error:
+                except values.BadValue as error:
                     self._faults.leave_out(staged.path, staged.line, str(error))
                 job.position = {"line": line, "mark": mark}
                 if len(job.events) + len(job.records) >= MAX_PIECE:
@@ -165,9 +160,9 @@ class XtSource(LineSource):
         if staged.kind == "console":
             self._take_console(job, staged.path)
             return
-        _take_tags(job, object_of(staged.value.get("tags")))
+        _take_tags(job, values.object_of(staged.value.get("tags")))
         note = staged.value.get("note")
-        job.note = text_of(note) if isinstance(note, str) else job.note
+        job.note = values.text_of(note) if isinstance(note, str) else job.note
 
     def _take_console(self, job: ImportedJob, path: str) -> None:
         file = open_source(path, self._faults, is_argument=False)
@@ -180,16 +175,16 @@ class XtSource(LineSource):
 
         is_repeat: the entry was imported before, so only facts about the whole job count.
         """
-        name = text_of(value.get("event"), "the event's name", 100)
-        time_ns = time_of(value.get("time"), "the time", self._zone)
-        data = object_of(value.get("data"))
+        name = values.text_of(value.get("event"), "the event's name", 100)
+        time_ns = values.time_of(value.get("time"), "the time", self._zone)
+        data = values.object_of(value.get("data"))
         if name == "cmd":
             data = masked_json(data)
         self._take_facts(job, name, data)
         state = _state_of(name, data)
         if state:
             if not is_known(ORIGIN, state):
-                raise BadValue(f"{state!r} is no status of XT 1.0")
+                raise values.BadValue(f"{state!r} is no status of XT 1.0")
             state_data = None if name in ("created", "ended") else data or None
             job.changes.append(ImportedChange(time_ns, state, data=state_data))
         elif name in ("metrics", "hparams"):
@@ -210,37 +205,37 @@ class XtSource(LineSource):
 
     def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
         if name == "created":
-            job.user = text_of(data.get("username"), max_chars=MAX_NAME_CHARS)
-            job.host = text_of(data.get("box_name"), max_chars=MAX_NAME_CHARS)
+            job.user = values.text_of(data.get("username"), max_chars=values.MAX_NAME_CHARS)
+            job.host = values.text_of(data.get("box_name"), max_chars=values.MAX_NAME_CHARS)
             job.details |= {key: data[key] for key in _CREATED if data.get(key) not in (None, "")}
-            job.note = text_of(data.get("description")) or job.note
+            job.note = values.text_of(data.get("description")) or job.note
             for tag, field in _TAGS.items():
                 if data.get(field) not in (None, ""):
                     # one that was set by hand counts more
-                    job.tags.setdefault(tag, text_of(str(data[field])))
+                    job.tags.setdefault(tag, values.text_of(str(data[field])))
         elif name == "hparams":
             job.details["hparams"] = {**job.details.get("hparams", {}), **data}
         elif name == "cmd":
             command = data.get("cmd")
-            job.details["command"] = list(map(str, list_of(command))) or command
+            job.details["command"] = list(map(str, values.list_of(command))) or command
         elif name == "ended":
-            job.exit_code, job.signal = exit_of(data.get("exit_code"))
-            job.details["metrics_rollup"] = object_of(data.get("metrics_rollup"))
+            job.exit_code, job.signal = values.exit_of(data.get("exit_code"))
+            job.details["metrics_rollup"] = values.object_of(data.get("metrics_rollup"))
         elif name in ("tag", "tags"):
             _take_tags(job, data)
         elif name in ("note", "notes"):
-            job.note = text_of(data.get("notes", data.get("note")))
+            job.note = values.text_of(data.get("notes", data.get("note")))
 
 
 def _job_of(place: str) -> ImportedJob:
     """Return a run's job with its place only."""
     workspace, _, run = place.partition("\n")
     above = [workspace] if workspace else []
-    job_ids = [job_id_of(ORIGIN, [*above, run])]
+    job_ids = [values.job_id_of(ORIGIN, [*above, run])]
     job = ImportedJob(f"{ORIGIN}:{workspace}/{run}", job_ids, run, ORIGIN)
     child = _CHILD.fullmatch(run)
     if child is not None:
-        job.parent = job_id_of(ORIGIN, [*above, child[1]])
+        job.parent = values.job_id_of(ORIGIN, [*above, child[1]])
         job.iteration = int(child[2])
     return job
 
@@ -249,12 +244,12 @@ def _state_of(name: str, data: Json) -> str:
     if name in _STATE_EVENTS:
         return name
     if name in ("ended", "status-change", "status"):
-        return text_of(data.get("status"), "the status", 40).lower()
+        return values.text_of(data.get("status"), "the status", 40).lower()
     return ""
 
 
 def _take_tags(job: ImportedJob, tags: Json) -> None:
     job.tags |= {
-        text_of(name): text_of(str(value)) if value is not None else ""
+        values.text_of(name): values.text_of(str(value)) if value is not None else ""
         for name, value in tags.items()
     }

@@ -21,18 +21,8 @@ from typing import NamedTuple
 
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
+from logshipper_ingest import sqlite_file
 from logshipper_ingest.model.job import NAME, RUNNING, UNRESPONSIVE, JobSummary, derived_state
-from logshipper_ingest.sqlite_file import (
-    DamagedError,
-    UnfinishedError,
-    open_reader,
-    open_writer,
-    remove_database,
-    rewrite,
-    rewrite_wholly,
-    store_errors,
-    transaction,
-)
 from logshipper_ingest.store.catalogue_rows import (
     PUT,
     CatalogueRow,
@@ -89,17 +79,23 @@ class Catalogue:
         """Open the file for writing. Raises DamagedError if it is missing or needs a rebuild."""
         # checked first, to notice a later replacement
         inode = _inode_of(path)
-        return cls(path, inode, open_writer(path, SCHEMA, VERSION, wal=wal, create=False))
+        return cls(
+            path, inode, sqlite_file.open_writer(path, SCHEMA, VERSION, wal=wal, create=False)
+        )
 
     @classmethod
     def open_for_reading(cls, path: str) -> "Catalogue":
         inode = _inode_of(path)
-        return cls(path, inode, open_reader(path, VERSION), writes=False)
+        return cls(path, inode, sqlite_file.open_reader(path, VERSION), writes=False)
 
     @classmethod
     def in_memory(cls) -> "Catalogue":
         """Open a substitute for a missing catalogue that cannot be rebuilt now."""
-        return cls("catalogue in memory", 0, open_writer(":memory:", SCHEMA, VERSION, wal=False))
+        return cls(
+            "catalogue in memory",
+            0,
+            sqlite_file.open_writer(":memory:", SCHEMA, VERSION, wal=False),
+        )
 
     def close(self) -> None:
         self._connection.close()
@@ -115,9 +111,9 @@ class Catalogue:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            with store_errors(self.path):
+            with sqlite_file.store_errors(self.path):
                 yield
-        except DamagedError:
+        except sqlite_file.DamagedError:
             self.is_damaged = True
             raise
 
@@ -183,7 +179,7 @@ class Catalogue:
 
     def put_all(self, rows: Sequence[CatalogueRow]) -> None:
         """Write all rows, or none; skips unchanged ones."""
-        with self._errors(), transaction(self._connection):
+        with self._errors(), sqlite_file.transaction(self._connection):
             self._connection.executemany(PUT, map(CatalogueRow.values, rows))
 
     # ---- how jobs ran
@@ -200,7 +196,7 @@ class Catalogue:
     def add_histories(self, rows: Sequence[CatalogueRow]) -> None:
         """Add histories to jobs without one, if their summaries are unchanged."""
         values = [(row.history, row.summary.job_id, summary_to_json(row.summary)) for row in rows]
-        with self._errors(), transaction(self._connection):
+        with self._errors(), sqlite_file.transaction(self._connection):
             self._connection.executemany(
                 "UPDATE job SET history = ? WHERE job_id = ? AND summary = ? AND history IS NULL",
                 values,
@@ -233,7 +229,7 @@ class Catalogue:
         with self._errors():
             for summary in self._summaries(0, f"WHERE job_id IN ({marks})", *job_ids):
                 self.put(CatalogueRow(replace(summary, name=summary.job_id, reason="")))
-            rewrite(self._connection)
+            sqlite_file.rewrite(self._connection)
             fault_point("store_summary_blanked")
             self._connection.executemany(
                 "DELETE FROM job WHERE job_id = ?", [(job_id,) for job_id in job_ids]
@@ -243,7 +239,7 @@ class Catalogue:
         """Replace a job's row, and overwrite the old one in the file."""
         with self._errors():
             self.put(row)
-            rewrite_wholly(self._connection, self.path)
+            sqlite_file.rewrite_wholly(self._connection, self.path)
 
     def words(self, job_id: str) -> list[str]:
         """Texts of a job's summary and history that are the job's own."""
@@ -271,7 +267,7 @@ class Catalogue:
                 continue
             try:
                 row = read_catalogue_row(os.path.join(jobs_folder, name), job_id)
-            except UnfinishedError:
+            except sqlite_file.UnfinishedError:
                 continue  # nothing was ever in it: the job is still in the spool
             except StoreError as error:
                 problems.append(str(error))
@@ -287,8 +283,8 @@ def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, li
     The new file replaces the old one in one step. The caller holds the store's lock.
     """
     new_path = f"{path}{UNFINISHED}"
-    remove_database(new_path)
-    connection = open_writer(new_path, SCHEMA, VERSION, wal=wal)
+    sqlite_file.remove_database(new_path)
+    connection = sqlite_file.open_writer(new_path, SCHEMA, VERSION, wal=wal)
     catalogue = Catalogue(new_path, _inode_of(new_path), connection)
     try:
         problems = catalogue.rebuild(jobs_folder)
@@ -296,7 +292,7 @@ def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, li
         catalogue.close()
     if os.path.exists(path):
         os.replace(path, f"{path}.damaged")
-    remove_database(path)  # its log, too: it mustn't be taken for the new one's
+    sqlite_file.remove_database(path)  # its log, too: it mustn't be taken for the new one's
     os.replace(new_path, path)
     return Catalogue.open(path, wal=wal), problems
 

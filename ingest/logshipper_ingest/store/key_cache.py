@@ -14,19 +14,9 @@ from contextlib import AbstractContextManager, closing, suppress
 import orjson
 
 from logshipper.errors import StoreError
+from logshipper_ingest import sqlite_file
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.model.key_values import KeyValues
-from logshipper_ingest.sqlite_file import (
-    DamagedError,
-    UnfinishedError,
-    damaged,
-    open_reader,
-    open_writer,
-    remove_database,
-    rewrite,
-    store_errors,
-    transaction,
-)
 
 FILE = "values.db"
 VERSION = 2
@@ -112,30 +102,33 @@ class KeyCache:
         if not os.path.exists(self._path):
             return
         try:
-            writer = open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
-            with closing(writer) as connection, store_errors(self._path):
+            writer = sqlite_file.open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
+            with closing(writer) as connection, sqlite_file.store_errors(self._path):
                 connection.execute("DELETE FROM key_values WHERE job_id = ?", (job_id,))
-                rewrite(connection)
+                sqlite_file.rewrite(connection)
         except StoreError:
             self.remove()  # it is but a cache
 
     def remove(self) -> None:
         """All of it: a value that was purged may stand there."""
         self._entries, self._queue = {}, {}
-        remove_database(self._path)
+        sqlite_file.remove_database(self._path)
 
     def _read(self) -> dict[str, _Entry]:
         if not os.path.exists(self._path):
             return {}
         try:
-            with closing(open_reader(self._path, VERSION)) as connection, store_errors(self._path):
+            with (
+                closing(sqlite_file.open_reader(self._path, VERSION)) as connection,
+                sqlite_file.store_errors(self._path),
+            ):
                 self._check_version(connection)
                 rows = connection.execute(
                     "SELECT job_id, started_ns, records, held FROM key_values"
                 ).fetchall()
-        except UnfinishedError:
+        except sqlite_file.UnfinishedError:
             return {}  # another process is creating it and still needs it
-        except DamagedError:
+        except sqlite_file.DamagedError:
             self._remove_damaged()
             return {}
         except StoreError:
@@ -144,13 +137,17 @@ class KeyCache:
 
     def _write(self, rows: list[tuple[str, int, int, str]]) -> None:
         try:
-            writer = open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
-            with closing(writer) as connection, store_errors(self._path), transaction(connection):
+            writer = sqlite_file.open_writer(self._path, SCHEMA, VERSION, wal=self._wal)
+            with (
+                closing(writer) as connection,
+                sqlite_file.store_errors(self._path),
+                sqlite_file.transaction(connection),
+            ):
                 self._check_version(connection)
                 connection.executemany(
                     "INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows
                 )
-        except DamagedError:
+        except sqlite_file.DamagedError:
             self._remove_damaged()
         except (StoreError, sqlite3.Error):
             pass  # a full disk, a lock: it is but a cache
@@ -158,8 +155,8 @@ class KeyCache:
     def _check_version(self, connection: sqlite3.Connection) -> None:
         """Raises DamagedError for a file of an older version, which is made again."""
         if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-            raise damaged(self._path, "an older logshipper wrote it")
+            raise sqlite_file.damaged(self._path, "an older logshipper wrote it")
 
     def _remove_damaged(self) -> None:
         with suppress(OSError):
-            remove_database(self._path)
+            sqlite_file.remove_database(self._path)

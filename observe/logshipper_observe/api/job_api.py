@@ -9,16 +9,7 @@ from logshipper.spool.segment import Kind
 from logshipper_ingest.model.job import Capture, JobSummary
 from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.x_axis import KeyStats, XChoice
-from logshipper_observe.api.tables import (
-    Columns,
-    Numbers,
-    Rollups,
-    columns_of,
-    merge_rows,
-    numbers_of,
-    rollups_of,
-    sets_of,
-)
+from logshipper_observe.api import tables
 from logshipper_observe.base.notebook import html_table
 from logshipper_observe.base.words import NS, RUNNING_STATES, duration
 from logshipper_observe.model.documents import STREAM_NAMES, STREAMS, event_details
@@ -208,7 +199,9 @@ class Job:
                 place = job_event.attempt, job_event.capture
                 yield Event(job_event.time_ns, name, message, *place, event_details(job_event))
 
-    def metrics(self, *keys: str, attempt: int | None = None, by: str | None = None) -> Columns:
+    def metrics(
+        self, *keys: str, attempt: int | None = None, by: str | None = None
+    ) -> tables.Columns:
         """Return the numbers of the metadata as columns: a dict of lists of one length, a row per
         record.
 
@@ -230,33 +223,35 @@ class Job:
             rows = self._numbers(reader, attempt, names)
             if by is not None:
                 (by_path,) = pick_keys([by], list(names))
-                rows = merge_rows(rows, by_path)
-            return columns_of(rows, names)
+                rows = tables.merge_rows(rows, by_path)
+            return tables.columns_of(rows, names)
 
-    def metric_sets(self, *, attempt: int | None = None) -> list[Columns]:
+    def metric_sets(self, *, attempt: int | None = None) -> list[tables.Columns]:
         """Return `metrics` for each set of keys that records have, without any None."""
         with self._reader() as reader:
             names = _numeric(reader)
             return [
-                columns_of(rows, {path: names[path] for path in paths})
-                for paths, rows in sets_of(self._numbers(reader, attempt, names)).items()
+                tables.columns_of(rows, {path: names[path] for path in paths})
+                for paths, rows in tables.sets_of(self._numbers(reader, attempt, names)).items()
             ]
 
-    def rollup(self, *, attempt: int | None = None) -> Rollups:
+    def rollup(self, *, attempt: int | None = None) -> tables.Rollups:
         """Return last, min, max, mean, std and count of each key with numbers."""
         with self._reader() as reader:
             names = _numeric(reader)
-            return rollups_of(self._numbers(reader, attempt, names), names)
+            return tables.rollups_of(self._numbers(reader, attempt, names), names)
 
     def _numbers(
         self, reader: "Reader", attempt: int | None, names: Mapping[Path, str]
-    ) -> Iterator[Numbers]:
+    ) -> Iterator[tables.Numbers]:
         tasks = {capture.capture: capture.task for capture in reader.captures}
         for record in reader.records(attempt=attempt):
-            numbers = numbers_of(record.keyed_line)
+            numbers = tables.numbers_of(record.keyed_line)
             values = {path: number for path, number in numbers.items() if path in names}
             if values:
-                yield Numbers(record.time_ns, record.attempt, tasks.get(record.capture, 0), values)
+                yield tables.Numbers(
+                    record.time_ns, record.attempt, tasks.get(record.capture, 0), values
+                )
 
     def keys(self) -> list[KeyStats]:
         """All keys of the metadata, in alphabetical order: name, count, last value, minimum,

@@ -18,19 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from logshipper.errors import LogshipperError
 from logshipper_observe.base.words import uncoloured
+from logshipper_observe.formats import export_rows
 from logshipper_observe.formats.csv_rows import own_titles, titles_of
-from logshipper_observe.formats.export_rows import (
-    BLOCK_ROWS,
-    LINE_TITLES,
-    MAX_COLUMNS,
-    RECORD_TITLES,
-    SOURCE_TITLES,
-    ExportedCapture,
-    Progress,
-    RowWriter,
-    Sources,
-    line_blocks,
-)
 from logshipper_observe.model.documents import STREAM_NAMES
 
 try:
@@ -57,7 +46,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
     from logshipper_observe.model.records import Path
 
-GROUP_ROWS = 4 * BLOCK_ROWS
+GROUP_ROWS = 4 * export_rows.BLOCK_ROWS
 _AT_WORK = 2  # blocks being parsed while the next one is read
 _DECIMAL_DIGITS = 76  # of the widest decimals
 _TIME = pa.timestamp("ns", "UTC")
@@ -65,16 +54,18 @@ _OWN_TYPES = (pa.string(), _TIME, pa.int32(), pa.string(), pa.int32(), pa.string
 _LINE_TYPES = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.string())
 
 
-class ParquetWriter(RowWriter):
+class ParquetWriter(export_rows.RowWriter):
     """One Parquet file, of metadata or of lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._spill = _Spill()
-        self._sources: dict[ExportedCapture, int] = {}
+        self._sources: dict[export_rows.ExportedCapture, int] = {}
         self._titles: Sequence[str] | None = None
 
-    def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
+    def records(
+        self, sources: export_rows.Sources, reader: "Reader", progress: export_rows.Progress
+    ) -> None:
         maker = ColumnMaker()
         at_work: deque[tuple[RecordBlock, Future[Columns]]] = deque()
 
@@ -86,16 +77,21 @@ class ParquetWriter(RowWriter):
 
         # Arrow and SQLite let go of the interpreter's lock
         with ThreadPoolExecutor(_AT_WORK) as pool:
-            for block in reader.record_blocks(BLOCK_ROWS):
+            for block in reader.record_blocks(export_rows.BLOCK_ROWS):
                 if len(at_work) >= _AT_WORK:
                     keep()
                 at_work.append((block, pool.submit(maker.columns, block.text, len(block.times))))
             while at_work:
                 keep()
 
-    def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
-        self._titles = LINE_TITLES
-        for block in line_blocks(lines):
+    def lines(
+        self,
+        sources: export_rows.Sources,
+        lines: "Iterable[LogLine]",
+        progress: export_rows.Progress,
+    ) -> None:
+        self._titles = export_rows.LINE_TITLES
+        for block in export_rows.line_blocks(lines):
             columns = (
                 [STREAM_NAMES[line.stream] for line in block],
                 [line.kind.name.lower() for line in block],
@@ -105,7 +101,9 @@ class ParquetWriter(RowWriter):
             )
             arrays: Columns = {
                 (title,): pa.array(values, kind)
-                for title, values, kind in zip(LINE_TITLES, columns, _LINE_TYPES, strict=True)
+                for title, values, kind in zip(
+                    export_rows.LINE_TITLES, columns, _LINE_TYPES, strict=True
+                )
             }
             attempts = {line.capture: line.attempt for line in block}
             numbers = self._numbers(sources, [line.capture for line in block], attempts)
@@ -114,7 +112,7 @@ class ParquetWriter(RowWriter):
 
     def _numbers(
         self,
-        sources: Sources,
+        sources: export_rows.Sources,
         captures: Sequence[int],
         attempts: Mapping[int, int],
         origins: Sequence[str] = (),
@@ -131,9 +129,9 @@ class ParquetWriter(RowWriter):
         kinds = self._kinds()
         if self._titles is None:
             titles = titles_of(kinds)
-            source_titles = own_titles(titles, [f"_{title}" for title in RECORD_TITLES])
+            source_titles = own_titles(titles, [f"_{title}" for title in export_rows.RECORD_TITLES])
         else:
-            titles, source_titles = list(self._titles), list(SOURCE_TITLES)
+            titles, source_titles = list(self._titles), list(export_rows.SOURCE_TITLES)
         fields = [
             *zip(source_titles, _OWN_TYPES, strict=False),
             *zip(titles, kinds.values(), strict=True),
@@ -167,7 +165,7 @@ class ParquetWriter(RowWriter):
         return kinds | self._spill.decimals(unsure) if unsure else kinds
 
     def _source_columns(self, times: Array, numbers: Array) -> list[Array]:
-        titles = RECORD_TITLES if self._titles is None else SOURCE_TITLES
+        titles = export_rows.RECORD_TITLES if self._titles is None else export_rows.SOURCE_TITLES
         return [
             times.cast(kind)
             if title == "time"
@@ -223,9 +221,9 @@ class _Spill:
             if array.null_count < len(array):
                 types.add(array.type)
                 self.largest[path] = max(self.largest.get(path, 0), largest_integer(array))
-        if len(self.kinds) > MAX_COLUMNS:
+        if len(self.kinds) > export_rows.MAX_COLUMNS:
             raise LogshipperError(
-                f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them"
+                f"more than {export_rows.MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them"
             )
         source_columns = [pa.array(times, pa.int64()), pa.array(numbers, pa.int32())]
         names = [str(number) for number in range(len(source_columns) + len(columns))]

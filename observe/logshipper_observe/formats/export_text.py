@@ -9,19 +9,8 @@ import orjson
 
 from logshipper.errors import LogshipperError
 from logshipper_observe.base.words import uncoloured, utc
+from logshipper_observe.formats import export_rows
 from logshipper_observe.formats.csv_rows import CsvRows, own_titles, titles_of
-from logshipper_observe.formats.export_rows import (
-    LINE_TITLES,
-    MAX_COLUMNS,
-    RECORD_TITLES,
-    SOURCE_TITLES,
-    ExportedCapture,
-    Progress,
-    RowWriter,
-    Sources,
-    line_blocks,
-    record_blocks,
-)
 from logshipper_observe.model.documents import line_document, record_document
 from logshipper_observe.model.records import Path, cell, flat, record_fields
 
@@ -33,15 +22,17 @@ _ROWS = 1024  # written at a time
 _ROW_END = b"\xff\n"  # invalid UTF-8, so it occurs in no cell
 
 
-class JsonlWriter(RowWriter):
+class JsonlWriter(export_rows.RowWriter):
     """Writes one document per row: those of `logs --json` and `metadata --json`, with job and
     capture."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
-        for block in record_blocks(reader.records(), _ROWS):
+    def records(
+        self, sources: export_rows.Sources, reader: "Reader", progress: export_rows.Progress
+    ) -> None:
+        for block in export_rows.record_blocks(reader.records(), _ROWS):
             documents = []
             for record in block:
                 source = sources.of(record.capture, record.attempt)
@@ -50,8 +41,13 @@ class JsonlWriter(RowWriter):
             self._file.write("".join(documents).encode("utf-8", "backslashreplace"))
             progress(len(block))
 
-    def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
-        for block in line_blocks(lines, _ROWS):
+    def lines(
+        self,
+        sources: export_rows.Sources,
+        lines: "Iterable[LogLine]",
+        progress: export_rows.Progress,
+    ) -> None:
+        for block in export_rows.line_blocks(lines, _ROWS):
             for line in block:
                 source = sources.of(line.capture, line.attempt)
                 document = line_document(line) | _source_document(source)
@@ -59,11 +55,11 @@ class JsonlWriter(RowWriter):
             progress(len(block))
 
 
-def _source_document(source: ExportedCapture) -> dict[str, object]:
+def _source_document(source: export_rows.ExportedCapture) -> dict[str, object]:
     return {"job_id": source.job_id, "step": source.step, "task": source.task, "host": source.host}
 
 
-class CsvWriter(RowWriter):
+class CsvWriter(export_rows.RowWriter):
     """Writes CSV, or TSV with a tab as delimiter.
 
     A record may bring a new key, and so a new column. Rows of records wait in an unnamed file until
@@ -81,9 +77,11 @@ class CsvWriter(RowWriter):
         self._count = 0  # of records
         self._has_header = False  # with lines
 
-    def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
+    def records(
+        self, sources: export_rows.Sources, reader: "Reader", progress: export_rows.Progress
+    ) -> None:
         spill = self._spill = self._spill or tempfile.TemporaryFile()  # noqa: SIM115  closed by finish
-        for block in record_blocks(reader.records(), _ROWS):
+        for block in export_rows.record_blocks(reader.records(), _ROWS):
             rows = []
             for record in block:
                 values = flat(record.keyed_line)
@@ -102,19 +100,24 @@ class CsvWriter(RowWriter):
         former_count = len(self._paths)
         for path in values:
             self._paths.setdefault(path, len(self._paths))
-        if len(self._paths) > MAX_COLUMNS:
+        if len(self._paths) > export_rows.MAX_COLUMNS:
             raise LogshipperError(
-                f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them"
+                f"more than {export_rows.MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them"
             )
         if len(self._paths) > former_count or not self._wider_from:
             self._wider_from.append((self._count, len(self._paths)))
         self._count += 1
 
-    def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
+    def lines(
+        self,
+        sources: export_rows.Sources,
+        lines: "Iterable[LogLine]",
+        progress: export_rows.Progress,
+    ) -> None:
         if not self._has_header:
             self._has_header = True
-            self._put(self._rows.row([*SOURCE_TITLES, *LINE_TITLES]))
-        for block in line_blocks(lines, _ROWS):
+            self._put(self._rows.row([*export_rows.SOURCE_TITLES, *export_rows.LINE_TITLES]))
+        for block in export_rows.line_blocks(lines, _ROWS):
             rows = []
             for line in block:
                 document = line_document(line)
@@ -133,7 +136,7 @@ class CsvWriter(RowWriter):
         if self._spill is None:
             return
         titles = titles_of(self._paths)
-        source_titles = own_titles(titles, [f"_{title}" for title in RECORD_TITLES])
+        source_titles = own_titles(titles, [f"_{title}" for title in export_rows.RECORD_TITLES])
         self._put(self._rows.row([*source_titles, *titles]))
         self._spill.seek(0)
         starts = iter([*self._wider_from[1:], (self._count, 0)])
@@ -156,6 +159,6 @@ class CsvWriter(RowWriter):
             self._spill.close()
 
 
-def _own_cells(source: ExportedCapture, time_ns: int) -> tuple[str, ...]:
+def _own_cells(source: export_rows.ExportedCapture, time_ns: int) -> tuple[str, ...]:
     attempt, task = str(source.attempt), str(source.task)
     return source.job_id, utc(time_ns), attempt, source.step, task, source.host

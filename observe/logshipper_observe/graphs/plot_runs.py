@@ -11,21 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from logshipper.errors import LogshipperError
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.x_axis import XChoice
+from logshipper_observe.graphs import series
 from logshipper_observe.graphs.curves import UNTREATED, Treatment, treated
 from logshipper_observe.graphs.graph_notes import gap_notes
 from logshipper_observe.graphs.points import Points
-from logshipper_observe.graphs.series import (
-    CLOCK_WORDS,
-    KEY_PREFIX,
-    TIME,
-    Graph,
-    GraphRequest,
-    captures_by_label,
-    graphs,
-    is_constant,
-    is_drawn,
-    numeric_keys,
-)
 from logshipper_observe.model.job_context import option_text
 from logshipper_observe.model.properties import TAGS, without_alias
 from logshipper_observe.query.asked import UnknownKey, split_names
@@ -41,7 +30,7 @@ PLACES = (RUN, NODE, JOB)  # groups independent of a job's options
 BREAKS = (RUN, GROUP, COL)
 XT_KEYS = ("epoch", "step", "iter", "epochs", "steps", "iters", "index")
 BY_INDEX = XChoice(None, 0, "index: the number of each value, from 0")
-BY_TIME = XChoice(None, 0, CLOCK_WORDS)
+BY_TIME = XChoice(None, 0, series.CLOCK_WORDS)
 MAX_TRACES = 64
 MAX_RUNS = 1024
 AUTO = "auto"
@@ -53,7 +42,7 @@ _NO_FACETS = ("job.name", "command", "git.", "cores", "first.")  # differ in nea
 class PlotQuery:
     """A request for graphs of several jobs."""
 
-    request: GraphRequest
+    request: series.GraphRequest
     x_rule: str = ""  # "xt" or ""
     group_by: str = RUN  # one of PLACES, or EXPERIMENT, a tag or another option
     break_on: Sequence[str] = (COL,)  # of BREAKS: values that get separate graphs
@@ -79,7 +68,7 @@ class _Run(NamedTuple):
 class GraphSet(NamedTuple):
     """Graphs, and their omissions, a sentence each. left_out: keys beyond the limit."""
 
-    graphs: list[Graph]
+    graphs: list[series.Graph]
     notes: list[str]
     left_out: list[str]
 
@@ -128,13 +117,15 @@ class Runs:
         name: tells it from the others; axes: of all jobs; facet: see `facets_of`; options: as in
         `options_of`, for groups.
         """
-        y_keys = axes.drawn(numeric_keys(reader))
+        y_keys = axes.drawn(series.numeric_keys(reader))
         if not self._query.request.y:
             self._left_out |= dict.fromkeys(y_keys[self._max_graphs :])
             y_keys = y_keys[: self._max_graphs]
         attempt, max_runs = self._query.request.attempt, self._query.max_runs
         for x, names in axes.by_x(y_keys).items():
-            job_graphs, _ = graphs(reader, GraphRequest(x, names, attempt, max_runs), len(names))
+            job_graphs, _ = series.graphs(
+                reader, series.GraphRequest(x, names, attempt, max_runs), len(names)
+            )
             self.take(reader, name, x, job_graphs, facet, options)
 
     def take(
@@ -142,12 +133,12 @@ class Runs:
         reader: "Reader",
         name: str,
         x: XChoice,
-        job_graphs: Sequence[Graph],
+        job_graphs: Sequence[series.Graph],
         facet: str,
         options: Mapping[str, str],
     ) -> None:
         """Add graphs that were read before, over this X; otherwise as `add`."""
-        captures = captures_by_label(reader)
+        captures = series.captures_by_label(reader)
         for graph in job_graphs:
             self._note(graph, name)
             for points in graph.series:
@@ -191,7 +182,7 @@ class Runs:
         """Whether any run has the option of the groups."""
         return self._is_grouped or not self._runs
 
-    def _note(self, graph: Graph, name: str) -> None:
+    def _note(self, graph: series.Graph, name: str) -> None:
         key = f"{name}, {graph.key}"
         if graph.more_series:
             self.notes.append(f"{key}: {graph.more_series:,} earlier series left out")
@@ -232,9 +223,9 @@ class Runs:
         notes += self.notes
         return GraphSet(self._graphs(keys[:limit], notes), notes, left_out)
 
-    def _graphs(self, keys: Iterable[str], notes: list[str]) -> list[Graph]:
+    def _graphs(self, keys: Iterable[str], notes: list[str]) -> list[series.Graph]:
         traces = 0
-        by_place: dict[tuple[str, ...], Graph] = {}
+        by_place: dict[tuple[str, ...], series.Graph] = {}
         for key in keys:
             common = self._runs[key][0].x
             groups: dict[tuple[str, str], list[_Run]] = {}
@@ -264,7 +255,7 @@ class Runs:
                     place = (*broken, facet)
                     graph = by_place.get(place)
                     if graph is None:
-                        graph = by_place[place] = Graph(key, common, integer=True)
+                        graph = by_place[place] = series.Graph(key, common, integer=True)
                         graph.x_integer, graph.title = runs[0].x_integer, self._title(place)
                     elif COL not in self._query.break_on and key not in graph.key.split(", "):
                         graph.key += f", {key}"
@@ -299,9 +290,9 @@ def _present(names: Sequence[str], keys: "Mapping[str, KeyStats]") -> list[str]:
     return [key for key in split_names(names, keys) if key in keys]
 
 
-def _key_asked(request: GraphRequest) -> str | None:
-    is_key = isinstance(request.x, str) and request.x != TIME
-    return str(request.x).removeprefix(KEY_PREFIX) if is_key else None
+def _key_asked(request: series.GraphRequest) -> str | None:
+    is_key = isinstance(request.x, str) and request.x != series.TIME
+    return str(request.x).removeprefix(series.KEY_PREFIX) if is_key else None
 
 
 class CommonAxes:
@@ -328,12 +319,14 @@ class CommonAxes:
             raise UnknownKey(asked, (), sorted(seen_keys))
         names = sorted({name for job_keys in keys for name in job_keys})
         changing = [
-            name for name in names if any(is_drawn(job[name]) for job in keys if name in job)
+            name for name in names if any(series.is_drawn(job[name]) for job in keys if name in job)
         ]
         over_x = [name for name in changing if not self.x_of(name).by_number]
         self._default = over_x or changing
         self.constants = [
-            name for name in names if all(is_constant(job[name]) for job in keys if name in job)
+            name
+            for name in names
+            if all(series.is_constant(job[name]) for job in keys if name in job)
         ]
 
     def drawn(self, keys: "Mapping[str, KeyStats]") -> list[str]:
@@ -363,7 +356,7 @@ class CommonAxes:
             (x, keys) for x, keys in zip(self._choices, self._keys, strict=True) if key in keys
         ]
         shared = set.intersection(*(set(keys) for _, keys in peers))
-        if self._request.x == TIME:
+        if self._request.x == series.TIME:
             return BY_TIME
         asked = _key_asked(self._request)
         if asked is not None:

@@ -8,18 +8,7 @@ from typing import NamedTuple
 
 from logshipper.errors import UsageError
 from logshipper_observe.base.words import duration, local, local_with_zone, number
-from logshipper_observe.model.properties import (
-    HPARAMS,
-    METADATA,
-    METRICS,
-    MISSING,
-    Field,
-    JobRow,
-    PropertyKind,
-    Value,
-    field_of,
-    without_alias,
-)
+from logshipper_observe.model import properties
 
 _FORMAT = re.compile(r"[+ ]?0?[0-9]{0,2}[,_]?(?:\.[0-9]{1,2})?[deEfFgGn%]?", re.ASCII)
 
@@ -28,7 +17,7 @@ class ColumnSpec(NamedTuple):
     """field: its content; title: above it; format: Python's, for numbers, "" for none. A wildcard's
     field has the pattern as its name; `expand` makes columns of it."""
 
-    field: Field
+    field: properties.Field
     title: str
     format: str
 
@@ -62,18 +51,18 @@ def _column(word: str) -> ColumnSpec:
     elif not _is_format(spec):
         words = f"{spec!r} isn't a format of numbers; it looks like .5f or ,d"
         raise UsageError("--columns", [words])
-    field = field_of(name if equals else head)
+    field = properties.field_of(name if equals else head)
     if equals and is_wildcard(field):
         words = f"{name!r} stands for several columns: they can't share a title"
         raise UsageError("--columns", [words])
     return ColumnSpec(field, head or field.name, spec)
 
 
-def is_wildcard(field: Field) -> bool:
-    return field.kind is PropertyKind.KEY and "*" in field.name
+def is_wildcard(field: properties.Field) -> bool:
+    return field.kind is properties.PropertyKind.KEY and "*" in field.name
 
 
-def expand(columns: Sequence[ColumnSpec], rows: Sequence[JobRow]) -> list[ColumnSpec]:
+def expand(columns: Sequence[ColumnSpec], rows: Sequence[properties.JobRow]) -> list[ColumnSpec]:
     """Replace each wildcard by a column for each matching key, in alphabetical order, each key
     once.
 
@@ -90,7 +79,7 @@ def expand(columns: Sequence[ColumnSpec], rows: Sequence[JobRow]) -> list[Column
                 changing.add(key)
             if values.min:
                 numbers.add(key)
-    keys_by_alias = {METRICS: numbers & changing, HPARAMS: keys - changing}
+    keys_by_alias = {properties.METRICS: numbers & changing, properties.HPARAMS: keys - changing}
     names = {column.field.name for column in columns}
     expansion = []
     for column in columns:
@@ -98,12 +87,14 @@ def expand(columns: Sequence[ColumnSpec], rows: Sequence[JobRow]) -> list[Column
             expansion.append(column)
             continue
         prefix = next((alias for alias in keys_by_alias if column.field.name.startswith(alias)), "")
-        pattern = without_alias(column.field.name).replace("[", "[[]")
+        pattern = properties.without_alias(column.field.name).replace("[", "[[]")
         matches = re.compile(fnmatch.translate(pattern)).match
         for key in sorted(keys_by_alias.get(prefix, keys)):
-            field = field_of(key)
-            if field.kind is not PropertyKind.KEY:  # a key with the name of a property is
-                field = field_of(METADATA + key)
+            field = properties.field_of(key)
+            if (
+                field.kind is not properties.PropertyKind.KEY
+            ):  # a key with the name of a property is
+                field = properties.field_of(properties.METADATA + key)
             if matches(key) and field.name not in names:
                 names.add(field.name)
                 expansion.append(ColumnSpec(field, key, column.format))
@@ -114,19 +105,21 @@ def _is_format(spec: str) -> bool:
     return _FORMAT.fullmatch(spec) is not None
 
 
-def cell_of(column: ColumnSpec, row: JobRow, *, terminal: bool, exact: bool = False) -> str:
+def cell_of(
+    column: ColumnSpec, row: properties.JobRow, *, terminal: bool, exact: bool = False
+) -> str:
     """Return a cell's text; "" for missing values. exact: all digits of a number."""
     value = column.field.get(row)
-    if value is MISSING or value is None:
-        return "" if value is MISSING else "null"
+    if value is properties.MISSING or value is None:
+        return "" if value is properties.MISSING else "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        if column.field.kind is PropertyKind.TIME:
+        if column.field.kind is properties.PropertyKind.TIME:
             return local(int(value)) if terminal else local_with_zone(int(value))
         if column.format:
             return _format(value, column.format)
-        if column.field.kind is PropertyKind.SPAN:
+        if column.field.kind is properties.PropertyKind.SPAN:
             return duration(value)
         return number(value) if isinstance(value, float) and not exact else str(value)
     return value
@@ -139,9 +132,9 @@ def _format(value: int | float, spec: str) -> str:
         return str(value)
 
 
-def sort_key(value: Value) -> tuple[int, float, str]:
+def sort_key(value: properties.Value) -> tuple[int, float, str]:
     """Sort numbers before texts, and missing values last."""
-    if value is MISSING or value is None:
+    if value is properties.MISSING or value is None:
         return 2, 0.0, ""
     if isinstance(value, str):
         return 1, 0.0, value

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.notebook import MAX_ROWS, html_table
-from logshipper_observe.model.job_info import (
-    MAX_CHILDREN,
-    JobInfo,
-    brief,
-    child_of,
-    group_of,
-    info_of,
-    totals,
-)
+from logshipper_observe.model import job_info
 from logshipper_observe.query.selectors import iterations_of, parent_of, resolve_each
 
 if TYPE_CHECKING:
@@ -40,7 +32,7 @@ class Found(dict[str, T]):
         titles = ("job", "state", "name", "took", "nodes", "exit code")
         rows = [
             (name, value.status, value.name, value.time, value.total_nodes, value.exit_code)
-            if isinstance(value, JobInfo)
+            if isinstance(value, job_info.JobInfo)
             else (name, value)
             for name, value in islice(self.items(), MAX_ROWS + 1)
         ]
@@ -55,7 +47,7 @@ def infos(
     now_ns: int,
     *,
     children: bool = True,
-) -> Found[JobInfo]:
+) -> Found[job_info.JobInfo]:
     """Look up jobs, tasks' jobs by their common name, ranges and patterns; unknown names stop
     nothing.
 
@@ -78,15 +70,15 @@ class _Lookup:
     """infos: so far."""
 
     def __init__(self, store: "JobStore", now_ns: int, *, children: bool) -> None:
-        self.infos: Found[JobInfo] = Found()
+        self.infos: Found[job_info.JobInfo] = Found()
         self._store = store
         self._now_ns = now_ns
         self._children = children
         self._jobs = cache(store.jobs)  # one request to Loki
 
-    def of_id(self, job_id: str) -> JobInfo:
+    def of_id(self, job_id: str) -> job_info.JobInfo:
         with self._store.open(job_id) as reader:
-            return info_of(reader, self._now_ns, children=self._children)
+            return job_info.info_of(reader, self._now_ns, children=self._children)
 
     def add_group_or_matches(self, name: str, error: UnknownJob) -> None:
         """Add a name that is no single job's: iterations with this common name, one of an imported
@@ -103,7 +95,7 @@ class _Lookup:
         self.infos.unknown += unknown
         self.infos.update({job_id: self.of_id(job_id) for job_id in ids})
 
-    def with_iterations(self, name: str, info: JobInfo) -> JobInfo:
+    def with_iterations(self, name: str, info: job_info.JobInfo) -> job_info.JobInfo:
         """Return the info with its iterations. info: of the job with this name, or a beginning of
         its id."""
         group = self._group(name)
@@ -113,7 +105,7 @@ class _Lookup:
             return group
         return replace(info, children=group.children, iterations=group.iterations)
 
-    def _child(self, name: str) -> JobInfo | None:
+    def _child(self, name: str) -> job_info.JobInfo | None:
         """One task or iteration of a job, by NAME:i."""
         parent = parent_of(name, self._jobs())
         if parent is None:
@@ -121,11 +113,13 @@ class _Lookup:
         job, number = parent
         with self._store.open(job.job_id) as reader:
             if job.origin:
-                return child_of(info_of(reader, self._now_ns, children=False), reader, number)
-            tasks = info_of(reader, self._now_ns).children
+                return job_info.child_of(
+                    job_info.info_of(reader, self._now_ns, children=False), reader, number
+                )
+            tasks = job_info.info_of(reader, self._now_ns).children
             return next((task for task in tasks if task.iteration == number), None)
 
-    def _group(self, name: str) -> JobInfo | None:
+    def _group(self, name: str) -> job_info.JobInfo | None:
         """Return the group of jobs called NAME:i, and of imported parts of that job."""
         jobs = self._jobs()
         parents = {job.job_id for job in jobs if job.name == name}
@@ -140,10 +134,14 @@ class _Lookup:
         if not members:
             return None
         if not self._children:
-            group = group_of(name, [(at, brief(job, self._now_ns)) for at, job in members])
+            group = job_info.group_of(
+                name, [(at, job_info.brief(job, self._now_ns)) for at, job in members]
+            )
             return replace(group, children=())
-        group = group_of(name, [(at, self.of_id(job.job_id)) for at, job in members[:MAX_CHILDREN]])
-        return replace(group, iterations=totals([job.state for _, job in members]))
+        group = job_info.group_of(
+            name, [(at, self.of_id(job.job_id)) for at, job in members[: job_info.MAX_CHILDREN]]
+        )
+        return replace(group, iterations=job_info.totals([job.state for _, job in members]))
 
 
 def _is_called(job_id: str, name: str) -> bool:

@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from logshipper_ingest.model.metadata_keys import AUTO_MARK
 from logshipper_ingest.model.x_axis import PROGRESS
 from logshipper_observe.follow.log_place import LogPlace
+from logshipper_observe.graphs import series
 from logshipper_observe.graphs.points import Points
-from logshipper_observe.graphs.series import (
-    Filling,
-    Graph,
-    GraphRequest,
-    Origin,
-    labels_of,
-    numeric_keys,
-    planned,
-)
 from logshipper_observe.query.asked import UnknownKey
 
 if TYPE_CHECKING:
@@ -52,7 +44,7 @@ class ValueStream:
         self.without_step = 0  # numbers whose record has no X
         self._x = x
         self._place = LogPlace()
-        self._graphs: dict[str, Graph] = {}
+        self._graphs: dict[str, series.Graph] = {}
         self._fillings: list[_ValueFilling] = []
         self._values: list[Value] = []
 
@@ -87,12 +79,12 @@ class ValueStream:
                 yield from self._taken()
         self.without_step = sum(graph.without_x for graph in self._graphs.values())
 
-    def _new_graphs(self, reader: "Reader") -> list[Graph]:
-        keys = numeric_keys(reader)
+    def _new_graphs(self, reader: "Reader") -> list[series.Graph]:
+        keys = series.numeric_keys(reader)
         least = 1 if reader.is_over else LEAST_VALUES
         new_graphs = []
         try:
-            plan, _ = planned(reader, GraphRequest(x=self._x), MAX_GRAPHS)
+            plan, _ = series.planned(reader, series.GraphRequest(x=self._x), MAX_GRAPHS)
         except UnknownKey:
             if reader.is_over:
                 raise
@@ -113,21 +105,21 @@ class ValueStream:
         return values
 
 
-def scale_of(graph: Graph) -> int:
+def scale_of(graph: series.Graph) -> int:
     """Return the number of steps for 1 of the graph's X: steps are whole numbers."""
     if graph.x_integer or graph.x.key is None:
         return 1
     return STEPS_OF_PROGRESS if graph.x.path[-1:] == PROGRESS else STEPS_OF_ONE
 
 
-class _ValueFilling(Filling):
+class _ValueFilling(series.Filling):
     """Passes the points of graphs on and keeps none."""
 
     def __init__(
-        self, reader: "Reader", graphs: list[Graph], take: Callable[[Value], object]
+        self, reader: "Reader", graphs: list[series.Graph], take: Callable[[Value], object]
     ) -> None:
         super().__init__(reader, graphs, most_series=MAX_CURVES)
-        self._labels = labels_of(sorted(self._captures.values()))
+        self._labels = series.labels_of(sorted(self._captures.values()))
         self._names = {key.key for key in reader.keys()}  # noqa: SIM118  not a dict's
         self._take = take
         self._time_ns = 0
@@ -136,7 +128,7 @@ class _ValueFilling(Filling):
         self._time_ns = record.time_ns
         super().add(record)
 
-    def open_series(self, at: int, source: Origin) -> Points | None:
+    def open_series(self, at: int, source: series.Origin) -> Points | None:
         points = self._series[at].get(source)
         if points is None:
             place, tags = source
@@ -153,7 +145,7 @@ class _ValueFilling(Filling):
 class _PassedPoints(Points):
     """The points of one curve. key: its name for others."""
 
-    def __init__(self, filling: _ValueFilling, graph: Graph, key: str, curve: str) -> None:
+    def __init__(self, filling: _ValueFilling, graph: series.Graph, key: str, curve: str) -> None:
         super().__init__()
         self._filling, self._key, self._name = filling, key, curve
         self._scale = scale_of(graph)

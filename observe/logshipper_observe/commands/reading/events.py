@@ -13,17 +13,7 @@ from logshipper.errors import UsageError
 from logshipper.safe_text import safe
 from logshipper_observe.api.event_log import EventLog, EventQuery, StateEvent
 from logshipper_observe.api.store_api import Store
-from logshipper_observe.base.output import (
-    Cell,
-    Column,
-    Output,
-    Styled,
-    natural_widths,
-    print_json,
-    state_cell,
-    to_json,
-    write_json,
-)
+from logshipper_observe.base import output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import local, local_with_zone
 from logshipper_observe.commands import completers, options
@@ -45,14 +35,14 @@ FOLLOW_SECS, FOLLOW_LOKI_SECS = 1.0, 5.0  # between two looks
 # how much later than newer ones an event may come while events are followed
 _LATE = timedelta(seconds=120)
 _COLUMNS = (
-    Column("time"),
-    Column("id", style="bold"),
-    Column("event"),
-    Column("from"),
-    Column("to"),
-    Column("name", flexible=True),
+    output.Column("time"),
+    output.Column("id", style="bold"),
+    output.Column("event"),
+    output.Column("from"),
+    output.Column("to"),
+    output.Column("name", flexible=True),
 )
-_NARROW = (*_COLUMNS[:3], Column("what", flexible=True))
+_NARROW = (*_COLUMNS[:3], output.Column("what", flexible=True))
 
 KINDS = (
     "state", "user_event", "mode_changed", "heartbeat_lost", "heartbeat_found", "lines_lost", "lines_left_out",
@@ -263,12 +253,14 @@ def _new(
 
 def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
     if args.json:
-        write_json(to_json({"schema": SCHEMA, **_document(event)}) + "\n")
+        output.write_json(output.to_json({"schema": SCHEMA, **_document(event)}) + "\n")
         return
-    out = Output()
+    out = output.Output()
     time_words, job, kind, before, after, description = _row(out, event)
     change = [before, " -> ", after, "  "] if event.to_state else []
-    out.line(time_words, "  ", Styled(str(job), "bold"), "  ", kind, "  ", *change, description)
+    out.line(
+        time_words, "  ", output.Styled(str(job), "bold"), "  ", kind, "  ", *change, description
+    )
 
 
 # ---- printing
@@ -277,34 +269,39 @@ def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
 def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Document]) -> None:
     if args.json:
         head = {"schema": SCHEMA, "store": store_place(args)}
-        print_json({**head, "events": [_document(event) for event in events], "unknown": unknown})
+        output.print_json(
+            {**head, "events": [_document(event) for event in events], "unknown": unknown}
+        )
         return
-    out = Output()
+    out = output.Output()
     if not events:
         say("no such events; `logshipper events` without any option shows the newest of all")
         return
     rows = [_row(out, event) for event in events]
-    if out.terminal and sum(natural_widths(_COLUMNS, rows)) + 2 * (len(_COLUMNS) - 1) > out.columns:
+    if (
+        out.terminal
+        and sum(output.natural_widths(_COLUMNS, rows)) + 2 * (len(_COLUMNS) - 1) > out.columns
+    ):
         out.table(_NARROW, list(map(_narrow_row, rows, events)))
     else:
         out.table(_COLUMNS, rows)
 
 
-def _row(out: Output, event: StateEvent) -> list[Cell]:
+def _row(out: output.Output, event: StateEvent) -> list[output.Cell]:
     at = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
     kind = event.kind.replace("_", " ")  # untrusted, of any length
     kind_text = kind if len(kind) <= KIND_CHARS else f"{kind[: KIND_CHARS - 1]}…"
-    after = state_cell(event.to_state)
+    after = output.state_cell(event.to_state)
     return [at, event.job_id, kind_text, event.from_state, after, _description(event)]
 
 
-def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:
+def _narrow_row(row: list[output.Cell], event: StateEvent) -> list[output.Cell]:
     """Return the row without its states, which the sentence repeats: it needs the room."""
     if not event.to_state:
         return [*row[:3], _description(event)]
     change = f"{event.from_state} -> {event.to_state}" if event.from_state else event.to_state
     words = ", ".join(filter(None, (change, words_of_event(event))))
-    return [*row[:3], state_cell(event.to_state, f"{event.name}: {words}")]
+    return [*row[:3], output.state_cell(event.to_state, f"{event.name}: {words}")]
 
 
 def _description(event: StateEvent) -> str:

@@ -16,16 +16,7 @@ from logshipper_observe.base.new_file import check_new, ending_of, new_file
 from logshipper_observe.base.output import Output, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import count
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    add_completed,
-    add_flag,
-    add_jobs,
-    add_json,
-    add_raw_cells,
-    add_source,
-    describe,
-)
+from logshipper_observe.commands import completers, options
 from logshipper_observe.formats.export_rows import LOGS, METADATA, RowWriter, Sources
 from logshipper_observe.formats.export_text import CsvWriter, JsonlWriter
 from logshipper_observe.model.documents import STREAMS
@@ -55,7 +46,7 @@ class _Target:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Writes metadata and logs of one or several jobs: into one file, or with a folder as\n"
         "--output into a folder per job. Numbers keep every digit. A file appears when it is\n"
@@ -68,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper export train.py --tensorboard runs/ --follow\n"
         "  logshipper export 4711 4712 --from loki --mlflow mlruns/",
     )
-    add_jobs(parser)
+    options.add_jobs(parser)
     parser.add_argument(
         "--what",
         choices=(*KINDS, "all"),
@@ -86,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER/",
         help="default: ./, that is JOB/metadata.csv and so on",
     )
-    add_raw_cells(parser)
+    options.add_raw_cells(parser)
     trackers = parser.add_argument_group("other trackers").add_mutually_exclusive_group()
     trackers.add_argument(
         "--tensorboard",
@@ -98,15 +89,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="URI",
         help="write a run per job into this MLflow server, folder or database; needs mlflow-skinny",
     )
-    add_completed(
+    options.add_completed(
         parser, completers.keys, "--x", metavar="KEY", help="the step (default: X of graphs)"
     )
-    add_flag(
+    options.add_flag(
         parser, "--follow", help="with a tracker: write values as jobs print them, until their ends"
     )
-    add_flag(parser, "--force", help="replace existing files or runs")
-    add_json(parser)
-    add_source(parser)
+    options.add_flag(parser, "--force", help="replace existing files or runs")
+    options.add_json(parser)
+    options.add_source(parser)
     parser.set_defaults(refuse=parser.error)
 
 

@@ -13,16 +13,8 @@ from logshipper_observe.base.words import NS, count
 from logshipper_observe.commands import completers, options
 from logshipper_observe.commands.reading.grep_output import MatchPrinter
 from logshipper_observe.model.documents import STREAMS
+from logshipper_observe.query import opening
 from logshipper_observe.query.listing import Listing, selection_of
-from logshipper_observe.query.opening import (
-    LIST_SECS,
-    ingest,
-    is_from_loki,
-    open_store,
-    overlay_of,
-    say_where_else,
-    unknown_words,
-)
 from logshipper_observe.search.job_search import search_jobs
 from logshipper_observe.search.line_search import LineSearch
 
@@ -90,7 +82,7 @@ def _call(args: argparse.Namespace) -> int:
     search = _search_of(args)
     query = selection_of(args)
     since_secs = args.since
-    if not is_from_loki(args):
+    if not opening.is_from_loki(args):
         args.since = None  # Loki's own option
     faults: list[str] = []
     bar = Bar("Searching", count, " jobs")
@@ -100,20 +92,20 @@ def _call(args: argparse.Namespace) -> int:
         say(fault)
         faults.append(fault)
 
-    with open_store(args) as store:
+    with opening.open_store(args) as store:
         if store is None:
-            say_where_else(args)
+            opening.say_where_else(args)
             return EXIT_NONE
-        for problem in ingest(store, secs=LIST_SECS):
+        for problem in opening.ingest(store, secs=opening.LIST_SECS):
             report(problem)
-        listing = Listing(store, overlay_of(store), query)
+        listing = Listing(store, opening.overlay_of(store), query)
         jobs: Sequence[JobSummary] = listing.jobs
         if query.selects:
             jobs = [row.job for row in listing.rows()]
         if since_secs is not None:
             jobs = _newer(jobs, time.time_ns() - int(since_secs * NS))
         for error in listing.unknown:
-            report(unknown_words(error))
+            report(opening.unknown_words(error))
         printer = MatchPrinter(args, search, bar.clear)
         with closing(search_jobs(store, jobs, search, report)) as answers:
             for done, answer in enumerate(answers):
@@ -123,7 +115,7 @@ def _call(args: argparse.Namespace) -> int:
     if faults:
         return EXIT_ERROR
     if not printer.is_found:
-        say_where_else(args)
+        opening.say_where_else(args)
     return EXIT_FOUND if printer.is_found else EXIT_NONE
 
 

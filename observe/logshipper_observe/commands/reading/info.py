@@ -21,15 +21,7 @@ from logshipper_observe.commands.options import (
     describe,
 )
 from logshipper_observe.model.documents import Document, unknown_documents
-from logshipper_observe.query.opening import (
-    ingest,
-    is_from_loki,
-    no_jobs_yet,
-    open_store,
-    resolve,
-    say_where_else,
-    store_place,
-)
+from logshipper_observe.query import opening
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -95,15 +87,15 @@ def look_up(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInf
     UnknownJob without a store."""
     from logshipper_observe.query.info_lookup import infos
 
-    with open_store(args) as store:
+    with opening.open_store(args) as store:
         if store is None:
-            raise no_jobs_yet(args, args.jobs[0])
-        if not is_from_loki(args):
-            for problem in ingest(store):
+            raise opening.no_jobs_yet(args, args.jobs[0])
+        if not opening.is_from_loki(args):
+            for problem in opening.ingest(store):
                 say(problem)
             if "last" in args.jobs:
-                say_where_else(args)
-        find_id = partial(resolve, store, args=args)
+                opening.say_where_else(args)
+        find_id = partial(opening.resolve, store, args=args)
         job_infos = infos(store, args.jobs, find_id, time.time_ns(), children=children)
     for error in job_infos.unknown:
         say(str(error))
@@ -115,7 +107,9 @@ def print_document(
 ) -> None:
     """Print a document. jobs: the known jobs."""
     unknown = unknown_documents(job_infos.unknown)
-    print_json({"schema": schema, "store": store_place(args), "jobs": jobs, "unknown": unknown})
+    print_json(
+        {"schema": schema, "store": opening.store_place(args), "jobs": jobs, "unknown": unknown}
+    )
 
 
 def _document(info: "JobInfo") -> Document:

@@ -13,17 +13,9 @@ from logshipper_observe.base.running import say
 from logshipper_observe.commands import completers, options
 from logshipper_observe.commands.reading.ls_answer import ListAnswer
 from logshipper_observe.model.properties import field_of
+from logshipper_observe.query import opening
 from logshipper_observe.query.columns import parse_columns
 from logshipper_observe.query.listing import JobQuery, Listing, selection_of
-from logshipper_observe.query.opening import (
-    LIST_SECS,
-    ingest,
-    is_from_loki,
-    open_store,
-    overlay_of,
-    say_where_else,
-    unknown_words,
-)
 
 if TYPE_CHECKING:
     from logshipper.errors import UnknownJob
@@ -76,13 +68,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     query = _job_query(args)
     columns = parse_columns(args.columns) if args.columns else []
-    with open_store(args) as store:
+    with opening.open_store(args) as store:
         if store is None:
             _tell_problems(args, [], [])
             ListAnswer(args, columns).print_empty(0, 0)
             return 0
-        problems = ingest(store, secs=LIST_SECS)
-        listing = Listing(store, overlay_of(store), query)
+        problems = opening.ingest(store, secs=opening.LIST_SECS)
+        listing = Listing(store, opening.overlay_of(store), query)
         answer = ListAnswer(args, columns)
         with closing(listing.rows()) as rows:
             states = listing.states()
@@ -91,10 +83,17 @@ def call(args: argparse.Namespace) -> int:
                 answer.matching = answer.states.total()
             else:
                 answer.read(rows if args.all else islice(rows, args.limit))
-                if not columns and not is_from_loki(args):  # there, each job were a question
+                if not columns and not opening.is_from_loki(
+                    args
+                ):  # there, each job were a question
                     answer.compare(store)
                 answer.matching = len(answer.rows)
-                if is_from_loki(args) and query.is_costly and not query.orders and not args.json:
+                if (
+                    opening.is_from_loki(args)
+                    and query.is_costly
+                    and not query.orders
+                    and not args.json
+                ):
                     # each further job is a question
                     answer.more = answer.matching == args.limit and not args.all
                 elif states is not None:
@@ -123,5 +122,5 @@ def _tell_problems(
     for problem in problems:
         say(problem)
     for error in unknown:
-        say(unknown_words(error))
-    say_where_else(args)
+        say(opening.unknown_words(error))
+    opening.say_where_else(args)

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 from logshipper.errors import StoreError, UnknownJob
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.metadata_keys import AUTO_MARK
-from logshipper_observe.base.output import (
-    Cell,
-    Column,
-    Output,
-    Raw,
-    Styled,
-    fitting,
-    natural_widths,
-    print_json,
-    state_cell,
-)
+from logshipper_observe.base import output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import (
     STATES,
@@ -53,17 +43,17 @@ _COMPARED_JOBS = 50  # jobs with a comparison of their starts: each opens a file
 _DIFFERS_CHARS = 40
 _HINT_JOBS = 20  # jobs whose keys are compared with a mistyped one
 _COLUMNS = (
-    Column("id", style="bold"),
-    Column("state"),
-    Column("exit", right=True),
-    Column("started"),
-    Column("took", right=True),
-    Column("lines", right=True),
-    Column("records", right=True),
-    Column("lost", right=True),
-    Column("tags", style="cyan", flexible=True, ellipsis=True),
-    Column("differs", flexible=True, ellipsis=True),
-    Column("name", flexible=True, ellipsis=True),
+    output.Column("id", style="bold"),
+    output.Column("state"),
+    output.Column("exit", right=True),
+    output.Column("started"),
+    output.Column("took", right=True),
+    output.Column("lines", right=True),
+    output.Column("records", right=True),
+    output.Column("lost", right=True),
+    output.Column("tags", style="cyan", flexible=True, ellipsis=True),
+    output.Column("differs", flexible=True, ellipsis=True),
+    output.Column("name", flexible=True, ellipsis=True),
 )
 
 
@@ -71,7 +61,7 @@ class ListAnswer:
     """The answer of `ls`."""
 
     def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnSpec]) -> None:
-        self.out = Output()
+        self.out = output.Output()
         self.rows: list[JobRow] = []  # the jobs that are shown
         self.cells: list[list[str]] = []  # of --columns, for each row
         self.matching = 0  # jobs in all, shown or not
@@ -169,8 +159,10 @@ class ListAnswer:
     def _print_states(self) -> None:
         ordered = [state for state in STATES if self.states[state]]
         ordered += sorted(state for state in self.states if state not in STATES)
-        rows: list[list[Cell]] = [[state_cell(state), str(self.states[state])] for state in ordered]
-        self.out.table((Column("state"), Column("jobs", right=True)), rows)
+        rows: list[list[output.Cell]] = [
+            [output.state_cell(state), str(self.states[state])] for state in ordered
+        ]
+        self.out.table((output.Column("state"), output.Column("jobs", right=True)), rows)
 
     def _print_table(self) -> None:
         if self._columns:
@@ -188,7 +180,7 @@ class ListAnswer:
             columns = [column for column in _COLUMNS if column.title not in ("tags", "differs")]
         self.out.table(columns, [[row[column.title] for column in columns] for row in rows])
 
-    def _fitting(self, rows: list[dict[str, Cell]]) -> list[Column]:
+    def _fitting(self, rows: list[dict[str, output.Cell]]) -> list[output.Column]:
         """Return a terminal's columns. Its room is for telling values: no column of zeros, and
         names before counts."""
         empty = {title for title in ("tags", "differs") if not any(row[title] for row in rows)}
@@ -196,7 +188,7 @@ class ListAnswer:
             empty.add("lost")
         columns = [column for column in _COLUMNS if column.title not in empty]
         cells = [list(row.values()) for row in rows]
-        widths = dict(zip(_COLUMNS, natural_widths(_COLUMNS, cells), strict=True))
+        widths = dict(zip(_COLUMNS, output.natural_widths(_COLUMNS, cells), strict=True))
         for title in ("records", "took", "lines", "tags", "started", "differs"):
             if sum(widths[column] + 2 for column in columns[:-1]) + _NAME_MIN > self.out.columns:
                 columns = [column for column in columns if column.title != title]
@@ -205,26 +197,30 @@ class ListAnswer:
     def _print_own_table(self) -> None:
         numbers = [_is_right(column, self.rows) for column in self._columns]
         columns = [
-            Column(
+            output.Column(
                 column.title + AUTO_MARK * column.field.is_auto, right=number, flexible=not number
             )
             for column, number in zip(self._columns, numbers, strict=True)
         ]
-        rows: list[list[Cell]] = [
+        rows: list[list[output.Cell]] = [
             self._own_row(row, cells) for row, cells in zip(self.rows, self.cells, strict=True)
         ]
         column_count = len(columns)
         if self.out.terminal:
-            column_count = fitting(columns, natural_widths(columns, rows), self.out.columns)
+            column_count = output.fitting(
+                columns, output.natural_widths(columns, rows), self.out.columns
+            )
         self.out.table(columns[:column_count], [row[:column_count] for row in rows])
         if column_count < len(columns):
             titles = [column.title for column in columns[column_count:]]
             left_out = f"{plural(len(titles), 'column')} left out"
             self._tell(f"{left_out}, the terminal is too narrow: {listed(titles)}")
 
-    def _own_row(self, row: JobRow, cells: list[str]) -> list[Cell]:
+    def _own_row(self, row: JobRow, cells: list[str]) -> list[output.Cell]:
         return [
-            state_cell(row.job.state, cell) if column.field.kind is PropertyKind.STATE else cell
+            output.state_cell(row.job.state, cell)
+            if column.field.kind is PropertyKind.STATE
+            else cell
             for column, cell in zip(self._columns, cells, strict=True)
         ]
 
@@ -239,13 +235,13 @@ class ListAnswer:
         }
         if self._args.by_state:
             document["by_state"] = dict(self.states)
-        print_json(document)
+        output.print_json(document)
 
     def _job_document(self, at: int, row: JobRow) -> Document:
         document = job_document(row.job, row.now_ns, row.marks)
         if at < len(self._differences):
             differences = self._differences[at]
-            document["differs"] = {name: Raw(text) for name, text in differences.items()}
+            document["differs"] = {name: output.Raw(text) for name, text in differences.items()}
         if self._columns:
             document["columns"] = {column.field.name: _raw(column, row) for column in self._columns}
         return document
@@ -255,7 +251,7 @@ def _raw(column: ColumnSpec, row: JobRow) -> object:
     """Return a column's exact value for programs; null without one."""
     if column.field.kind is PropertyKind.KEY:
         text = column.field.raw(row)
-        return None if text is None else Raw(valid_json(text))
+        return None if text is None else output.Raw(valid_json(text))
     value = column.field.get(row)
     return None if value is MISSING else value
 
@@ -277,22 +273,22 @@ def _start_of(store: "JobStore", row: JobRow) -> dict[str, str]:
         return {}  # the list shows the catalogue's data
 
 
-def _row(row: JobRow, terminal: bool, differs: str) -> dict[str, Cell]:
+def _row(row: JobRow, terminal: bool, differs: str) -> dict[str, output.Cell]:
     """Return the cells by the titles of _COLUMNS."""
     job, now_ns = row.job, row.now_ns
-    exit_cell: Cell = exit_short(job.exit_code, job.signal)
+    exit_cell: output.Cell = exit_short(job.exit_code, job.signal)
     if exit_cell not in ("0", "-"):
-        exit_cell = Styled(str(exit_cell), "red")
+        exit_cell = output.Styled(str(exit_cell), "red")
     number = count if terminal else str
-    cells: tuple[Cell, ...] = (
+    cells: tuple[output.Cell, ...] = (
         job.job_id,
-        state_cell(job.state),
+        output.state_cell(job.state),
         exit_cell,
         when(job.started_ns, now_ns) if terminal else local_with_zone(job.started_ns),
         duration(duration_secs(job, now_ns)),
         number(job.lines),
         number(job.records),
-        Styled(number(job.lost), "bold red" if job.lost else "dim"),
+        output.Styled(number(job.lost), "bold red" if job.lost else "dim"),
         ("* " if row.marks.starred else "") + " ".join(row.marks.tag_words()),
         differs if len(differs) <= _DIFFERS_CHARS else f"{differs[: _DIFFERS_CHARS - 1]}…",
         job.name,

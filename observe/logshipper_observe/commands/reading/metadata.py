@@ -16,16 +16,7 @@ from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.metadata_keys import is_auto, names_of, printed_path
-from logshipper_observe.base.output import (
-    Cell,
-    Column,
-    Output,
-    Styled,
-    cells_wide,
-    widen,
-    write_data,
-    write_json,
-)
+from logshipper_observe.base import output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import FOUND, listed, local, utc
 from logshipper_observe.commands import completers, options
@@ -167,12 +158,12 @@ def _print_job(
 
 def _print_jsonl(selection: "_Selection") -> None:
     for record in selection.oldest_first():
-        write_json(f"{selection.line_of(record)}\n")
+        output.write_json(f"{selection.line_of(record)}\n")
 
 
 def _print_csv(selection: "_Selection", *, raw: bool) -> None:
     for line in records_as_csv(selection.oldest_first, selection.paths, raw=raw):
-        write_data(line)
+        output.write_data(line)
 
 
 def _try(args: argparse.Namespace) -> int:
@@ -184,7 +175,7 @@ def _try(args: argparse.Namespace) -> int:
         args.refuse(f"--pattern: {len(args.pattern)} patterns; {MAX_PATTERNS} is the limit")
     kinds = args.kinds or METADATA_KINDS
     limit = args.limit
-    if limit is None and not args.all and Output().terminal:
+    if limit is None and not args.all and output.Output().terminal:
         limit = TERMINAL_LIMIT
     return metadata_trial.call(args.trial, kinds, args.pattern, limit, as_json=args.json)
 
@@ -255,7 +246,7 @@ def _print_documents(selection: _Selection, job_fields: Document) -> None:
     for record in selection.oldest_first():
         head = orjson.dumps(record_document(record) | job_fields).decode()
         fields = record_fields(selection.line_of(record))  # numbers keep every digit
-        write_json(f"{head[:-1]},{fields}}}\n")
+        output.write_json(f"{head[:-1]},{fields}}}\n")
 
 
 @dataclass(slots=True)
@@ -281,16 +272,16 @@ class _Table:
             at = self.paths.get(path)
             if at is None:
                 at = self.paths[path] = len(self.paths)
-                self.widths.append(cells_wide(".".join(printed_path(path))))
+                self.widths.append(output.cells_wide(".".join(printed_path(path))))
                 self.numeric.append(True)
-            wide = cells_wide(safe(display_text(value)))
+            wide = output.cells_wide(safe(display_text(value)))
             self.widths[at] = max(self.widths[at], wide)
             if not is_number(value) and value not in ("null", *GAPS):
                 self.numeric[at] = False
 
 
 def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
-    out = Output()
+    out = output.Output()
     reader = selection.reader
     hints = [safe(hint) for hint in record_hints(reader)]
     # a count may lag behind
@@ -314,7 +305,7 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
     record_count = sum(table.records for table in tables)
     for table in [table for table in tables if table.records] or tables[:1]:
         if table.is_auto:
-            out.line(Styled(FOUND, "bold"))
+            out.line(output.Styled(FOUND, "bold"))
         if not out.terminal or record_count > 2_000:
             _print_plain(out, selection, table)
         else:
@@ -329,18 +320,19 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
         out.note(f"The newest {record_count:,} of {total}: --all shows every one")
 
 
-def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
+def _print_plain(out: output.Output, selection: _Selection, table: _Table) -> None:
     titles = table.titles
     extra_titles = ("_time", "_attempt", *(("_origin",) if table.has_origins else ()))
-    columns = [Column(title) for title in own_titles(titles, extra_titles)]
+    columns = [output.Column(title) for title in own_titles(titles, extra_titles)]
     columns += [
-        Column(title, right=numeric) for title, numeric in zip(titles, table.numeric, strict=True)
+        output.Column(title, right=numeric)
+        for title, numeric in zip(titles, table.numeric, strict=True)
     ]
     widths = [len(utc(0)), len("_attempt"), *([_ORIGIN_WIDE] if table.has_origins else [])]
     widths += [min(width, 48) for width in table.widths]
-    widen(widths, [column.title for column in columns])
+    output.widen(widths, [column.title for column in columns])
 
-    def rows() -> Iterator[list[Cell]]:
+    def rows() -> Iterator[list[output.Cell]]:
         for record in filter(table.has, selection.newest_first(selection.limit)):
             values = selection.values_of(record)
             cells = [display_text(values[path]) if path in values else "" for path in table.paths]
@@ -350,7 +342,7 @@ def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
     out.plain_table(columns, rows(), widths)
 
 
-def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
+def _print_rich(out: output.Output, selection: _Selection, table: _Table) -> None:
     records = list(filter(table.has, selection.newest_first(selection.limit)))
     titles = table.titles
     has_origins = table.has_origins and not table.is_auto
@@ -361,15 +353,15 @@ def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
     x_path = selection.reader.x_axis().path
     x_at = table.paths.get(x_path)
     indexes = _fitting(table.widths, room, x_at)
-    columns = [Column("printed at", style="dim")]
-    columns += [Column("attempt", right=True, style="dim")] if several else []
-    columns += [Column("made of", style="dim")] if has_origins else []
-    columns += [Column(titles[at], right=table.numeric[at], flexible=True) for at in indexes]
+    columns = [output.Column("printed at", style="dim")]
+    columns += [output.Column("attempt", right=True, style="dim")] if several else []
+    columns += [output.Column("made of", style="dim")] if has_origins else []
+    columns += [output.Column(titles[at], right=table.numeric[at], flexible=True) for at in indexes]
     paths = list(table.paths)
-    rows: list[list[Cell]] = []
+    rows: list[list[output.Cell]] = []
     for record, stamp in zip(records, stamps, strict=True):
         values = selection.values_of(record)
-        row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
+        row: list[output.Cell] = [stamp, *([str(record.attempt)] if several else [])]
         row += [record.origin] if has_origins else []
         row += [table_text(values[paths[at]]) if paths[at] in values else "" for at in indexes]
         rows.append(row)
@@ -380,12 +372,14 @@ def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
         _say_left_out(out, left_out)
 
 
-def _say_left_out(out: Output, titles: list[str]) -> None:
+def _say_left_out(out: output.Output, titles: list[str]) -> None:
     keys = plural(len(titles), "key")
     out.line(
-        Styled(f"{keys} left out, the terminal is too narrow: ", "yellow"),
+        output.Styled(f"{keys} left out, the terminal is too narrow: ", "yellow"),
         listed(titles),
-        Styled(f"  (--keys {','.join(titles[:2])} shows these, --format csv has all)", "dim"),
+        output.Styled(
+            f"  (--keys {','.join(titles[:2])} shows these, --format csv has all)", "dim"
+        ),
     )
 
 

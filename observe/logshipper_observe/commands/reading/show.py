@@ -10,17 +10,8 @@ from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.ledger import COLUMNS, OUTCOMES
+from logshipper_observe.base import output
 from logshipper_observe.base.bar_width import shortened
-from logshipper_observe.base.output import (
-    Cell,
-    Column,
-    Output,
-    Raw,
-    Styled,
-    line_width,
-    print_json,
-    state_cell,
-)
 from logshipper_observe.base.words import (
     FAILED_STATES,
     RUNNING_STATES,
@@ -42,16 +33,7 @@ from logshipper_observe.commands.options import (
     add_source,
     describe,
 )
-from logshipper_observe.model.documents import (
-    STREAM_NAMES,
-    Document,
-    capture_document,
-    duration_secs,
-    event_details,
-    job_document,
-    key_document,
-    moment,
-)
+from logshipper_observe.model import documents
 from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.job_events import event_words
 from logshipper_observe.model.job_facts import (
@@ -75,18 +57,18 @@ if TYPE_CHECKING:
 
 SCHEMA = "logshipper.show/1"
 _CAPTURE_COLUMNS = (
-    Column("attempt", right=True),
-    Column("step"),
-    Column("task", right=True),
-    Column("host"),
-    Column("state"),
-    Column("started"),
-    Column("took", right=True),
+    output.Column("attempt", right=True),
+    output.Column("step"),
+    output.Column("task", right=True),
+    output.Column("host"),
+    output.Column("state"),
+    output.Column("started"),
+    output.Column("took", right=True),
 )
 _KEY_COLUMNS = (
-    Column("key", flexible=True),
-    Column("last", right=True, flexible=True, ellipsis=True),
-    *(Column(name, right=True) for name in ("min", "max", "count")),
+    output.Column("key", flexible=True),
+    output.Column("last", right=True, flexible=True, ellipsis=True),
+    *(output.Column(name, right=True) for name in ("min", "max", "count")),
 )
 _LAST_LINES = 12
 _EVENTS_SHOWN = 20
@@ -123,9 +105,9 @@ def call(args: argparse.Namespace) -> int:
         keys = reader.keys()
         job = _with_parts(reader.summary, store)
         if args.json:
-            print_json(_document(reader, job, keys, store_place(args), now_ns, marks))
+            output.print_json(_document(reader, job, keys, store_place(args), now_ns, marks))
         else:
-            _Page(Output(), reader, job, keys, now_ns, marks).print()
+            _Page(output.Output(), reader, job, keys, now_ns, marks).print()
     return 0
 
 
@@ -145,46 +127,46 @@ def _document(
     store: str,
     now_ns: int,
     marks: Marks,
-) -> Document:
+) -> documents.Document:
     choice = reader.x_axis()
     details = reader.details() if job.origin else {}
     return {
         "schema": SCHEMA,
         "store": store,
-        **job_document(job, now_ns, marks),
+        **documents.job_document(job, now_ns, marks),
         "x_axis": {"key": choice.key, "rule": choice.rule, "words": choice.words},
         "ledger": ledger_of(reader),
-        "keys": [key_document(key) for key in keys],
+        "keys": [documents.key_document(key) for key in keys],
         "key_notes": reader.notes(),
         "hints": record_hints(reader),
         "masked": masked_values(reader),
         "missed_tasks": missed_tasks(reader)._asdict(),
         "events": [_event_document(event) for event in reader.events()],
-        "captures": [capture_document(capture) for capture in reader.captures],
+        "captures": [documents.capture_document(capture) for capture in reader.captures],
         "last_lines": [
-            {"stream": STREAM_NAMES[line.stream], "text": uncoloured(line.text)}
+            {"stream": documents.STREAM_NAMES[line.stream], "text": uncoloured(line.text)}
             for line in (last_lines(reader) if job.state in FAILED_STATES else ())
         ],
         "details": details,
         "metrics_rollup": metrics_rollup(details, keys),
-        "start": {name: Raw(text) for name, text in context_options(reader).items()},
+        "start": {name: output.Raw(text) for name, text in context_options(reader).items()},
         **({"metadata_hint": hint._asdict()} if (hint := metadata_hint(reader)) else {}),
         "live_status": {
-            STREAM_NAMES[stream]: {**moment("time", time_ns), "text": text}
+            documents.STREAM_NAMES[stream]: {**documents.moment("time", time_ns), "text": text}
             for stream, (time_ns, text) in reader.status().items()
         },
     }
 
 
-def _event_document(job_event: "JobEvent") -> Document:
+def _event_document(job_event: "JobEvent") -> documents.Document:
     event = job_event.event
     return {
-        **moment("time", job_event.time_ns),
+        **documents.moment("time", job_event.time_ns),
         "event": event.get("event", ""),
         "message": event.get("message", ""),
         "attempt": job_event.attempt,
         "capture": job_event.capture,
-        "details": event_details(job_event),
+        "details": documents.event_details(job_event),
     }
 
 
@@ -192,7 +174,7 @@ def _event_document(job_event: "JobEvent") -> Document:
 class _Page:
     """The answer for people, section by section."""
 
-    out: Output
+    out: output.Output
     reader: "Reader"
     job: "JobSummary"
     keys: "Sequence[KeyStats]"
@@ -221,10 +203,10 @@ class _Page:
             self.out.line(f"  {safe(uncoloured(line.text))}")
         self.out.line()
 
-    def _fields(self) -> Iterator[tuple[str, list[Cell]]]:
+    def _fields(self) -> Iterator[tuple[str, list[output.Cell]]]:
         job = self.job
         outcome = exit_words(job.exit_code, job.signal)
-        yield "State", [state_cell(job.state), f", {outcome}" if outcome else ""]
+        yield "State", [output.state_cell(job.state), f", {outcome}" if outcome else ""]
         if job.reason:
             yield "Reason", [job.reason]
         yield "Started", [local(job.started_ns), *self._ago(job.started_ns)]
@@ -232,7 +214,7 @@ class _Page:
             yield "Ended", [local(job.ended_ns), *self._ago(job.ended_ns)]
         running = "" if job.ended_ns is not None else " so far"
         limit = f" of {duration(job.limit_secs)}" if job.limit_secs else ""
-        yield "Duration", [duration(duration_secs(job, self.now_ns)) + limit + running]
+        yield "Duration", [duration(documents.duration_secs(job, self.now_ns)) + limit + running]
         if job.user or job.host:
             yield "Where", ["@".join(filter(None, (job.user, job.host)))]
         if job.origin:
@@ -250,7 +232,7 @@ class _Page:
         if self.marks.tags:
             yield "Tags", [", ".join(self.marks.tag_words())]
         if self.marks.note or self.marks.starred:
-            star = Styled("starred  " if self.marks.starred else "", "yellow")
+            star = output.Styled("starred  " if self.marks.starred else "", "yellow")
             yield "Note", [star, note_line(self.marks.note)]
         yield from self._start()
         yield "Mode", [job.mode]
@@ -258,25 +240,25 @@ class _Page:
         if masked := masked_words(masked_values(self.reader)):
             yield "Masked", [safe(masked)]
         if missed := missed_tasks(self.reader).words():
-            yield "Not captured", [Styled(missed, "yellow")]
+            yield "Not captured", [output.Styled(missed, "yellow")]
         if job.records:
             choice = self.reader.x_axis()
             rule = f"rule {choice.rule} of 7" if choice.rule else "no key fits"
             yield "Records", [f"{count(job.records)} of metadata"]
-            yield "X axis", [choice.words, Styled(f"  ({rule})", "dim")]
+            yield "X axis", [choice.words, output.Styled(f"  ({rule})", "dim")]
         elif (hint := metadata_hint(self.reader)) is not None:
             words = f"none; {hint.words} in ~/.logoptin would take them"
             reread = f"; `logshipper metadata {job.job_id} --reread` shows the series"
             yield "Records", [words + reread * bool(hint.series)]
         if job.state in RUNNING_STATES:
             for stream, (time_ns, text) in sorted(self.reader.status().items()):
-                name, ago = f"Now on {STREAM_NAMES[stream]}", self._ago(time_ns)
+                name, ago = f"Now on {documents.STREAM_NAMES[stream]}", self._ago(time_ns)
                 columns = self.out.columns - len(name) - 4
                 for bar in text.split("\n"):
                     yield name, self._bar(bar, ago, columns)
                     name, ago = "", []
 
-    def _start(self) -> Iterator[tuple[str, list[Cell]]]:
+    def _start(self) -> Iterator[tuple[str, list[output.Cell]]]:
         options = {
             name: text_of(value) if value.startswith('"') else value
             for name, value in context_options(self.reader).items()
@@ -292,15 +274,19 @@ class _Page:
         if prefix := options.get("python.prefix"):
             yield "Python", [f"{options.get('python.version', '')} {prefix}".strip()]
 
-    def _bar(self, text: str, ago: list[Cell], columns: int) -> list[Cell]:
+    def _bar(self, text: str, ago: list[output.Cell], columns: int) -> list[output.Cell]:
         """Return a bar, on a terminal in one row, by shortening the bar itself."""
         if self.out.terminal:
-            text = shortened(text, line_width([text, *ago]) - columns)
+            text = shortened(text, output.line_width([text, *ago]) - columns)
         return [text, *ago]
 
-    def _ago(self, time_ns: int) -> list[Cell]:
+    def _ago(self, time_ns: int) -> list[output.Cell]:
         words = when(time_ns, self.now_ns)
-        return [] if words[:1].isdigit() and "ago" not in words else [Styled(f"  ({words})", "dim")]
+        return (
+            []
+            if words[:1].isdigit() and "ago" not in words
+            else [output.Styled(f"  ({words})", "dim")]
+        )
 
     def _output(self) -> str:
         job = self.job
@@ -322,13 +308,18 @@ class _Page:
         sums = streams["both"]
         # a terminal shows no columns of zeros: the rest still adds up
         outcomes = [name for name in OUTCOMES if not self.out.terminal or sums[name]]
-        columns = [Column("stream"), *(Column(name, right=True) for name in ("read", *outcomes))]
-        rows: list[list[Cell]] = []
+        columns = [
+            output.Column("stream"),
+            *(output.Column(name, right=True) for name in ("read", *outcomes)),
+        ]
+        rows: list[list[output.Cell]] = []
         for stream, account in streams.items():
-            row: list[Cell] = [stream, self._number(account["read"])]
+            row: list[output.Cell] = [stream, self._number(account["read"])]
             for name in outcomes:
                 text = self._number(account[name])
-                row.append(Styled(text, "bold red") if name == "lost" and account[name] else text)
+                row.append(
+                    output.Styled(text, "bold red") if name == "lost" and account[name] else text
+                )
             rows.append(row)
         balance = sums["read"] - sum(sums[name] for name in OUTCOMES)
         self.out.heading("Lines", "read = " + " + ".join(outcomes))
@@ -362,14 +353,14 @@ class _Page:
         for note in self.reader.notes():
             self.out.note(note, "yellow")
 
-    def _key_row(self, key: "KeyStats") -> list[Cell]:
+    def _key_row(self, key: "KeyStats") -> list[output.Cell]:
         last = table_text(key.last)
         if self.out.terminal and len(last) > _VALUE_WIDE:
             last = last[: _VALUE_WIDE - 1] + "…"
         low = number(key.min, integer=key.integer) if key.numbers else ""
         high = number(key.max, integer=key.integer) if key.numbers else ""
         is_x = key.key == self.reader.x_axis().key
-        name = Styled(key.key, "bold cyan" if is_x else "")
+        name = output.Styled(key.key, "bold cyan" if is_x else "")
         return [name, last, low, high, self._number(key.count)]
 
     def _print_hints(self) -> None:
@@ -384,7 +375,7 @@ class _Page:
         if len(captures) < 2:
             return
         self.out.heading("Captures", plural(self.job.attempts, "attempt"))
-        rows: list[list[Cell]] = []
+        rows: list[list[output.Cell]] = []
         for capture in captures:
             outcome = exit_words(capture.exit_code, capture.signal)
             text = f"{capture.state}, {outcome}" if outcome and self.out.terminal else ""
@@ -394,9 +385,9 @@ class _Page:
                     capture.step,
                     str(capture.task),
                     capture.host,
-                    state_cell(capture.state, text),
+                    output.state_cell(capture.state, text),
                     local(capture.started_ns),
-                    duration(duration_secs(capture, self.now_ns)),
+                    duration(documents.duration_secs(capture, self.now_ns)),
                 ]
             )
         # a terminal shows only the differences

@@ -16,14 +16,7 @@ from logshipper_observe.commands.options import (
     change_words,
     describe,
 )
-from logshipper_observe.query.opening import (
-    ingest_for,
-    is_from_loki,
-    no_jobs_yet,
-    open_local,
-    resolve_several,
-    say_where_else,
-)
+from logshipper_observe.query import opening
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
@@ -62,17 +55,17 @@ def _refuse_loki(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    if is_from_loki(args):  # the site's default: --from itself is refused
+    if opening.is_from_loki(args):  # the site's default: --from itself is refused
         say(NOT_IN_LOKI)
-    with open_local(args) as store:
+    with opening.open_local(args) as store:
         if store is None:
-            raise no_jobs_yet(args, args.jobs[0])
-        for problem in ingest_for(store, args.jobs):
+            raise opening.no_jobs_yet(args, args.jobs[0])
+        for problem in opening.ingest_for(store, args.jobs):
             say(problem)
         if "last" in args.jobs:
-            say_where_else(args)
+            opening.say_where_else(args)
         # resolves all of them before the first removal
-        ids, unknown = resolve_several(store, args.jobs, args)
+        ids, unknown = opening.resolve_several(store, args.jobs, args)
         for error in unknown:
             say(str(error))
         if unknown:

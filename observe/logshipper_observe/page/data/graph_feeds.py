@@ -11,16 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from logshipper_observe.graphs import series
 from logshipper_observe.graphs.points import MovingMean, Points
-from logshipper_observe.graphs.series import (
-    MAX_SERIES,
-    Filling,
-    Graph,
-    GraphRequest,
-    lacks_x,
-    planned,
-    with_own_x,
-)
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
@@ -43,7 +35,7 @@ class FeedQuery(NamedTuple):
     inside: tuple[float, float] = EVERYWHERE  # lowest and highest X
     debias: bool = False  # of smoothing: MovingMean
     kept_points: int = KEPT_POINTS  # of a series
-    most_series: int = MAX_SERIES  # of a graph
+    most_series: int = series.MAX_SERIES  # of a graph
 
 
 @dataclass
@@ -90,7 +82,7 @@ class Feed:
         self._state: object = None
         self._absent_count = 0  # records of the summary that no reading returns
 
-    def read_on(self, reader: "Reader", secs: float = math.inf) -> list[Graph]:
+    def read_on(self, reader: "Reader", secs: float = math.inf) -> list[series.Graph]:
         """Read for at most so long, and return the graphs. Raises UnknownKey."""
         deadline = time.monotonic() + secs
         graphs = self._plan(reader)
@@ -108,33 +100,33 @@ class Feed:
         if not self.complete or self.query.inside != EVERYWHERE:
             return self._graphs
         return [
-            self._own_x_graph(reader, at, deadline) if lacks_x(graph) else graph
+            self._own_x_graph(reader, at, deadline) if series.lacks_x(graph) else graph
             for at, graph in enumerate(self._graphs)
         ]
 
-    def _plan(self, reader: "Reader") -> list[Graph]:
-        request = GraphRequest(self.query.x, self.query.y)
-        return planned(reader, request, len(self.query.y))[0]
+    def _plan(self, reader: "Reader") -> list[series.Graph]:
+        request = series.GraphRequest(self.query.x, self.query.y)
+        return series.planned(reader, request, len(self.query.y))[0]
 
-    def _begin(self, reader: "Reader", graphs: list[Graph]) -> None:
+    def _begin(self, reader: "Reader", graphs: list[series.Graph]) -> None:
         self._graphs = graphs
         self.reading = self._reading_of(reader, graphs)
         self._absent_count = 0
-        self._own_graphs: dict[int, tuple[Graph, Reading]] = {}
+        self._own_graphs: dict[int, tuple[series.Graph, Reading]] = {}
 
-    def _reading_of(self, reader: "Reader", graphs: Sequence[Graph]) -> Reading:
+    def _reading_of(self, reader: "Reader", graphs: Sequence[series.Graph]) -> Reading:
         query = self.query
 
         def new_points() -> Points:
             mean = MovingMean(query.smooth, debias=query.debias) if query.smooth else None
             return Points(limit=query.kept_points, inside=query.inside, mean=mean)
 
-        filling = Filling(reader, graphs, new_points, query.most_series)
+        filling = series.Filling(reader, graphs, new_points, query.most_series)
         return Reading(filling.add, filling.show)
 
-    def _own_x_graph(self, reader: "Reader", at: int, deadline: float) -> Graph:
+    def _own_x_graph(self, reader: "Reader", at: int, deadline: float) -> series.Graph:
         """Return the graph of a key whose records lack the X of the others."""
-        graph = with_own_x(reader, self._graphs[at])
+        graph = series.with_own_x(reader, self._graphs[at])
         entry = self._own_graphs.get(at)
         if entry is None or entry[0].x.key != graph.x.key:
             entry = self._own_graphs[at] = graph, self._reading_of(reader, [graph])

@@ -15,19 +15,10 @@ from logshipper.errors import LogshipperError
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.output import to_json
+from logshipper_observe.model import properties
 from logshipper_observe.model.command_arguments import arguments_of, bare_name
 from logshipper_observe.model.job_context import context_options, option_text
 from logshipper_observe.model.options import FirstValues, first_values
-from logshipper_observe.model.properties import (
-    METADATA,
-    MISSING,
-    Field,
-    JobRow,
-    PropertyKind,
-    Value,
-    field_of,
-    json_value,
-)
 from logshipper_observe.model.records import text_of
 from logshipper_observe.query.columns import ColumnSpec, cell_of, sort_key
 
@@ -112,33 +103,35 @@ class ValueCache:
             return True
         return entry.state != state and time.monotonic() - entry.time >= least_age
 
-    def field(self, name: str) -> Field:
+    def field(self, name: str) -> properties.Field:
         """Return the column of a name."""
         if not name.startswith(START):
-            return field_of(name)
+            return properties.field_of(name)
 
-        def get(row: JobRow) -> Value:
+        def get(row: properties.JobRow) -> properties.Value:
             raw = self.of(row.job).options.get(name)
-            return MISSING if raw is None else json_value(raw)
+            return properties.MISSING if raw is None else properties.json_value(raw)
 
-        return Field(name, PropertyKind.TEXT, get)
+        return properties.Field(name, properties.PropertyKind.TEXT, get)
 
-    def row(self, job: "JobSummary", marks: "Marks", now_ns: int) -> JobRow:
-        return JobRow(job, marks, now_ns, lambda job: self.of(job).keys)
+    def row(self, job: "JobSummary", marks: "Marks", now_ns: int) -> properties.JobRow:
+        return properties.JobRow(job, marks, now_ns, lambda job: self.of(job).keys)
 
 
-def cells_of(fields: Sequence[Field], row: JobRow) -> list[str]:
+def cells_of(fields: Sequence[properties.Field], row: properties.JobRow) -> list[str]:
     """Return a row's exact texts, "" for missing values."""
     columns = (ColumnSpec(field, field.name, "") for field in fields)
     return [cell_of(column, row, terminal=False, exact=True)[:CELL_CHARS] for column in columns]
 
 
-def in_order(rows: Iterable[JobRow], field: Field, *, ascending: bool) -> list[JobRow]:
+def in_order(
+    rows: Iterable[properties.JobRow], field: properties.Field, *, ascending: bool
+) -> list[properties.JobRow]:
     """Sort rows by a column. Rows without a value come last, in their present order."""
     values = [(field.get(row), row) for row in rows]
-    present = [pair for pair in values if pair[0] is not MISSING and pair[0] is not None]
+    present = [pair for pair in values if pair[0] is not properties.MISSING and pair[0] is not None]
     present.sort(key=lambda pair: sort_key(pair[0]), reverse=not ascending)
-    absent = [row for value, row in values if value is MISSING or value is None]
+    absent = [row for value, row in values if value is properties.MISSING or value is None]
     return [*(row for _, row in present), *absent]
 
 
@@ -192,7 +185,11 @@ def _values_of(job: "JobSummary", store: "JobStore") -> JobValues:
 
 def field_name(key: str) -> str:
     """Return a key's name as a column: properties take precedence over keys."""
-    return key if field_of(key).kind is PropertyKind.KEY else METADATA + key
+    return (
+        key
+        if properties.field_of(key).kind is properties.PropertyKind.KEY
+        else properties.METADATA + key
+    )
 
 
 def _start_options(context: Mapping[str, str]) -> dict[str, str]:

@@ -9,17 +9,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper_observe.base.words import NS
+from logshipper_observe.graphs import series
 from logshipper_observe.graphs.points import Points
-from logshipper_observe.graphs.series import (
-    Filling,
-    Graph,
-    GraphRequest,
-    beginning_ns,
-    captures_by_label,
-    planned,
-    tags_of,
-    with_own_x,
-)
 from logshipper_observe.page.data.graph_feeds import Reading
 
 if TYPE_CHECKING:
@@ -57,9 +48,9 @@ class PointSearch:
         """Read for at most so long. Return the record, None so far. Raises UnknownKey."""
         deadline = time.monotonic() + secs
         query = self._query
-        (graph,), _ = planned(reader, GraphRequest(query.x, (query.y,)), 1)
+        (graph,), _ = series.planned(reader, series.GraphRequest(query.x, (query.y,)), 1)
         if query.own_x:
-            graph = with_own_x(reader, graph)
+            graph = series.with_own_x(reader, graph)
         state = (graph.x, reader.summary.started_ns, len(reader.captures))
         if state != self._state:
             self._begin(reader, graph)
@@ -69,22 +60,22 @@ class PointSearch:
             self.end_time = time.monotonic()
         return self._record
 
-    def _begin(self, reader: "Reader", graph: Graph) -> None:
+    def _begin(self, reader: "Reader", graph: series.Graph) -> None:
         query = self._query
-        capture = captures_by_label(reader).get(query.origin)
+        capture = series.captures_by_label(reader).get(query.origin)
         source = None if capture is None else capture.source
         self._captures = {peer.capture for peer in reader.captures if peer.source == source}
         self._record = None
         self._point = _Point(query.at, query.curve)
-        self._filling = Filling(reader, [graph], lambda: self._point)
+        self._filling = series.Filling(reader, [graph], lambda: self._point)
         begin_ns = 0
         if graph.x.key is None and not graph.x.by_number and not graph.x.path:
             # X is logshipper's clock: no earlier record has the point
-            begin_ns = max(beginning_ns(reader) + int(query.at[0] * NS) - _NEAR_NS, 0)
+            begin_ns = max(series.beginning_ns(reader) + int(query.at[0] * NS) - _NEAR_NS, 0)
         self.reading = Reading(self._take, time_ns=begin_ns)
 
     def _take(self, record: "MetadataRecord") -> bool:
-        if record.capture not in self._captures or tags_of(record) != self._query.tags:
+        if record.capture not in self._captures or series.tags_of(record) != self._query.tags:
             return False
         self._point.is_here = False
         self._filling.add(record)
