@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from logshipper_grafana.pages.job_variables import RECORDS
 from logshipper_grafana.parts import links
 from tests.grafana.conftest import Pages
 from tests.grafana.tools import printed
@@ -103,7 +104,9 @@ def test_a_month_with_the_end_of_summer_time(pages: Pages) -> None:
     """This month is an hour longer, and rounding adds a millisecond beyond Loki's own limit."""
     end_ms = pages.fixture.today.end_ms
     when = Range(end_ms - (30 * 24 + 1) * 3_600_000 - 1, end_ms)
-    page = pages.page(links.JOB, {"job": pages.fixture.jobs["short"].job_id}, when)
+    _, with_records = RECORDS
+    selections = {"job": pages.fixture.jobs["short"].job_id, "lines": with_records}
+    page = pages.page(links.JOB, selections, when)
     for title in ("State", "Console log", "All keys over time", "Lines over time"):
         assert page.show(title).frames, title
 
