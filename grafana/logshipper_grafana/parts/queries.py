@@ -53,10 +53,9 @@ def job_lines(kinds: str, *, streams: str = "", slurm: bool = False) -> str:
     return f"{{{CLUSTER}, {_HOSTS_AND_SLURM if slurm else _HOSTS}, {kind}{stream}{shard}}}{_JOB}"
 
 
-def any_event(nodes: str) -> str:
-    """An event of the nodes that a variable has, whichever job it is of: for queries that must have
-    an answer."""
-    return f'{{{CLUSTER}, host=~`${{{nodes}:pipe}}`, kind="event"}}'
+def any_event() -> str:
+    """An event of the chosen nodes, of any job: for queries that must have an answer."""
+    return f'{{{CLUSTER}, host=~`${{host:pipe}}`, kind="event"}}'
 
 
 def job_records() -> str:

@@ -49,10 +49,10 @@ def x_choice(
 
 
 def over_x_or_number(
-    selected: str, *, only: str = "", suffix: str = "", series: str = "", nodes: str = "host"
+    selected: str, *, only: str = "", suffix: str = "", series: str = ""
 ) -> list[Json]:
     """Queries for the records over X, and for those without X over their number. selected: the
-    records; nodes: the variable that has theirs; otherwise as records.over_x."""
+    records; otherwise as records.over_x."""
     return [
         loki(
             selected + records.over_x(X, only=only, suffix=suffix, series=series), lines=MAX_ENTRIES
@@ -62,7 +62,7 @@ def over_x_or_number(
             lines=MAX_ENTRIES,
             ref="B",
         ),
-        nothing_to_draw(nodes),
+        nothing_to_draw(),
     ]
 
 
@@ -84,7 +84,7 @@ def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
     ]
 
 
-def nothing_to_draw(nodes: str = "host") -> Json:
+def nothing_to_draw() -> Json:
     """Return the last query of a graph, which counts if no other has an answer: without any, the
     graph would say "Missing data" below a title with the reason."""
-    return loki(f"{queries.any_event(nodes)}{records.nothing()}", lines=1, ref="C")
+    return loki(f"{queries.any_event()}{records.nothing()}", lines=1, ref="C")

@@ -39,7 +39,6 @@ class _Export:
         self.values = ValueStream(args.x)
         self.is_over = False
         self._store = store
-        self._last_keys: list[str] = []
         with store.open(job_id) as reader:
             self.run = _open_run(reader.summary, args)
 
