@@ -7,15 +7,7 @@ shape runs, so the time is linear.
 from functools import cache
 
 from logshipper.late_pattern import late_pattern
-from logshipper.masks.secret_shapes import (
-    AWS_KEY_ID,
-    AWS_SECRET,
-    NAME_BYTES,
-    NETRC,
-    PRIVATE_KEY,
-    SHAPES,
-    URL_CREDENTIALS,
-)
+from logshipper.masks import secret_shapes
 from logshipper.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
@@ -42,7 +34,7 @@ _MANY_LITERALS = 6
 _LONG_TEXT_BYTES = 2000
 _LONG_WORD = b"w" * 15
 _HEX_WORD_BYTES = 40  # secrets that long are hex digits
-_TOKEN_BYTES = NAME_BYTES | frozenset(b".=")  # of all tokens' alphabets
+_TOKEN_BYTES = secret_shapes.NAME_BYTES | frozenset(b".=")  # of all tokens' alphabets
 _WORD_BYTES = bytes(ord("w" if byte in _TOKEN_BYTES else " ") for byte in range(256))
 _BEFORE_WORD_BYTES = 9  # of a literal, before its word
 
@@ -65,7 +57,10 @@ _KEY_END = late_pattern(_KEY_MARK % b"END")
 _KEY_TEXT = late_pattern(rb"[A-Za-z0-9+/=]{16,}|(?:Proc-Type|DEK-Info|Version|Comment): .*")
 _KEY_TAIL = late_pattern(rb"(?<!\S)[A-Za-z0-9+/=]+\s*\Z")  # a key's last line
 _SCHEME_ENDS = (b"://", b":\\/\\/", rb":\\/\\/")  # JSON, and JSON in JSON, escape slashes
-_WITH_CONTEXT = (AWS_KEY_ID, NETRC)  # shapes whose secrets may follow on a later line
+_WITH_CONTEXT = (
+    secret_shapes.AWS_KEY_ID,
+    secret_shapes.NETRC,
+)  # shapes whose secrets may follow on a later line
 
 
 class Secret(NamedTuple):
@@ -82,7 +77,7 @@ class _Literals:
     def __init__(self) -> None:
         # by a byte: literals with it, the parts that each needs, and the shape's number
         groups: dict[int, list[tuple[bytes, tuple[int | bytes, ...], int]]] = {}
-        for number, shape in enumerate(SHAPES):
+        for number, shape in enumerate(secret_shapes.SHAPES):
             for literal in shape.literals:
                 gate, *others = sorted(set(literal), key=_GATES.find)
                 parts: tuple[int | bytes, ...] = tuple(others)
@@ -92,7 +87,7 @@ class _Literals:
         self._groups = sorted(groups.items(), key=lambda group: _GATES.find(group[0]))
         self.whole: list[Pattern[bytes]] = []
         self.open: list[Pattern[bytes]] = []
-        for shape in SHAPES:
+        for shape in secret_shapes.SHAPES:
             secret = rb"(%s{%d,})" % (shape.alphabet, shape.least)
             self.whole.append(late_pattern(shape.between + shape.check + secret))
             self.open.append(late_pattern(rb"%s(%s*)\Z" % (shape.between, shape.alphabet)))
@@ -114,7 +109,7 @@ class _Literals:
                     if not held:
                         break
                 else:
-                    of_kind = names if SHAPES[number].keeps_literal else tokens
+                    of_kind = names if secret_shapes.SHAPES[number].keeps_literal else tokens
                     of_kind.append((literal, number))
         is_long = len(tokens) > _MANY_LITERALS and len(text) > _LONG_TEXT_BYTES
         words = _long_words(text) if is_long else text
@@ -162,9 +157,9 @@ def find(text: bytes, *, may_go_on: bool = False) -> Findings:
     secrets: list[Secret] = []
     has_context = False
     for literal, number in literals.inside(text):
-        if may_go_on or _may_hold_word(text, SHAPES[number].least):
+        if may_go_on or _may_hold_word(text, secret_shapes.SHAPES[number].least):
             secrets += _behind(literal, number, text, literals, may_go_on)
-        has_context = has_context or SHAPES[number].name in _WITH_CONTEXT
+        has_context = has_context or secret_shapes.SHAPES[number].name in _WITH_CONTEXT
     if may_go_on or b"@" in text:
         for scheme_end in _SCHEME_ENDS:
             secrets += _in_addresses(text, scheme_end, may_go_on)
@@ -183,7 +178,7 @@ def _may_hold_word(text: bytes, size: int) -> bool:
 def _behind(
     literal: bytes, number: int, text: bytes, literals: _Literals, may_go_on: bool
 ) -> "Iterator[Secret]":
-    shape = SHAPES[number]
+    shape = secret_shapes.SHAPES[number]
     at = text.find(literal)
     while at >= 0:
         end = at + len(literal)
@@ -206,13 +201,13 @@ def _in_addresses(text: bytes, scheme_end: bytes, may_go_on: bool) -> "Iterator[
         match = _OPEN_USERINFO.match(text, at) if may_go_on else None
         match = match or _USERINFO.match(text, at)
         if match is not None:
-            yield Secret(match.start(), match.end(), URL_CREDENTIALS)
+            yield Secret(match.start(), match.end(), secret_shapes.URL_CREDENTIALS)
         at = text.find(scheme_end, at)
 
 
 def _beside(secret: Secret, text: bytes, may_go_on: bool) -> "Iterator[Secret]":
     """The secret of an AWS key, on the same line as its id or on the next one."""
-    if secret.shape != AWS_KEY_ID:
+    if secret.shape != secret_shapes.AWS_KEY_ID:
         return
     limit = min(len(text), secret.end + _BESIDE_BYTES)
     next_line = text.find(b"\n", secret.end, limit)
@@ -223,7 +218,7 @@ def _beside(secret: Secret, text: bytes, may_go_on: bool) -> "Iterator[Secret]":
     if match is None and may_go_on and limit == len(text):
         match = _OPEN_BESIDE.search(text, secret.end)
     if match is not None:
-        yield Secret(match.start(), match.end(), AWS_SECRET)
+        yield Secret(match.start(), match.end(), secret_shapes.AWS_SECRET)
 
 
 def _has_key(text: bytes) -> bool:
@@ -338,7 +333,7 @@ class ShapeMask:
                     parts.append(line[at:])
                     break
                 parts += [line[at : begin.start()], MASK]
-                keys.append(Secret(0, 0, PRIVATE_KEY))
+                keys.append(Secret(0, 0, secret_shapes.PRIVATE_KEY))
                 self._key_lines, self._other_lines = MAX_KEY_LINES, 0
                 at = begin.end()
             end = _KEY_END.search(line, at)

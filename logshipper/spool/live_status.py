@@ -7,15 +7,7 @@ import os
 from collections.abc import Mapping
 
 from logshipper.errors import SegmentCorrupt
-from logshipper.spool.segment import (
-    MAX_STATUS_BYTES,
-    STATUS_BREAK,
-    FrameType,
-    Kind,
-    Stream,
-    decode_frame,
-    encode_lines,
-)
+from logshipper.spool import segment
 
 LIVE_FILE = "live"  # in `segments/`
 MAX_LIVE_BYTES = 10_000  # of the file: a frame for each stream, at its longest
@@ -27,11 +19,11 @@ class LiveStatusFile:
     def __init__(self, segments: str) -> None:
         self._path = os.path.join(segments, LIVE_FILE)
         self._fd = -1
-        self._texts: dict[Stream, bytes] = {}
-        self._frames: dict[Stream, bytes] = {}
+        self._texts: dict[segment.Stream, bytes] = {}
+        self._frames: dict[segment.Stream, bytes] = {}
         self._size = 0  # of the file; overwrites the rest of a longer text
 
-    def show(self, texts: Mapping[Stream, bytes], now_ns: int) -> None:
+    def show(self, texts: Mapping[segment.Stream, bytes], now_ns: int) -> None:
         """Show bars. texts: by stream, each a STATUS line of at most MAX_STATUS_BYTES; b"" for
         none.
 
@@ -42,8 +34,8 @@ class LiveStatusFile:
             return
         for stream in changed:
             self._texts[stream] = texts[stream]
-            self._frames[stream] = encode_lines(
-                stream, now_ns, texts[stream] + b"\n", [(Kind.STATUS, 1)]
+            self._frames[stream] = segment.encode_lines(
+                stream, now_ns, texts[stream] + b"\n", [(segment.Kind.STATUS, 1)]
             )
         try:
             self._write(b"".join(self._frames.values()))
@@ -75,22 +67,24 @@ class LiveStatusFile:
             self._fd = -1
 
 
-def decode_live(data: bytes) -> dict[Stream, tuple[int, bytes]]:
+def decode_live(data: bytes) -> dict[segment.Stream, tuple[int, bytes]]:
     """Parse the file: (time in ns, bars separated by LF) by stream; empty during a write. Untrusted
     input: never raises."""
-    live: dict[Stream, tuple[int, bytes]] = {}
+    live: dict[segment.Stream, tuple[int, bytes]] = {}
     data = data[:MAX_LIVE_BYTES].rstrip(b"\0")
     at = 0
     try:
         while at < len(data):
-            decoded = decode_frame(data, at)
+            decoded = segment.decode_frame(data, at)
             if decoded is None:
                 return {}
             frame, at = decoded
-            if frame.type is not FrameType.LINES or frame.runs != ((Kind.STATUS, 1),):
+            if frame.type is not segment.FrameType.LINES or frame.runs != (
+                (segment.Kind.STATUS, 1),
+            ):
                 return {}
-            text = frame.text[:MAX_STATUS_BYTES].rstrip(b"\n")
-            live[frame.stream] = frame.time_ns, text.replace(STATUS_BREAK, b"\n")
+            text = frame.text[: segment.MAX_STATUS_BYTES].rstrip(b"\n")
+            live[frame.stream] = frame.time_ns, text.replace(segment.STATUS_BREAK, b"\n")
     except SegmentCorrupt:
         return {}
     return live

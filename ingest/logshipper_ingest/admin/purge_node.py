@@ -21,13 +21,7 @@ from logshipper_ingest.config.tenants import NOBODYS, tenant_of
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.slurm.run_search import uid_of
-from logshipper_ingest.spool.capture_folder import (
-    CaptureFolder,
-    Identity,
-    Life,
-    list_folders,
-    open_spool,
-)
+from logshipper_ingest.spool import capture_folder
 from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
 from logshipper_ingest.spool.purge_segments import purge_capture
 from logshipper_ingest.spool.segment_reader import SpoolPosition
@@ -81,7 +75,7 @@ class NodePurge:
         report = PurgeReport(self._job_id, dry_run, {"spool": 0})
         for folder, _ in self._folders():
             report.lines["spool"] += purge_capture(folder, self._pattern, dry_run=True).lines
-            if self._pattern is EVERY_LINE and folder.life() is not Life.DEAD:
+            if self._pattern is EVERY_LINE and folder.life() is not capture_folder.Life.DEAD:
                 words = f"job {self._job_id} runs: it can be purged when it has ended, or some of its lines by --grep"
                 raise StoreError(folder.path, words)
         report.lines |= self._files.purge(dry_run=True)
@@ -125,7 +119,7 @@ class NodePurge:
             raise ConfigError("--user", [words])
         return {name: LokiClient(replace(access, tenant=name)) for name in names}
 
-    def _identities(self) -> Iterator[Identity]:
+    def _identities(self) -> Iterator[capture_folder.Identity]:
         for sink in read_states(self._config):
             for checkpoint in sink.state.checkpoints:
                 if checkpoint.identity.job_id == self._job_id:
@@ -178,7 +172,7 @@ class NodePurge:
         while waiting_bytes := sum(
             folder.bytes_from(SpoolPosition())
             for folder, _ in self._folders()
-            if folder.life() is Life.DEAD
+            if folder.life() is capture_folder.Life.DEAD
         ):
             total_bytes = max(total_bytes, waiting_bytes)
             if time.monotonic() > deadline:
@@ -193,23 +187,23 @@ class NodePurge:
         for folder, _ in self._folders():
             hits = purge_capture(folder, self._pattern, dry_run=True)
             if hits.lines:
-                is_over = folder.life() is Life.DEAD
+                is_over = folder.life() is capture_folder.Life.DEAD
                 state = "the agent hasn't shipped it" if is_over else "its capture goes on"
                 words = f"{hits.lines} lines stand in {', '.join(hits.files)}: {state}"
                 remains.append(f"{words}; call this again then, or while the agent is stopped")
         return remains
 
-    def _folders(self) -> Iterator[tuple[CaptureFolder, Identity]]:
+    def _folders(self) -> Iterator[tuple[capture_folder.CaptureFolder, capture_folder.Identity]]:
         """Yield the job's captures in the spool, each open until the next."""
         spool = self._config.agent.spool_dir
-        spool_fd = open_spool(spool)
+        spool_fd = capture_folder.open_spool(spool)
         if spool_fd is None:
             return
         try:
             owner = os.fstat(spool_fd).st_uid
-            for name in list_folders(spool_fd):
+            for name in capture_folder.list_folders(spool_fd):
                 try:
-                    folder = CaptureFolder(spool_fd, spool, name, owner, node=True)
+                    folder = capture_folder.CaptureFolder(spool_fd, spool, name, owner, node=True)
                 except (OSError, LogshipperError):
                     continue  # the agent ignores it as well
                 with folder:
@@ -220,14 +214,14 @@ class NodePurge:
             os.close(spool_fd)
 
 
-def _identity(folder: CaptureFolder) -> Identity | None:
+def _identity(folder: capture_folder.CaptureFolder) -> capture_folder.Identity | None:
     try:
         return folder.identity(complete=True)
     except LogshipperError:
         return None
 
 
-def _remove(folder: CaptureFolder) -> None:
+def _remove(folder: capture_folder.CaptureFolder) -> None:
     try:
         while not folder.remove():
             pass

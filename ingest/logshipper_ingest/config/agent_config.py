@@ -9,21 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from logshipper.errors import ConfigError
+from logshipper_ingest.config import toml_section
 from logshipper_ingest.config.delivery_options import retry_rules
 from logshipper_ingest.config.influxdb_section import INFLUXDB_SINK, InfluxdbSection, fill_influxdbs
 from logshipper_ingest.config.loki_section import FIRST_SINK, MAX_SINKS, LokiSection, fill_lokis
 from logshipper_ingest.config.metrics_access import MetricsAccess
 from logshipper_ingest.config.sink_config import AnyServer, Server, SinkConfig
 from logshipper_ingest.config.telegraf_section import TelegrafSection
-from logshipper_ingest.config.toml_section import (
-    broken,
-    fill,
-    read_toml,
-    socket_rules,
-    unknown_tables,
-    within,
-    zero_or_at_least,
-)
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.servers.server_access import ServerAccess
 
@@ -179,24 +171,26 @@ def load(path: str) -> AgentConfig:
 def read(path: str) -> tuple[AgentConfig, list[str]]:
     """Return the configuration and a sentence for each problem. Raises ConfigError if the file
     is not TOML."""
-    return parse(read_toml(path), path)
+    return parse(toml_section.read_toml(path), path)
 
 
 def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, list[str]]:
     """Return configuration and problems of parsed tables. Sets the host, and the options that
     tenants by user require."""
-    problems = unknown_tables(tables, [*SECTIONS, OTLP])
-    agent = fill(AgentSection, tables.get("agent", {}), "agent", problems)
+    problems = toml_section.unknown_tables(tables, [*SECTIONS, OTLP])
+    agent = toml_section.fill(AgentSection, tables.get("agent", {}), "agent", problems)
     loki, named_lokis, loki_problems = fill_lokis(tables.get("loki", {}), problems)
     metrics_table = tables.get("metrics", {})
-    metrics = fill(MetricsSection, metrics_table, "metrics", problems)
+    metrics = toml_section.fill(MetricsSection, metrics_table, "metrics", problems)
     if metrics.is_open and isinstance(metrics_table, Mapping) and "job_values" not in metrics_table:
         metrics = replace(metrics, job_values=False)
-    prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
-    slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
+    prometheus = toml_section.fill(
+        PrometheusSection, tables.get("prometheus", {}), "prometheus", problems
+    )
+    slurm = toml_section.fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
     write_table = tables.get("remote_write", {})
-    remote_write = fill(RemoteWriteSection, write_table, "remote_write", problems)
-    telegraf = fill(TelegrafSection, tables.get("telegraf", {}), "telegraf", problems)
+    remote_write = toml_section.fill(RemoteWriteSection, write_table, "remote_write", problems)
+    telegraf = toml_section.fill(TelegrafSection, tables.get("telegraf", {}), "telegraf", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
     if any(section.tenant_by for section in (loki, *named_lokis.values())):
@@ -225,14 +219,14 @@ def _agent_problems(agent: AgentSection) -> list[str]:
         "host": (bool(NAME.fullmatch(agent.host)), name_form),
         "spool_dir": (os.path.isabs(agent.spool_dir), "must be an absolute path"),
         "state_dir": (os.path.isabs(agent.state_dir), "must be an absolute path"),
-        **socket_rules(agent.socket),
-        **within(agent, max_captures_per_user=(1, 1_000_000), poll_secs=(0.05, 60)),
+        **toml_section.socket_rules(agent.socket),
+        **toml_section.within(agent, max_captures_per_user=(1, 1_000_000), poll_secs=(0.05, 60)),
     }
-    problems = broken(rules, "agent")
+    problems = toml_section.broken(rules, "agent")
     for scope in ("job", "user"):
         soft, hard = f"{scope}_spool_soft_max_bytes", f"{scope}_spool_hard_max_bytes"
         limits = {soft: MIN_SPOOL_BYTES, hard: MIN_SPOOL_BYTES}
-        problems += broken(zero_or_at_least(agent, **limits), "agent")
+        problems += toml_section.broken(toml_section.zero_or_at_least(agent, **limits), "agent")
         if getattr(agent, soft) > getattr(agent, hard) > 0:
             reason = "a hard limit stops what a soft one slows"
             problems.append(f"[agent] {soft}: must be at most {hard}: {reason}")
@@ -267,10 +261,10 @@ def _metrics_problems(metrics: MetricsSection) -> list[str]:
             not metrics.listen or listen_address(metrics.listen) is not None,
             'looks like 127.0.0.1:9310; "" for none',
         ),
-        **within(metrics, expire_secs=(0, 86400), max_captures=(1, 100_000)),
-        **within(metrics, max_keys=(1, 256), max_label_bytes=(16, 1024)),
+        **toml_section.within(metrics, expire_secs=(0, 86400), max_captures=(1, 100_000)),
+        **toml_section.within(metrics, max_keys=(1, 256), max_label_bytes=(16, 1024)),
     }
-    return broken(rules, "metrics") + metrics.access.problems()
+    return toml_section.broken(rules, "metrics") + metrics.access.problems()
 
 
 def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
@@ -279,12 +273,12 @@ def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
             1 <= section.interval_secs <= 300,
             "must be 1 to 300: series end after 300 s without any",
         ),
-        **within(section, max_samples=(1, 100_000)),
+        **toml_section.within(section, max_samples=(1, 100_000)),
         "queue_max_bytes": (section.queue_max_bytes >= 100_000, "must be at least 100000"),
-        **within(section, max_age_secs=(10, 86_400)),
+        **toml_section.within(section, max_age_secs=(10, 86_400)),
         **retry_rules(section.retry_min_secs, section.retry_max_secs),
     }
-    return broken(rules, "remote_write") + section.access.problems("remote_write")
+    return toml_section.broken(rules, "remote_write") + section.access.problems("remote_write")
 
 
 def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
@@ -297,7 +291,7 @@ def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
         "ended_dir": (os.path.isabs(folder), 'must be an absolute path, or "" for none'),
         "ended_dir ": (is_apart, "must be another folder than spool_dir, state_dir"),
     }
-    return broken(rules, "slurm")
+    return toml_section.broken(rules, "slurm")
 
 
 def listen_address(text: str) -> tuple[str, int] | None:

@@ -4,13 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from logshipper_ingest.config.delivery_options import (
-    MAX_LINE_BYTES,
-    SINK_NAME,
-    SINK_NAME_FORM,
-    DeliveryOptions,
-    delivery_rules,
-)
+from logshipper_ingest.config import delivery_options
 from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
 from logshipper_ingest.config.toml_section import (
     broken,
@@ -25,7 +19,7 @@ MAX_SINKS = 8
 
 
 @dataclass(frozen=True)
-class LokiSection(DeliveryOptions):
+class LokiSection(delivery_options.DeliveryOptions):
     """A Loki and its delivery."""
 
     kind: ClassVar = "loki"
@@ -111,17 +105,18 @@ def _named_problems(first: LokiSection, named_lokis: Mapping[str, LokiSection]) 
 def _rules(loki: LokiSection, table: str) -> list[str]:
     rules = {
         "name": (
-            not loki.name or (bool(SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
-            f"{SINK_NAME_FORM}; not `{FIRST_SINK}`",
+            not loki.name
+            or (bool(delivery_options.SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
+            f"{delivery_options.SINK_NAME_FORM}; not `{FIRST_SINK}`",
         ),
         "url": (
             bool(loki.access.url),
             "is missing: where Loki is, such as http://loki.example.org:3100",
         ),
         "tenant_by": (loki.tenant_by in TENANT_BY, 'must be "user", or "" for one tenant'),
-        **delivery_rules(loki),
+        **delivery_options.delivery_rules(loki),
         **zero_or_at_least(loki, stream_max_bytes_per_sec=10_000, tenant_max_bytes_per_sec=100_000),
-        **within(loki, max_line_bytes=(1000, MAX_LINE_BYTES)),
+        **within(loki, max_line_bytes=(1000, delivery_options.MAX_LINE_BYTES)),
         "max_age_hours": (
             1 <= loki.max_age_hours <= 167,
             "must be 1 to 167: replay streams are distinguished for a week",

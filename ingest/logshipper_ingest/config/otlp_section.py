@@ -15,14 +15,7 @@ from logshipper_ingest.config.delivery_options import (
     fill_servers,
 )
 from logshipper_ingest.config.toml_section import broken, within, zero_or_at_least
-from logshipper_ingest.servers.server_access import (
-    MAX_SECRET_BYTES,
-    Credentials,
-    ServerAccess,
-    file_problems,
-    read_secret_file,
-    split_url,
-)
+from logshipper_ingest.servers import server_access
 
 if TYPE_CHECKING:
     import requests
@@ -38,20 +31,20 @@ _OURS = frozenset(
 
 
 @dataclass(frozen=True)
-class OtlpAccess(ServerAccess):
+class OtlpAccess(server_access.ServerAccess):
     """Access to a server, with its required headers."""
 
     headers_file: str = ""  # lines of `Name: value`
 
     def problems(self, where: str) -> list[str]:
         problems = super().problems(where)
-        parts = split_url(self.url)
+        parts = server_access.split_url(self.url)
         if parts is not None and re.search(r"/v1/(logs|metrics)/*$", parts.path):
             problems.append(f"[{where}] url: ends before /v1/logs and /v1/metrics")
         return problems + [f"[{where}] {problem}" for problem in self._file_problems()]
 
     def _file_problems(self) -> list[str]:
-        problems = file_problems("headers_file", self.headers_file, secret=True)
+        problems = server_access.file_problems("headers_file", self.headers_file, secret=True)
         if problems or not self.headers_file:
             return problems
         try:
@@ -70,8 +63,10 @@ class OtlpAccess(ServerAccess):
             for name, value in headers.items():
                 session.headers[name] = value.encode().decode("latin-1")
             auth = session.auth
-            if isinstance(auth, Credentials):
-                session.auth = Credentials(auth.header, (*auth.secrets, *headers.values()))
+            if isinstance(auth, server_access.Credentials):
+                session.auth = server_access.Credentials(
+                    auth.header, (*auth.secrets, *headers.values())
+                )
         return session
 
 
@@ -79,12 +74,12 @@ def read_headers(path: str) -> dict[str, str]:
     """Read headers from a file, one per line, without empty lines and comments (`#`). Raises
     ConfigError without any value."""
     source = f"headers_file: {path}"
-    data = read_secret_file(path, source)
+    data = server_access.read_secret_file(path, source)
     problems: list[str] = []
     headers: dict[str, str] = {}
-    if len(data) > MAX_SECRET_BYTES:
-        problems.append(f"is over {MAX_SECRET_BYTES >> 10} KiB")
-    lines = data[:MAX_SECRET_BYTES].decode("utf-8", "replace").splitlines()
+    if len(data) > server_access.MAX_SECRET_BYTES:
+        problems.append(f"is over {server_access.MAX_SECRET_BYTES >> 10} KiB")
+    lines = data[: server_access.MAX_SECRET_BYTES].decode("utf-8", "replace").splitlines()
     for number, text in enumerate(map(str.strip, lines), start=1):
         if not text or text.startswith("#"):
             continue

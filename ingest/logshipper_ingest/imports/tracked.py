@@ -19,13 +19,7 @@ from logshipper_ingest.imports.file_jobs import FileJobs
 from logshipper_ingest.imports.output_names import as_id
 from logshipper_ingest.imports.source_file import SourceFile
 from logshipper_ingest.imports.values import MAX_TIME_NS, BadValue, time_of
-from logshipper_ingest.model.imported import (
-    ImportedChange,
-    ImportedJob,
-    ImportedRecord,
-    LogPiece,
-    PositionLookup,
-)
+from logshipper_ingest.model import imported
 from logshipper_ingest.model.job import RUNNING, UNKNOWN
 
 MAX_PIECE = 10_000  # records of a run that are ingested at once
@@ -39,13 +33,13 @@ class TrackedSource(FileJobs):
         return path
 
     def _jobs_of(
-        self, main: str, files: list[SourceFile], position_of: PositionLookup
-    ) -> Iterator[ImportedJob]:
+        self, main: str, files: list[SourceFile], position_of: imported.PositionLookup
+    ) -> Iterator[imported.ImportedJob]:
         """A run in pieces of its records; the last one has all else."""
         base, folder = os.path.basename(main), os.path.basename(os.path.dirname(main))
         base = base.rpartition(".")[0] or base
         ids = [as_id("-".join(filter(None, (self._name, base)))), as_id(f"{folder}-{base}")]
-        job = ImportedJob(f"{self.ORIGIN}:{main}", ids, self._name or base, self.ORIGIN)
+        job = imported.ImportedJob(f"{self.ORIGIN}:{main}", ids, self._name or base, self.ORIGIN)
         job.details = {"path": main}
         position = position_of(job)
         signature = [[file.size, file.changed_ns] for file in files]
@@ -57,7 +51,7 @@ class TrackedSource(FileJobs):
         paths = sorted(file.path for file in files)
         times: list[int] = []  # the first, and the last
 
-        def records() -> Iterator[ImportedRecord]:
+        def records() -> Iterator[imported.ImportedRecord]:
             for record in self._read(paths, job, changed_ns):
                 times[min(len(times), 1) :] = [record.time_ns]
                 yield record
@@ -70,8 +64,8 @@ class TrackedSource(FileJobs):
         state = UNKNOWN if job.exit_code is None else "FAILED" if job.exit_code else "COMPLETED"
         begin_ns, end_ns = (times[0], times[-1]) if times else (changed_ns, changed_ns)
         job.changes = [
-            ImportedChange(begin_ns, RUNNING),
-            ImportedChange(max(begin_ns, end_ns), state, inexact=state == UNKNOWN),
+            imported.ImportedChange(begin_ns, RUNNING),
+            imported.ImportedChange(max(begin_ns, end_ns), state, inexact=state == UNKNOWN),
         ]
         job.is_whole_history = True
         job.log = self._log(paths)
@@ -80,11 +74,11 @@ class TrackedSource(FileJobs):
 
     @abstractmethod
     def _read(
-        self, paths: list[str], job: ImportedJob, changed_ns: int
-    ) -> Iterator[ImportedRecord]:
+        self, paths: list[str], job: imported.ImportedJob, changed_ns: int
+    ) -> Iterator[imported.ImportedRecord]:
         """Yield all records, and set facts of the job. Raises Unreadable."""
 
-    def _log(self, paths: list[str]) -> Iterator[LogPiece]:
+    def _log(self, paths: list[str]) -> Iterator[imported.LogPiece]:
         """Yield the console from its begin."""
         return iter(())
 
@@ -96,8 +90,8 @@ class CsvSource(TrackedSource):
     FILES = "*.csv"
 
     def _read(
-        self, paths: list[str], job: ImportedJob, changed_ns: int
-    ) -> Iterator[ImportedRecord]:
+        self, paths: list[str], job: imported.ImportedJob, changed_ns: int
+    ) -> Iterator[imported.ImportedRecord]:
         time_column: str | None = None
         for number, entry in enumerate(read_any(SourceFile(paths[0], self._faults), self._faults)):
             if not number:
@@ -111,7 +105,7 @@ class CsvSource(TrackedSource):
                 f"{json.dumps(name)}: {json_cell(cell)}" for name, cell in row.items() if cell != ""
             )
             if time_ns:
-                yield ImportedRecord(time_ns, f"{{{', '.join(cells)}}}".encode())
+                yield imported.ImportedRecord(time_ns, f"{{{', '.join(cells)}}}".encode())
             else:
                 self._faults.leave_out(paths[0], entry.line, f"has no time in {time_column}")
 

@@ -21,15 +21,8 @@ from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.line_source import LineSource
 from logshipper_ingest.imports.source_file import SourceFile, is_plain_file, open_source
 from logshipper_ingest.imports.staging import StagedEntry, Staging
+from logshipper_ingest.model import imported
 from logshipper_ingest.model.capture_account import RESERVED_EVENTS
-from logshipper_ingest.model.imported import (
-    ImportedChange,
-    ImportedEvent,
-    ImportedJob,
-    ImportedRecord,
-    LogPiece,
-    PositionLookup,
-)
 from logshipper_ingest.model.imported_states import is_known, is_over, state_of
 from logshipper_ingest.model.job import Json
 
@@ -119,7 +112,9 @@ class XtSource(LineSource):
 
     # ---- jobs
 
-    def jobs(self, staging: Staging, position_of: PositionLookup) -> Iterator[ImportedJob]:
+    def jobs(
+        self, staging: Staging, position_of: imported.PositionLookup
+    ) -> Iterator[imported.ImportedJob]:
         """All that was staged, run by run; a long one in pieces, each going on where the last one
         ended."""
         for place in staging.jobs():
@@ -148,7 +143,7 @@ class XtSource(LineSource):
                     job = _job_of(place)
             yield self._note_end(place, job)
 
-    def _note_end(self, place: str, job: ImportedJob) -> ImportedJob:
+    def _note_end(self, place: str, job: imported.ImportedJob) -> imported.ImportedJob:
         """Notes whether the job is over; returns it."""
         if job.changes:
             # the last one of equal times
@@ -156,7 +151,7 @@ class XtSource(LineSource):
             self._over[place] = is_over(state_of(ORIGIN, last.to))
         return job
 
-    def _take_other(self, job: ImportedJob, staged: StagedEntry) -> None:
+    def _take_other(self, job: imported.ImportedJob, staged: StagedEntry) -> None:
         if staged.kind == "console":
             self._take_console(job, staged.path)
             return
@@ -164,13 +159,13 @@ class XtSource(LineSource):
         note = staged.value.get("note")
         job.note = values.text_of(note) if isinstance(note, str) else job.note
 
-    def _take_console(self, job: ImportedJob, path: str) -> None:
+    def _take_console(self, job: imported.ImportedJob, path: str) -> None:
         file = open_source(path, self._faults, is_argument=False)
         if file is not None:
-            job.log, job.log_ns = map(LogPiece, file.pieces()), file.changed_ns
+            job.log, job.log_ns = map(imported.LogPiece, file.pieces()), file.changed_ns
             job.log_ended = False
 
-    def _take(self, job: ImportedJob, value: Json, *, is_repeat: bool) -> None:
+    def _take(self, job: imported.ImportedJob, value: Json, *, is_repeat: bool) -> None:
         """Apply an entry.
 
         is_repeat: the entry was imported before, so only facts about the whole job count.
@@ -186,14 +181,14 @@ class XtSource(LineSource):
             if not is_known(ORIGIN, state):
                 raise values.BadValue(f"{state!r} is no status of XT 1.0")
             state_data = None if name in ("created", "ended") else data or None
-            job.changes.append(ImportedChange(time_ns, state, data=state_data))
+            job.changes.append(imported.ImportedChange(time_ns, state, data=state_data))
         elif name in ("metrics", "hparams"):
             metrics = {key: metric for key, metric in data.items() if key != STEP_NAME}
             if metrics and not is_repeat:
-                job.records.append(ImportedRecord(time_ns, json.dumps(metrics).encode()))
+                job.records.append(imported.ImportedRecord(time_ns, json.dumps(metrics).encode()))
         elif not is_repeat:
             name = f"xt_{name}" if name in RESERVED_EVENTS else name
-            job.events.append(ImportedEvent(time_ns, {"event": name, "data": data}))
+            job.events.append(imported.ImportedEvent(time_ns, {"event": name, "data": data}))
 
     def _files_in(self, folder: str) -> list[str]:
         files: list[str] = []
@@ -203,7 +198,7 @@ class XtSource(LineSource):
             files += [file for file in inner if is_plain_file(file, self._faults)]
         return files[:MAX_FILES]
 
-    def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
+    def _take_facts(self, job: imported.ImportedJob, name: str, data: Json) -> None:
         if name == "created":
             job.user = values.text_of(data.get("username"), max_chars=values.MAX_NAME_CHARS)
             job.host = values.text_of(data.get("box_name"), max_chars=values.MAX_NAME_CHARS)
@@ -227,12 +222,12 @@ class XtSource(LineSource):
             job.note = values.text_of(data.get("notes", data.get("note")))
 
 
-def _job_of(place: str) -> ImportedJob:
+def _job_of(place: str) -> imported.ImportedJob:
     """Return a run's job with its place only."""
     workspace, _, run = place.partition("\n")
     above = [workspace] if workspace else []
     job_ids = [values.job_id_of(ORIGIN, [*above, run])]
-    job = ImportedJob(f"{ORIGIN}:{workspace}/{run}", job_ids, run, ORIGIN)
+    job = imported.ImportedJob(f"{ORIGIN}:{workspace}/{run}", job_ids, run, ORIGIN)
     child = _CHILD.fullmatch(run)
     if child is not None:
         job.parent = values.job_id_of(ORIGIN, [*above, child[1]])
@@ -248,7 +243,7 @@ def _state_of(name: str, data: Json) -> str:
     return ""
 
 
-def _take_tags(job: ImportedJob, tags: Json) -> None:
+def _take_tags(job: imported.ImportedJob, tags: Json) -> None:
     job.tags |= {
         values.text_of(name): values.text_of(str(value)) if value is not None else ""
         for name, value in tags.items()

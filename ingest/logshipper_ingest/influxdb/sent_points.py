@@ -9,15 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from logshipper.spool.segment import SENT
-from logshipper_ingest.influxdb.points import (
-    Field,
-    encode,
-    field_name,
-    field_value,
-    free_name,
-    is_name,
-    tags_of,
-)
+from logshipper_ingest.influxdb import points
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.shipping.entries import Chunk
 
@@ -36,7 +28,7 @@ class SentPoint(NamedTuple):
 
     measurement: str
     tags: dict[str, str]
-    fields: dict[str, Field]
+    fields: dict[str, points.Field]
     time_ns: int | None
     left_out: int
 
@@ -51,16 +43,18 @@ def sent_point(line: bytes) -> SentPoint | None:
     beside = [f"{name}_" if name == measurement else name for name in ("tags", "time")]
     tags, own_time = (record.get(name) for name in beside)
     tags = {} if tags is None else tags
-    if not isinstance(tags, dict) or not is_name(measurement):
+    if not isinstance(tags, dict) or not points.is_name(measurement):
         return None
-    sent_tags = {free_name(name, _RESERVED): value for name, value in tags.items()}
-    if not all(isinstance(value, str) and is_name(name) for name, value in sent_tags.items()):
+    sent_tags = {points.free_name(name, _RESERVED): value for name, value in tags.items()}
+    if not all(
+        isinstance(value, str) and points.is_name(name) for name, value in sent_tags.items()
+    ):
         return None
-    fields: dict[str, Field] = {}
+    fields: dict[str, points.Field] = {}
     values = content if isinstance(content, dict) else {"value": content}
     for name, value in values.items():
-        field = field_value(value, integers=True)
-        key = field_name(name, fields, reserved=_RESERVED)
+        field = points.field_value(value, integers=True)
+        key = points.field_name(name, fields, reserved=_RESERVED)
         if field is not None and key:
             fields[key] = field
     time_ns = None
@@ -90,10 +84,10 @@ class SentPoints:
                 left_out += point.left_out
                 if point.fields:
                     tags = dict(point.tags)
-                    for name, value in tags_of(chunk, at, cluster, host).items():
-                        tags[free_name(name, tags)] = value
+                    for name, value in points.tags_of(chunk, at, cluster, host).items():
+                        tags[points.free_name(name, tags)] = value
                     time_ns = chunk.times_ns[at] if point.time_ns is None else point.time_ns
-                    lines.append(encode(point.measurement, tags, point.fields, time_ns))
+                    lines.append(points.encode(point.measurement, tags, point.fields, time_ns))
         return b"".join(lines), left_out
 
     def _has_room(self, capture: str, point: SentPoint) -> bool:

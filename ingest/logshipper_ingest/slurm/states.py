@@ -38,13 +38,7 @@ from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.shipping.delivery import Delivery, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.entries import Chunk, StreamKey, batches
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
-from logshipper_ingest.slurm.end_entries import (
-    event_chunk,
-    note_chunk,
-    notes_behind,
-    patient_until_ns,
-    sent_note_of,
-)
+from logshipper_ingest.slurm import end_entries
 from logshipper_ingest.slurm.intake import EndedFolder, Say
 from logshipper_ingest.slurm.run_search import RunSearch
 from logshipper_ingest.slurm.waiting import FILE, WaitingEnd, WaitingEnds
@@ -226,9 +220,9 @@ class SlurmStates:
                     later[end.name] = end.taken_ns + after * SECOND_NS
                 else:
                     outcomes[end.name] = NOT_CAPTURED
-            elif run.is_complete or now_ns >= patient_until_ns(end.record):
+            elif run.is_complete or now_ns >= end_entries.patient_until_ns(end.record):
                 home = answers.homes[end.name]
-                sent_note = sent_note_of(end.record, run, now_ns, newest_ns, home)
+                sent_note = end_entries.sent_note_of(end.record, run, now_ns, newest_ns, home)
                 ready.append(end._replace(sent_note=sent_note))
             else:
                 later[end.name] = now_ns + min(max(age_ns // 8, SECOND_NS), 10 * SECOND_NS)
@@ -253,7 +247,7 @@ class SlurmStates:
         held_names: set[str] = set()  # captures, as their chunks have them
         homes = {end.name: self._home(end) for end in ends}
         self._delivery.want("slurm", set(self._homes.values()))
-        for build in (note_chunk, event_chunk):
+        for build in (end_entries.note_chunk, end_entries.event_chunk):
             streams: dict[StreamKey, list[Chunk]] = defaultdict(list)
             for end in ends:
                 chunk = build(end)
@@ -275,7 +269,7 @@ class SlurmStates:
             ends = [end for end in ends if end.name not in held_names]
             refusals = [refusal for refusal in refusals if refusal.chunk.capture not in held_names]
         fault_point("slurm_sent")
-        again = notes_behind(ends, refusals)
+        again = end_entries.notes_behind(ends, refusals)
         for_good = [refusal for refusal in refusals if not refusal.is_behind]
         self._quarantine_all(for_good)
         self._waiting_ends.put_sent_notes(again)

@@ -11,15 +11,8 @@ import zlib
 from typing import NamedTuple
 
 from logshipper.errors import SegmentCorrupt, StoreError, os_words
+from logshipper.spool import segment
 from logshipper.spool.live_status import LIVE_FILE
-from logshipper.spool.segment import (
-    FRAME_HEADER_BYTES,
-    FRAME_MAGIC,
-    Frame,
-    FrameType,
-    decode_file_header,
-    decode_frame,
-)
 from logshipper_ingest.spool.capture_folder import IDENTITY, CaptureFolder, Life
 from logshipper_ingest.spool.purge_masks import masked_json, masked_lines
 from logshipper_ingest.spool.purge_pattern import LinePattern
@@ -94,26 +87,26 @@ def _edits(
 ) -> tuple[int, list[tuple[int, bytes]]]:
     """Return the number of matching lines, and the new bytes by offset."""
     try:
-        at = decode_file_header(data)
+        at = segment.decode_file_header(data)
     except SegmentCorrupt:
         at = 0
     lines = 0
     edits: list[tuple[int, bytes]] = []
     while at < len(data):
         try:
-            decoded = decode_frame(data, at)
+            decoded = segment.decode_frame(data, at)
             if decoded is None and alive:
                 break  # the sidecar is writing it
         except SegmentCorrupt:
             decoded = None
         if decoded is not None:
             frame, end = decoded
-            attrs = data[at + FRAME_HEADER_BYTES : end - len(frame.text)]
+            attrs = data[at + segment.FRAME_HEADER_BYTES : end - len(frame.text)]
             payload, hit_count = _masked_frame(frame, attrs, pattern)
             if hit_count:
                 edits.append((at, _frame_with(data[at:end], payload)))
         else:
-            following = data.find(FRAME_MAGIC, at + 1)
+            following = data.find(segment.FRAME_MAGIC, at + 1)
             end = following if following >= 0 else len(data)
             text, hit_count = masked_lines(data[at:end], pattern)
             if hit_count:
@@ -123,13 +116,13 @@ def _edits(
     return lines, edits
 
 
-def _masked_frame(frame: Frame, attrs: bytes, pattern: LinePattern) -> tuple[bytes, int]:
+def _masked_frame(frame: segment.Frame, attrs: bytes, pattern: LinePattern) -> tuple[bytes, int]:
     """Return masked attributes and text, and the number of matching lines."""
-    if frame.type is FrameType.LINES:
+    if frame.type is segment.FrameType.LINES:
         masked_attrs = masked_json(attrs, pattern, _OWN_LEVELS_OF_ATTRS)
         text, hit_count = masked_lines(frame.text, pattern)
         return masked_attrs + text, hit_count or int(masked_attrs != attrs)
-    if frame.type is FrameType.RECORD:
+    if frame.type is segment.FrameType.RECORD:
         text = masked_json(frame.text, pattern)
         return text, int(text != frame.text)
     return frame.text, 0
@@ -138,6 +131,6 @@ def _masked_frame(frame: Frame, attrs: bytes, pattern: LinePattern) -> tuple[byt
 def _frame_with(frame: bytes, payload: bytes) -> bytes:
     """Return a frame with another payload of the same length, and its checksum
     (docs/segment-format.md)."""
-    head = frame[: FRAME_HEADER_BYTES - 4]
+    head = frame[: segment.FRAME_HEADER_BYTES - 4]
     crc = zlib.crc32(payload, zlib.crc32(head))
     return head + crc.to_bytes(4, "little") + payload

@@ -7,16 +7,10 @@ import sqlite3
 from contextlib import closing
 from typing import NamedTuple
 
+from logshipper_ingest import sqlite_file
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.purge_masks import masked_json
 from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
-from logshipper_ingest.sqlite_file import (
-    open_reader,
-    open_writer,
-    rewrite_wholly,
-    store_errors,
-    transaction,
-)
 from logshipper_ingest.state.checkpoints import SCHEMA, VERSION
 
 _JSON_COLUMNS = (("shipped", "identity"), ("shipped", "account"), ("learnt", "account"))
@@ -38,17 +32,17 @@ def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) 
     if not os.path.exists(path):
         return 0
     database = (
-        open_reader(path, VERSION)
+        sqlite_file.open_reader(path, VERSION)
         if dry_run
-        else open_writer(path, SCHEMA, VERSION, wal=True, create=False)
+        else sqlite_file.open_writer(path, SCHEMA, VERSION, wal=True, create=False)
     )
-    with closing(database) as connection, store_errors(path):
+    with closing(database) as connection, sqlite_file.store_errors(path):
         cells = _find_cells(connection, job_id, pattern)
         if cells and not dry_run:
-            with transaction(connection):
+            with sqlite_file.transaction(connection):
                 for cell in cells:
                     _write(connection, cell)
-            rewrite_wholly(connection, path)
+            sqlite_file.rewrite_wholly(connection, path)
     return len(cells)
 
 

@@ -24,6 +24,7 @@ from logshipper_observe.base.output import print_json
 from logshipper_observe.base.waiting import Watch
 from logshipper_observe.base.words import count, duration
 from logshipper_observe.commands import completers
+from logshipper_observe.commands.analysis import analyze_tasks
 from logshipper_observe.commands.analysis.analyze_answer import (
     Analysis,
     Between,
@@ -32,13 +33,6 @@ from logshipper_observe.commands.analysis.analyze_answer import (
     print_answer,
     write_csv,
     write_picture,
-)
-from logshipper_observe.commands.analysis.analyze_tasks import (
-    CORE,
-    gantt_answer,
-    overheads,
-    sentence,
-    which_jobs,
 )
 from logshipper_observe.commands.options import (
     ONLY_HELP,
@@ -177,7 +171,7 @@ def _check(args: argparse.Namespace) -> None:
     if not args.node_weighting and args.report != "utilization":
         words = "is for utilization, which counts nodes otherwise"
         raise UsageError("--no-node-weighting", [words])
-    if args.by != CORE and args.report != "gantt":
+    if args.by != analyze_tasks.CORE and args.report != "gantt":
         raise UsageError("--by", ["is for gantt, which has a row for each core otherwise"])
     if args.all_jobs:
         if args.report not in ("throughput", "utilization"):
@@ -219,18 +213,18 @@ def _answer(
     all_jobs: Iterable[Job] = () if read is None else read.jobs(tags=args.tag or ())
     jobs = [job for job in all_jobs if not ids or job.job_id in ids]
     if args.report == "overheads":
-        return overheads(store, jobs, between)
+        return analyze_tasks.overheads(store, jobs, between)
     if args.report == "gantt":
-        return gantt_answer(store, jobs, between, by=args.by)
+        return analyze_tasks.gantt_answer(store, jobs, between, by=args.by)
     events = () if read is None else _events(EventLog(read).filter(job_id=ids, tags=tags), jobs)
     if args.report == "throughput":
-        return _throughput(args, events, which_jobs(jobs), between)
+        return _throughput(args, events, analyze_tasks.which_jobs(jobs), between)
     allocations: Iterable[BatchJob] | None = None
     if args.report == "nodes":
         allocations = (
             () if read is None else BatchJob.over(read).filter(job_id=ids, filter_tags=tags)
         )
-    return _utilization(args, events, allocations, which_jobs(jobs), between)
+    return _utilization(args, events, allocations, analyze_tasks.which_jobs(jobs), between)
 
 
 def _events(query: EventQuery, jobs: Sequence[Job]) -> Iterator[StateEvent]:
@@ -267,7 +261,7 @@ def _throughput(
     )
     report = throughput_report(changes, to_state=state)
     times, counts = report
-    words = f"{sentence(which)} that became {state}: {count(len(times))}"
+    words = f"{analyze_tasks.sentence(which)} that became {state}: {count(len(times))}"
     if len(times) > 1 and times[-1] > times[0]:
         hours = (times[-1] - times[0]).total_seconds() / 3600
         words += f" in {duration(3600 * hours)}, {(len(times) - 1) / hours:.4g} an hour"

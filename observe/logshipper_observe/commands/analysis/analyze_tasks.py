@@ -6,22 +6,8 @@ from typing import TYPE_CHECKING
 
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
+from logshipper_observe.analytics import task_analytics
 from logshipper_observe.analytics.job_tasks import tasks_of, tasks_until
-from logshipper_observe.analytics.task_analytics import (
-    Span,
-    Statistics,
-    Task,
-    busy_share,
-    by_node,
-    clipped,
-    efficiency,
-    gantt,
-    gaps,
-    launch_overheads,
-    left_out_note,
-    queue_waits,
-    statistics_of,
-)
 from logshipper_observe.api.job_api import Job
 from logshipper_observe.base.output import Cell, Column, Styled
 from logshipper_observe.base.words import count
@@ -48,12 +34,17 @@ def sentence(words: str) -> str:
 def overheads(store: "JobStore | None", jobs: Sequence[Job], between: Between) -> Analysis:
     tasks = [task for task in _tasks(store, jobs) if _is_between(task, between)]
     tasks.sort(key=lambda task: task.start or 0.0)
-    shares = dict(zip(*busy_share(tasks), strict=True))
-    efficient = dict(zip(*efficiency(tasks), strict=True))
-    launches = launch_overheads(tasks)
-    rows: list[tuple[str, Statistics | None]] = [
-        ("run time", statistics_of(secs for task in tasks if (secs := task.run_time) is not None)),
-        ("waited in the queue", statistics_of(queue_waits(tasks)[1])),
+    shares = dict(zip(*task_analytics.busy_share(tasks), strict=True))
+    efficient = dict(zip(*task_analytics.efficiency(tasks), strict=True))
+    launches = task_analytics.launch_overheads(tasks)
+    rows: list[tuple[str, task_analytics.Statistics | None]] = [
+        (
+            "run time",
+            task_analytics.statistics_of(
+                secs for task in tasks if (secs := task.run_time) is not None
+            ),
+        ),
+        ("waited in the queue", task_analytics.statistics_of(task_analytics.queue_waits(tasks)[1])),
         ("given nodes to launched", launches.launch),
         ("launched to started", launches.start),
         ("ended to over", launches.finish),
@@ -62,7 +53,10 @@ def overheads(store: "JobStore | None", jobs: Sequence[Job], between: Between) -
     if not launches.start and not launches.launch:
         notes.append("no scheduler told when these jobs were launched and over")
     if shares:
-        busy, effective = statistics_of(shares.values()), statistics_of(efficient.values())
+        busy, effective = (
+            task_analytics.statistics_of(shares.values()),
+            task_analytics.statistics_of(efficient.values()),
+        )
         noun = "core" if any(task.has_cores for task in tasks) else "node"
         words = f"busy {100 * busy.mean:.3g} % of the time on average" if busy else ""
         if effective:
@@ -105,7 +99,7 @@ _STATISTICS = (
 )
 
 
-def _cells(statistics: Statistics) -> list[Cell]:
+def _cells(statistics: task_analytics.Statistics) -> list[Cell]:
     secs = (statistics.mean, statistics.median, statistics.stdev, statistics.min, statistics.max)
     return [
         count(statistics.number),
@@ -115,7 +109,7 @@ def _cells(statistics: Statistics) -> list[Cell]:
 
 def _tasks(
     store: "JobStore | None", jobs: Sequence[Job], until: float | None = None
-) -> Iterator[Task]:
+) -> Iterator[task_analytics.Task]:
     """Yield the jobs' tasks. until: the end of running ones, None for none; store: None without
     jobs."""
     if store is None:
@@ -136,22 +130,22 @@ def gantt_answer(
 ) -> Analysis:
     after, before = (None if limit is None else limit.timestamp() for limit in between)
     until_now = _tasks(store, jobs, until=datetime.now(UTC).timestamp())
-    core_tasks = list(clipped(until_now, after, before))
-    tasks = core_tasks if by == CORE else by_node(core_tasks)
-    spans, free = gantt(tasks), gaps(tasks)
-    shares = dict(zip(*busy_share(tasks), strict=True))
-    efficient = dict(zip(*efficiency(tasks), strict=True))
+    core_tasks = list(task_analytics.clipped(until_now, after, before))
+    tasks = core_tasks if by == CORE else task_analytics.by_node(core_tasks)
+    spans, free = task_analytics.gantt(tasks), task_analytics.gaps(tasks)
+    shares = dict(zip(*task_analytics.busy_share(tasks), strict=True))
+    efficient = dict(zip(*task_analytics.efficiency(tasks), strict=True))
     noun = "core" if by == CORE and any(task.has_cores for task in tasks) else "node"
     words = (
         f"{sentence(which_jobs(jobs))} on {plural(len(shares), noun)}: {plural(len(tasks), 'run')}"
     )
-    mean = statistics_of(shares.values())
+    mean = task_analytics.statistics_of(shares.values())
     words += f", busy {100 * mean.mean:.3g} % of the time on average" if mean else ""
     return Analysis(
         words,
         noun,
         {},
-        left_out_note(tasks),
+        task_analytics.left_out_note(tasks),
         titles=("node", "core", "job", "start", "end", "secs"),
         rows=[
             [*place, task, utc_of(start), utc_of(end), f"{end - start:.9g}"]
@@ -174,14 +168,14 @@ def _cores(shares: Mapping[str, float], efficient: Mapping[str, float]) -> list[
     ]
 
 
-def _span(span: Span) -> Document:
+def _span(span: task_analytics.Span) -> Document:
     node, core = span.place
     job = {"job": span.task} if span.task else {}
     times = {"start": utc_of(span.start), "end": utc_of(span.end)}
     return {"node": node, "core": core or None, **job, **times}
 
 
-def _is_between(task: Task, between: Between) -> bool:
+def _is_between(task: task_analytics.Task, between: Between) -> bool:
     after, before = between
     start = task.start or task.launched or 0.0
     return (after is None or start >= after.timestamp()) and (
@@ -189,7 +183,7 @@ def _is_between(task: Task, between: Between) -> bool:
     )
 
 
-def _csv_row(task: Task) -> list[str]:
+def _csv_row(task: task_analytics.Task) -> list[str]:
     times = [task.queued, task.scheduled, task.launched, task.finished]
     run = "" if task.run_time is None else f"{task.run_time:.9g}"
     return [task.name, utc_of(task.start), run, *map(utc_of, times)]

@@ -21,14 +21,7 @@ from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import option_text
 from logshipper_observe.model.options import differences, options_of
 from logshipper_observe.model.records import valid_json
-from logshipper_observe.query.opening import (
-    ingest,
-    no_jobs_yet,
-    open_store,
-    overlay_of,
-    resolve_one,
-    store_place,
-)
+from logshipper_observe.query import opening
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import JobStore
@@ -55,15 +48,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    with open_store(args) as store:
+    with opening.open_store(args) as store:
         if store is None:
-            raise no_jobs_yet(args, args.a)
-        for problem in ingest(store):
+            raise opening.no_jobs_yet(args, args.a)
+        for problem in opening.ingest(store):
             say(problem)
         ids = []
         for name in (args.a, args.b):
             try:
-                ids.append(resolve_one(store, name, args))
+                ids.append(opening.resolve_one(store, name, args))
             except UnknownJob as error:
                 say(str(error))
         if len(ids) < 2:
@@ -82,7 +75,9 @@ def call(args: argparse.Namespace) -> int:
             for name, changed in rows.items()
         ]
         sides = {"a": headings[0], "b": headings[1]}
-        print_json({"schema": SCHEMA, "store": store_place(args), **sides, "options": documents})
+        print_json(
+            {"schema": SCHEMA, "store": opening.store_place(args), **sides, "options": documents}
+        )
     else:
         _print_table(rows, ids, options)
     return 0
@@ -90,7 +85,7 @@ def call(args: argparse.Namespace) -> int:
 
 def _of_job(store: "JobStore", job_id: str) -> tuple[Document, dict[str, str]]:
     with store.open(job_id) as reader:
-        marks = overlay_of(store).of(reader.summary.key)
+        marks = opening.overlay_of(store).of(reader.summary.key)
         return job_heading(reader), options_of(reader, marks)
 
 

@@ -20,13 +20,7 @@ from logshipper_observe.commands import completers, options
 from logshipper_observe.commands.reading.several_jobs import Headings
 from logshipper_observe.model.documents import Document, moment, unknown_documents
 from logshipper_observe.model.job_events import words_of_event
-from logshipper_observe.query.opening import (
-    chosen_jobs,
-    is_from_loki,
-    overlay_of,
-    say_where_else,
-    store_place,
-)
+from logshipper_observe.query import opening
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
@@ -125,17 +119,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    with chosen_jobs(args) as (store, ids, unknown):
+    with opening.chosen_jobs(args) as (store, ids, unknown):
         if unknown and not ids:
             return EXIT_UNKNOWN
         if store is None:
             _print(args, [], [])
             return 0
-        reading = Store(store, overlay_of(store))
+        reading = Store(store, opening.overlay_of(store))
         query = _query(args, reading, ids)
         if args.follow:
-            say_where_else(args)
-            pause_secs = FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS
+            opening.say_where_else(args)
+            pause_secs = FOLLOW_LOKI_SECS if opening.is_from_loki(args) else FOLLOW_SECS
             _follow(args, reading, query, ids, pause_secs)
             return EXIT_UNKNOWN if unknown else 0
         is_several = len(ids) > 1 and not args.json
@@ -146,7 +140,7 @@ def call(args: argparse.Namespace) -> int:
         events = [] if is_several else _first(args, query)
         for problem in reading.problems:
             say(safe(problem))
-    say_where_else(args)
+    opening.say_where_else(args)
     if not is_several:
         _print(args, events, unknown_documents(unknown))
     return EXIT_UNKNOWN if unknown else 0
@@ -268,7 +262,7 @@ def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
 
 def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Document]) -> None:
     if args.json:
-        head = {"schema": SCHEMA, "store": store_place(args)}
+        head = {"schema": SCHEMA, "store": opening.store_place(args)}
         output.print_json(
             {**head, "events": [_document(event) for event in events], "unknown": unknown}
         )

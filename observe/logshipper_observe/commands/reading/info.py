@@ -11,15 +11,7 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Column, Output, print_json, state_cell
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import NS, duration, exit_short, exit_words, local, number
-from logshipper_observe.commands import completers
-from logshipper_observe.commands.options import (
-    add_completed,
-    add_flag,
-    add_jobs,
-    add_json,
-    add_source,
-    describe,
-)
+from logshipper_observe.commands import completers, options
 from logshipper_observe.model.documents import Document, unknown_documents
 from logshipper_observe.query import opening
 
@@ -44,7 +36,7 @@ _KEYS_SHOWN = 30
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Tells of each of these jobs its state, nodes, cores, working directory, run time, exit\n"
         "code, the history of its states, and of its tasks or iterations how many there are,\n"
@@ -57,12 +49,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper info last --json | jq '.jobs[].iterations'\n"
         "  logshipper info 4711 --from loki",
     )
-    add_jobs(parser)
+    options.add_jobs(parser)
     primary_help = "also the best value of this metric: its least"
-    add_completed(parser, completers.keys, "--primary", metavar="KEY", help=primary_help)
-    add_flag(parser, "--maximize", help="the greatest is the best")
-    add_json(parser)
-    add_source(parser)
+    options.add_completed(parser, completers.keys, "--primary", metavar="KEY", help=primary_help)
+    options.add_flag(parser, "--maximize", help="the greatest is the best")
+    options.add_json(parser)
+    options.add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

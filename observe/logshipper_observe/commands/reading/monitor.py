@@ -3,13 +3,7 @@ reports changes without a terminal, too."""
 
 import argparse
 
-from logshipper_observe.commands.options import (
-    add_job,
-    add_lines,
-    add_source,
-    describe,
-    seconds_number,
-)
+from logshipper_observe.commands import options
 from logshipper_observe.commands.reading import logs
 
 _AS_LOGS_HAS_THEM = {
@@ -18,7 +12,7 @@ _AS_LOGS_HAS_THEM = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Tells a job's state, prints its log from the begin, goes on while it runs, tells each\n"
         "change of its state (on standard error), and its end. Where several nodes print, +\n"
@@ -28,16 +22,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper monitor 4711 --from loki --for 10m\n"
         "  logshipper monitor train.py --tail 20 --task 0",
     )
-    add_job(parser)
+    options.add_job(parser)
     parser.add_argument(
         "--for",
         dest="secs",
-        type=seconds_number,
+        type=options.seconds_number,
         metavar="SECS",
         help="leave after so long: 30, 10m",
     )
-    add_lines(parser, "begin with the last N lines")
-    add_source(parser)
+    options.add_lines(parser, "begin with the last N lines")
+    options.add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -33,17 +33,9 @@ from logshipper_observe.commands.options import (
     add_source,
     describe,
 )
-from logshipper_observe.model import documents
+from logshipper_observe.model import documents, job_facts
 from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.job_events import event_words
-from logshipper_observe.model.job_facts import (
-    ledger_of,
-    masked_values,
-    masked_words,
-    metrics_rollup,
-    missed_tasks,
-    record_hints,
-)
 from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.overlay import Marks
@@ -135,12 +127,12 @@ def _document(
         "store": store,
         **documents.job_document(job, now_ns, marks),
         "x_axis": {"key": choice.key, "rule": choice.rule, "words": choice.words},
-        "ledger": ledger_of(reader),
+        "ledger": job_facts.ledger_of(reader),
         "keys": [documents.key_document(key) for key in keys],
         "key_notes": reader.notes(),
-        "hints": record_hints(reader),
-        "masked": masked_values(reader),
-        "missed_tasks": missed_tasks(reader)._asdict(),
+        "hints": job_facts.record_hints(reader),
+        "masked": job_facts.masked_values(reader),
+        "missed_tasks": job_facts.missed_tasks(reader)._asdict(),
         "events": [_event_document(event) for event in reader.events()],
         "captures": [documents.capture_document(capture) for capture in reader.captures],
         "last_lines": [
@@ -148,7 +140,7 @@ def _document(
             for line in (last_lines(reader) if job.state in FAILED_STATES else ())
         ],
         "details": details,
-        "metrics_rollup": metrics_rollup(details, keys),
+        "metrics_rollup": job_facts.metrics_rollup(details, keys),
         "start": {name: output.Raw(text) for name, text in context_options(reader).items()},
         **({"metadata_hint": hint._asdict()} if (hint := metadata_hint(reader)) else {}),
         "live_status": {
@@ -237,9 +229,9 @@ class _Page:
         yield from self._start()
         yield "Mode", [job.mode]
         yield "Output", [self._output()]
-        if masked := masked_words(masked_values(self.reader)):
+        if masked := job_facts.masked_words(job_facts.masked_values(self.reader)):
             yield "Masked", [safe(masked)]
-        if missed := missed_tasks(self.reader).words():
+        if missed := job_facts.missed_tasks(self.reader).words():
             yield "Not captured", [output.Styled(missed, "yellow")]
         if job.records:
             choice = self.reader.x_axis()
@@ -300,7 +292,7 @@ class _Page:
         return f"{text}: {smaller}" if smaller else text
 
     def _print_ledger(self) -> None:
-        ledger = ledger_of(self.reader)
+        ledger = job_facts.ledger_of(self.reader)
         streams = {name: ledger[name] for name in ("stdout", "stderr")}
         if not any(account["read"] for account in streams.values()):
             return
@@ -364,7 +356,7 @@ class _Page:
         return [name, last, low, high, self._number(key.count)]
 
     def _print_hints(self) -> None:
-        hints = record_hints(self.reader)
+        hints = job_facts.record_hints(self.reader)
         if hints:
             self.out.heading("Hints", "lines that nearly are records")
         for hint in hints:

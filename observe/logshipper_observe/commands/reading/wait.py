@@ -15,14 +15,7 @@ from logshipper_observe.api.job_ends import Waiting
 from logshipper_observe.base.output import print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_short
-from logshipper_observe.commands.options import (
-    add_flag,
-    add_jobs,
-    add_json,
-    add_source,
-    describe,
-    seconds_number,
-)
+from logshipper_observe.commands import options
 from logshipper_observe.model.documents import job_document, unknown_documents
 from logshipper_observe.query.opening import (
     ingest,
@@ -42,7 +35,7 @@ EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_NOT_COMPLETED = 1, 3, 4
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Waits until all of these jobs have ended, or any of them, and prints how. JOB:\n"
         "also ranges (a3-a9) and wildcards. Unknown jobs are reported, the others waited for.",
@@ -54,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "exit codes: 0 they have ended, 1 some are unknown (stderr says which),\n"
         "2 wrong usage, 3 the time was up, 4 with --check: one isn't COMPLETED, 130 Ctrl-C",
     )
-    add_jobs(parser)
+    options.add_jobs(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--all", dest="any", action="store_false", help="until all have ended (default)"
@@ -62,13 +55,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--any", dest="any", action="store_true", help="until one has ended")
     parser.add_argument(
         "--timeout",
-        type=seconds_number,
+        type=options.seconds_number,
         metavar="SECS",
         help="at most so long: seconds, or such as 30m, 2h",
     )
-    add_flag(parser, "--check", help="exit code 4 if an ended job is not COMPLETED")
-    add_json(parser)
-    add_source(parser)
+    options.add_flag(parser, "--check", help="exit code 4 if an ended job is not COMPLETED")
+    options.add_json(parser)
+    options.add_source(parser)
     parser.set_defaults(any=False)
 
 

@@ -4,20 +4,14 @@ are."""
 import argparse
 import re
 
-from logshipper_observe.commands.options import (
-    add_job,
-    add_json,
-    add_source,
-    change_words,
-    describe,
-)
+from logshipper_observe.commands import options
 from logshipper_observe.commands.upkeep.marking import print_marks
 from logshipper_observe.model.overlay import parse_change
 from logshipper_observe.query.opening import known_jobs, overlay_of
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    describe(
+    options.describe(
         parser,
         "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word\n"
         "counts. JOB may be a range (a3-a9) or have wildcards: then each is tagged. Tags are\n"
@@ -30,13 +24,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper tag a3-a9 +keep            of each\n"
         "  logshipper tag 4711 +keep --from loki",
     )
-    add_job(parser)
+    options.add_job(parser)
     parser.add_argument(
         "changes", metavar="+TAG|-TAG|KEY=VALUE", nargs="*", help="in this order; none: shows them"
     )
-    add_json(parser)
-    add_source(parser)
-    change_words(parser, _with_tags)
+    options.add_json(parser)
+    options.add_source(parser)
+    options.change_words(parser, _with_tags)
 
 
 def _with_tags(words: list[str]) -> list[str]:

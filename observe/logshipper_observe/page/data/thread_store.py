@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.model.overlay import NO_MARKS, Marks
-from logshipper_observe.query.opening import (
-    LIST_SECS,
-    is_from_loki,
-    open_store,
-    overlay_of,
-    store_place,
-)
+from logshipper_observe.query import opening
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import JobStore, Reader
@@ -31,8 +25,8 @@ class SharedIngest:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        self.from_loki = is_from_loki(args)
-        self.place = store_place(args)
+        self.from_loki = opening.is_from_loki(args)
+        self.place = opening.store_place(args)
         self.problems: list[str] = []  # of the last ingestion
         self._lock = threading.Lock()
         self._end = 0.0  # of the last ingestion, monotonic
@@ -47,7 +41,7 @@ class SharedIngest:
                 return
             signature = getattr(store, "spool_signature", lambda: None)()
             if signature is None or signature != self._signature or not self._end:
-                report = store.ingest(deadline_secs=LIST_SECS)
+                report = store.ingest(deadline_secs=opening.LIST_SECS)
                 self.problems = list(report.problems)
                 self._signature = signature if report.complete else None
             self._end = time.monotonic()
@@ -74,7 +68,7 @@ class ThreadStore:
     def get(self) -> "JobStore | None":
         """Return the store after ingestion, None without one. Raises StoreError, ConfigError."""
         if self._store is None:
-            self._store = self._stack.enter_context(open_store(self.intake.args))
+            self._store = self._stack.enter_context(opening.open_store(self.intake.args))
         if self._store is not None:
             self.intake.run(self._store)
         return self._store
@@ -82,7 +76,7 @@ class ThreadStore:
     def marks(self, reader: "Reader") -> Marks:
         """Return the tags, note and star of a job."""
         store = self.get()
-        return overlay_of(store).of(reader.summary.key) if store else NO_MARKS
+        return opening.overlay_of(store).of(reader.summary.key) if store else NO_MARKS
 
     def job(self, job_id: str) -> "Reader":
         """Open a job. Raises UnknownJob."""
