@@ -20,6 +20,15 @@ _CALLED_ELSEWHERE = {
     "search": "grep", "rg": "grep",
 }  # fmt: skip
 
+_GROUPS = {  # of `--help`
+    "most used": "run ls show logs plot open monitor import",
+    "capture": "check",
+    "read": "info status metadata events render",
+    "find": "grep",
+    "compare and plot": "diff analyze allocations",
+    "move": "export",
+    "manage": "tag annotate rm wait serve url completion",
+}
 _EPILOG = """examples:
   logshipper run -- python train.py      capture a run; the output stays what it is
   logshipper show last                   how it went, what was logged, which X axis
@@ -27,6 +36,20 @@ _EPILOG = """examples:
   logshipper plot last                   graphs of the numbers that it printed as JSON lines
   touch ~/.logoptin; logshipper check    opt in on a cluster, and see what that means
 """
+
+
+class _GroupedHelp(argparse.RawDescriptionHelpFormatter):
+    """Shows commands by group."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        format_row = super()._format_action
+        if not isinstance(action, argparse._SubParsersAction):
+            return format_row(action)
+        rows = {row.dest: format_row(row) for row in action._get_subactions()}
+        return "\n".join(
+            f"{group}:\n" + "".join(rows.pop(name) for name in names.split())
+            for group, names in _GROUPS.items()
+        )
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -75,10 +98,12 @@ def build_parser(names: Container[str] | None = None) -> argparse.ArgumentParser
         prog="logshipper",
         description="See what your job prints: live, rendered, searchable and plotted, without touching its code.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_GroupedHelp,
     )
     parser.add_argument("--version", action="version", version=f"logshipper {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=OptionParser)
+    commands = parser.add_subparsers(
+        title=argparse.SUPPRESS, metavar="COMMAND", required=True, parser_class=OptionParser
+    )
     for name, (summary, add_options) in _table().items():
         is_named = names is None or name in names
         command = commands.add_parser(name, help=summary, add_help=is_named)

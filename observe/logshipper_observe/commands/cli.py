@@ -52,4 +52,4 @@ COMMANDS = {
     "rm": CommandRow("upkeep.rm", "remove jobs"),
     "render": CommandRow("reading.render", "render raw output as a terminal would show it"),
     "completion": CommandRow("upkeep.completion", "print the shell's completion script"),
-}  # in the order of `logshipper --help`
+}

@@ -1,12 +1,14 @@
 """The command line imports only the module of the given command."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from logshipper.start.cli import build_parser
 from logshipper_observe.commands.cli import COMMANDS
 from tests.tools.captures.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import SOURCES
@@ -43,6 +45,11 @@ def command_modules(folder: Path, *words: str) -> set[str]:
 )
 def test_no_command_of_reading(tmp_path: Path, words: list[str]) -> None:
     assert command_modules(tmp_path, *words) == set()
+
+
+def test_each_command_stands_once_in_the_help() -> None:
+    rows = re.findall(r"^  ([a-z]+)  ", build_parser(()).format_help(), re.M)
+    assert sorted(rows) == sorted(["run", "check", *COMMANDS])
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def place(
 
 
 def test_every_command_has_examples() -> None:
-    command_names = set(re.findall(r"^    ([a-z]+)(?: |$)", output("--help"), re.M))
+    command_names = set(re.findall(r"^  ([a-z]+)  ", output("--help"), re.M))
     assert command_names - {"run", "check", "completion"} == set(COMMANDS)
     assert {command for command, _ in EXAMPLES} == set(COMMANDS)
 
