@@ -80,12 +80,12 @@ BREAKINGS: list[tuple[str, Breaking]] = [
     ("overlap", _overlap_in_a_row),
     ("doesn't lie on the page", _off_the_page),
     ("panel ' ' has no title", lambda page: _first(page, "stat").update(title=" ")),
-    ("panel 'State' has no description", lambda page: _first(page, "stat").pop("description")),
+    ("panel 'Job' has no description", lambda page: _first(page, "stat").pop("description")),
     (
-        "panel 'State' has no unit",
+        "panel 'Job' has no unit",
         lambda page: _first(page, "stat")["fieldConfig"]["defaults"].pop("unit"),
     ),
-    ("panel 'State' has no query", lambda page: _first(page, "stat").update(targets=[])),
+    ("panel 'Job' has no query", lambda page: _first(page, "stat").update(targets=[])),
     ("isn't one of", lambda page: _first(page, "stat").update(type="trend")),
     ("pluginVersion", lambda page: _first(page, "xychart").update(pluginVersion="11.1.0")),
     (

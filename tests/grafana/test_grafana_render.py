@@ -48,11 +48,13 @@ def test_rendering_is_deterministic() -> None:
 def test_check_shows_what_differs(tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path / "there")
     changed = tmp_path / "there" / f"{links.JOB}.json"
-    changed.write_text(changed.read_text().replace('"title": "Lines lost"', '"title": "Lines"'))
+    changed.write_text(
+        changed.read_text().replace('"title": "Lines and records"', '"title": "Lines"')
+    )
     done = render("--check", "--folder", str(tmp_path / "there"))
     assert done.returncode == 1
     assert '-   "title": "Lines",\n' in done.stdout
-    assert '+   "title": "Lines lost",\n' in done.stdout
+    assert '+   "title": "Lines and records",\n' in done.stdout
     assert "python -m logshipper_grafana.tool.render" in done.stderr
     assert '"title": "Lines"' in changed.read_text()  # the check writes no files
 
@@ -163,21 +165,6 @@ def test_provisioning_files_fit_the_dashboards(folder: Path) -> None:
     assert kinds == source_types
     (loki_source,) = (source for source in sources if source["type"] == "loki")
     assert loki_source["jsonData"]["maxLines"] == queries.MAX_ENTRIES
-
-
-def test_each_keys_graph_is_there_with_a_legend_too() -> None:
-    """They are in a closed row, because Grafana 9.4 can't toggle a legend."""
-    panels = dashboards()[f"{links.JOB}.json"]["panels"]
-    (plain,) = (panel for panel in panels if panel.get("repeat") == "graph")
-    (row_panel,) = (panel for panel in panels if "with a legend" in panel["title"])
-    (graph,) = row_panel["panels"]
-    assert row_panel["collapsed"]
-    legends = [panel["options"]["legend"].pop("showLegend") for panel in (plain, graph)]
-    assert legends == [False, True]
-    own = {"id", "gridPos", "maxPerRow"}
-    assert {key: value for key, value in graph.items() if key not in own} == {
-        key: value for key, value in plain.items() if key not in own
-    }
 
 
 def _asked_again(model: Json) -> int:

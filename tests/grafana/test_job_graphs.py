@@ -137,10 +137,11 @@ def test_titles_say_x_the_rule_and_that_it_is_thinned(pages: Pages) -> None:
     assert (
         pages.job("long")
         .show(ALL + "step")
-        .title.endswith("its integers never fall, 1 of 10 records")
+        .title.endswith("integers that never fall, 1 of 10 records")
     )
     assert (
-        pages.job("old").show(ALL + "step").title == "All keys over step – its integers never fall "
+        pages.job("old").show(ALL + "step").title
+        == "All keys over step – integers that never fall "
     )
     assert pages.job("no-metadata").value("thinned") == " ", "there are none"
 
@@ -543,7 +544,7 @@ def test_without_numbers_one_panel_says_what_to_print(pages: Pages) -> None:
     for name in ("no-metadata", "no-numbers"):
         page = pages.job(name)
         (graph,) = _repeated(page)
-        assert graph.title.startswith("No key has two numbers yet: print them as JSON")
+        assert graph.title.startswith("No key has two numbers: print them as JSON")
         assert graph.rows() == []
         assert graph.frames[0].of(NUMBER), "or it would say that data are missing"
 

@@ -34,11 +34,11 @@ def is_member(name: str, family: str) -> str:
         f'(print "|" (ToLower ({trim} "{family}" {name})) "|")'
         for trim in ("trimSuffix", "trimPrefix")
     )
-    found = " ".join(f"(contains {rest} $lparts)" for rest in rests)
+    found = " ".join(f"(contains {rest} $lu)" for rest in rests)
     return f'or (eq {name} "{family}") {found}'
 
 
-AFFIXES = f'{{{{$lparts := "|{_AFFIXES}|"}}}}'  # for is_member
+AFFIXES = f'{{{{$lu := "|{_AFFIXES}|"}}}}'  # for is_member
 
 
 def _with_word(words: Iterable[str]) -> str:

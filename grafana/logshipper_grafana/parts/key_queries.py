@@ -38,10 +38,10 @@ def x_key(choice: str) -> str:
 RULES = {
     1: "chosen by its name",
     2: "chosen by its name",
-    3: "its integers never fall",
-    4: "its numbers never fall",
-    5: "its integers only rise or only fall",
-    6: "its numbers only rise or only fall",
+    3: "integers that never fall",
+    4: "numbers that never fall",
+    5: "integers that only rise or only fall",
+    6: "numbers that only rise or only fall",
     7: "the first key with numbers",
 }
 RULE_BY_HAND = "chosen by hand"
@@ -142,7 +142,7 @@ def thinning_words(metric: str) -> str:
 # `${y:raw}` in a query holds the digits that thin a key's graph, the end of that filter, a filter
 # that always holds and names the key, a label for the key's own X, and one with DENSE for many
 # points. One variable repeats the panels, and each key has its own digits and X.
-NO_GRAPH = "No key has two numbers yet: print them as JSON objects, one in a line"
+NO_GRAPH = "No key has two numbers: print them as JSON objects, one in a line"
 FOUND = "Found in the output"  # the heading of series
 OF_SERIES = "key=~`.+ [(]auto[)]`"  # by AUTO_MARK
 NO_CONSTANT = "constant!=`true`"  # of logshipper_key: equal numbers are no graph

@@ -7,7 +7,7 @@ from typing import Any
 
 from logshipper_grafana.parts import Json, colors
 from logshipper_grafana.parts.key_names import VALIDATION
-from logshipper_grafana.parts.records import DENSE, NOTHING
+from logshipper_grafana.parts.records import DENSE, NO_KEY, NOTHING
 from logshipper_grafana.parts.variables import LOKI, MIXED, PROMETHEUS
 
 PAGE_WIDTH = 24
@@ -236,6 +236,11 @@ def xy_graph(
         *(colors.of_jobs() if by_job else [*colors.of_keys(), _VALIDATION]),
         override("byRegexp", f"/{DENSE}$/", custom__show="lines"),
         field(NOTHING, custom__hideFrom={"legend": True, "tooltip": True, "viz": True}),
+        field(
+            NO_KEY,
+            color=colors.fixed("transparent"),
+            custom__hideFrom={"legend": True, "tooltip": True, "viz": False},
+        ),
     ]
     return panel("xychart", title, description, targets, custom=custom, options=options, **more)
 

@@ -26,7 +26,8 @@ _IS_OBJECT = 'eq $lt "map[string]interface {}"'
 # space, and drops common words of a graph (so `loss` and `loss total` would become nothing and
 # `total`).
 BLANK = "\u2800"
-NOTHING = f"nothing{BLANK}to{BLANK}draw"  # a series that is in the legend alone
+# series of graphs without data: hidden; invisible where newer Grafanas would show an error otherwise
+NOTHING, NO_KEY = f"nothing{BLANK}to{BLANK}draw", f"no{BLANK}key"
 # Marks a series with too many points for markers. As many as keys have colours (panels), so that it
 # changes none.
 DENSE = BLANK * 6
@@ -218,6 +219,6 @@ def before(template: str, line_format: str) -> str:
     return line_format.replace("line_format `", f"line_format `{template}", 1)
 
 
-def nothing() -> str:
-    """Return an invisible point of NOTHING."""
-    return f' | line_format `{{"{RECORD_FIELD}":0,"{NOTHING}":0}}` | keep host'
+def nothing(name: str = NOTHING) -> str:
+    """Return a point of NOTHING, or of another name."""
+    return f' | line_format `{{"{RECORD_FIELD}":0,"{name}":0}}` | keep host'

@@ -80,11 +80,15 @@ def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
             lines=MAX_ENTRIES,
             ref="B",
         ),
-        nothing_to_draw(),
+        nothing_to_draw(only),
     ]
 
 
-def nothing_to_draw() -> Json:
+def nothing_to_draw(family: str = "") -> Json:
     """Return the last query of a graph, which counts if no other has an answer: without any, the
-    graph would say "Missing data" below a title with the reason."""
-    return loki(f"{queries.any_event()}{records.nothing()}", lines=1, ref="C")
+    graph would say "Missing data" below a title with the reason. family: the variable of a graph
+    that also stands for a job without keys."""
+    name = records.NOTHING
+    if family:
+        name = f'{{{{if eq "{family}" "{key_queries.NO_GRAPH}"}}}}{records.NO_KEY}{{{{else}}}}{name}{{{{end}}}}'
+    return loki(f"{queries.any_event()}{records.nothing(name)}", lines=1, ref="C")
