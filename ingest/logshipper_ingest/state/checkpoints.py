@@ -181,12 +181,15 @@ class Checkpoints(StateFile):
             )
             for checkpoint in captures
         }
+        if not later:
+            with self._transaction() as connection:
+                connection.executemany(_PUT_SHIPPED, rows.values())
+                connection.executemany(_PUT_STREAM, newest_ns.items())
+            return
         with self._lock:
             self._waiting_rows |= rows
             for labels, time_ns in newest_ns.items():
                 self._waiting_ns[labels] = max(time_ns, self._waiting_ns.get(labels, 0))
-        if not later:
-            self.flush()
 
     def streams(self) -> dict[str, int]:
         """Return the newest sent time by stream."""

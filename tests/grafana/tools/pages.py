@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from logshipper_grafana.parts.records import NOTHING
+from logshipper_grafana.parts.records import NO_KEY, NOTHING
 from tests.grafana.tools.frames import NUMBER, Frame, Json
 from tests.grafana.tools.interpolation import (
     ALL_TEXT,
@@ -55,7 +55,12 @@ class Panel:
 
     def rows(self) -> list[Json]:
         """Return the rows, without the placeholder of an empty graph."""
-        return [row for frame in self.frames for row in frame.rows() if NOTHING not in row]
+        return [
+            row
+            for frame in self.frames
+            for row in frame.rows()
+            if not {NOTHING, NO_KEY} & row.keys()
+        ]
 
     def stat(self) -> float | str | None:
         """Return the value of a stat panel: the last value of numeric fields."""

@@ -125,13 +125,13 @@ class Shipping(RuleBasedStateMachine):
             )
 
     def _failing(self, name: str, act: Callable[..., None]) -> Callable[..., None]:
-        def acting(*arguments: Any) -> None:  # Any: the method's own
+        def acting(*arguments: Any, **options: Any) -> None:  # Any: the method's own
             fault = self.at_disk[name].pop(0) if self.at_disk[name] else ""
             if fault == "full":
                 raise StoreError("state.db", "no room left on the disk")
             if fault == "killed":
                 raise Killed
-            act(*arguments)
+            act(*arguments, **options)
             if fault == "killed late":
                 raise Killed
 

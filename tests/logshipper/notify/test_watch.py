@@ -181,8 +181,7 @@ def test_a_dead_sender_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(orders, "start", start)
     job = a_watch()
-    job.end("COMPLETED", 0, "", 1.0, "enabled")
-    events: list[Json] = []
+    events = job.end("COMPLETED", 0, "", 1.0, "enabled")
 
     def tick() -> bool:
         events.extend(job.tick(2.0, 1, "enabled"))

@@ -169,6 +169,9 @@ class ShippingNode:
         """Close all parts. save: as after a signal; False: as after SIGKILL."""
         if save:
             self.learner.save(self.captures.values(), at_once=True)
+        else:  # commits that await the next transaction
+            self.checkpoints._waiting_rows.clear()
+            self.checkpoints._waiting_ns.clear()
         self.shipper.close()
         for client in self._clients:
             client.close()
