@@ -17,7 +17,14 @@ import sys
 from collections import Counter
 
 from logshipper.errors import os_words
-from logshipper_ingest.slurm import files
+from logshipper_ingest.slurm.files import (
+    find_conf,
+    plugin_folders,
+    plugin_version,
+    read_conf,
+    read_stack,
+    stack_path,
+)
 
 NAMES = ("logshipper.so", "logshipper-identity.so", "logshipper-keeper")
 _PACKAGED = ("/usr/lib/*/logshipper", "/usr/lib64/logshipper")
@@ -32,11 +39,11 @@ def main() -> int:
         print((__doc__ or "").partition("\n\n")[2].partition("\n\n")[0], file=sys.stderr)
         return 2
     folders = [word for word in words if word != "--remove"]
-    conf = files.find_conf(os.environ)
-    options = files.read_conf(conf) if conf else {}
+    conf = find_conf(os.environ)
+    options = read_conf(conf) if conf else {}
     packaged = {} if "--remove" in words else _packaged()
     failed = False
-    usual = [*files.plugin_folders(options), *files.plugin_folders({})]
+    usual = [*plugin_folders(options), *plugin_folders({})]
     for folder in dict.fromkeys(map(os.path.realpath, folders or usual)):
         if os.path.isdir(folder):
             try:
@@ -46,12 +53,10 @@ def main() -> int:
                 print(f"logshipper: {folder}: {os_words(error)}", file=sys.stderr)
     loaded = [
         line
-        for line in files.read_stack(
-            files.stack_path(conf or "/etc/slurm/slurm.conf", options)
-        ).plugins
+        for line in read_stack(stack_path(conf or "/etc/slurm/slurm.conf", options)).plugins
         if line.path == NAMES[0]
     ]
-    usable = [folder for folder in folders or files.plugin_folders(options) if _is_there(folder)]
+    usable = [folder for folder in folders or plugin_folders(options) if _is_there(folder)]
     if loaded and not usable:
         print(
             f"logshipper: {loaded[0].where} names {NAMES[0]}, which is missing for this Slurm: "
@@ -81,7 +86,7 @@ def slurm_release(folder: str) -> str:
         version
         for path in sorted(glob.glob(f"{glob.escape(folder)}/*.so"))
         if not os.path.basename(path).startswith("logshipper")
-        and (version := files.plugin_version(path)) is not None
+        and (version := plugin_version(path)) is not None
     )
     releases = Counter(itertools.islice(versions, _MANY))
     if not releases:

@@ -157,7 +157,7 @@ def test_a_catalogue_that_is_replaced_while_it_is_opened_is_not_taken_for_the_ne
         (root / "other.db").replace(path)
         return connection
 
-    monkeypatch.setattr("logshipper_ingest.store.catalogue.open_writer", and_replaced)
+    monkeypatch.setattr("logshipper_ingest.sqlite_file.open_writer", and_replaced)
     with closing(Catalogue.open(str(path), wal=True)) as catalogue:
         assert not catalogue.is_in_place()
 

@@ -233,12 +233,7 @@ def test_too_many_keys_for_a_table(
     with SpooledCapture(store, "wide") as job:
         job.metadata({f"k{number}": number for number in range(9)})
         job.end()
-    for module in (
-        "logshipper_observe.formats.export_text",
-        "logshipper_observe.formats.export_parquet",
-    ):
-        importlib.import_module(module)
-        monkeypatch.setattr(sys.modules[module], "MAX_COLUMNS", 8)
+    monkeypatch.setattr("logshipper_observe.formats.export_rows.MAX_COLUMNS", 8)
     for form in ("csv", "parquet"):
         code, _, err = export("wide", "--output", str(tmp_path / f"w.{form}"))
         assert code == 1
@@ -332,7 +327,7 @@ def test_blocks_of_many_kinds_become_one_file(
 ) -> None:
     """Columns appear, disappear, and change their type from block to block."""
     importlib.import_module("logshipper_observe.formats.export_parquet")
-    monkeypatch.setattr("logshipper_observe.formats.export_parquet.BLOCK_ROWS", 5)
+    monkeypatch.setattr("logshipper_observe.formats.export_rows.BLOCK_ROWS", 5)
     values: list[Any] = [0, 1, 2.5, BIG, "x", True, None, 0.1]
     records = [
         {"n": at, "a": values[at // 10], **({"late": at} if at > 60 else {})} for at in range(80)
