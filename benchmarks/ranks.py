@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.agent_load import cpu_secs, default_agent, resident
 from benchmarks.job_cost import LOGSHIPPER
 from benchmarks.shipping import Sink
-from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.captured_runs import sidecar_of, wait_until
 
 RANKS, SECS = 64, 60.0
 PROGRAM = "step=0; while sleep 10; do step=$((step + 1)); echo step $step: loss 0.1234; done"
@@ -40,7 +40,7 @@ def measure(folder: Path, ranks: int, secs: float) -> None:
             # one after another: their start is another benchmark's
             wait_until(lambda: len(agent.captures()) == len(relays), "the rank is captured")
         time.sleep(20.0)
-        sidecars = [pid for relay in relays for pid in _sidecars(relay)]
+        sidecars = [sidecar_of(relay) for relay in relays]
         pids = {"relays": relays, "sidecars": sidecars, "node agent": [agent.process.pid]}
         before = {kind: sum(map(cpu_secs, of_kind)) for kind, of_kind in pids.items()}
         begin = time.monotonic()
@@ -53,16 +53,6 @@ def measure(folder: Path, ranks: int, secs: float) -> None:
             share = (sum(map(cpu_secs, of_kind)) - before[kind]) / passed_secs * 100
             own = sum(map(_own_mib, of_kind)) / len(of_kind)
             print(f"| {kind} | {share:.2f} | {own:.1f} | {resident(of_kind[0]):.0f} |")
-
-
-def _sidecars(relay: int) -> list[int]:
-    """Return the relay's children that are sidecars."""
-    children = Path(f"/proc/{relay}/task/{relay}/children").read_text().split()
-    return [
-        int(pid)
-        for pid in children
-        if Path(f"/proc/{pid}/comm").read_text().strip() == "logshipper-side"
-    ]
 
 
 def _own_mib(pid: int) -> float:

@@ -284,7 +284,7 @@ def _graph() -> Json:
             _RECORDS + thinned("${y:raw}"),
             only="${y:text}",
             series=_SERIES + key_queries.DENSE_SERIES,
-        )[:2],  # a listed key has records
+        ),
         width=PAGE_WIDTH,  # of both together
         height=8,
         repeat="y",

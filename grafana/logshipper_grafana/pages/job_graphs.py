@@ -84,7 +84,7 @@ def all_over_x() -> Json:
         "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
         " numbers. Another one: X axis, above. A click on a legend entry shows only that key, "
         "Ctrl+click takes one in or out. Without X: over the record's number.",
-        over_x_or_number(_thinned_records(), suffix=_SUFFIX),
+        [*over_x_or_number(_thinned_records(), suffix=_SUFFIX), nothing_to_draw()],
         width=12,
         height=9,
         transformations=transforms.of_graph(),

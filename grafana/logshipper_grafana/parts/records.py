@@ -84,9 +84,9 @@ def _walk(
 def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_x: str = "") -> str:
     """Put X's number into $lx, and `,"name":number` of all others (only: of this key) into $lo.
 
-    own_x: a label that names a further key, whose number goes into $lw; `only` is a family then. Names that JSON and Go
-    write differently are dropped: with quotes, backslashes, control characters. They have no other
-    graph either (logshipper_ingest.model.ranks).
+    own_x: a label that names a further key, whose number goes into $lw; `only` is a family then.
+    Names that JSON and Go write differently are dropped: with quotes, backslashes, control
+    characters. They have no other graph either (logshipper_ingest.model.ranks).
     """
 
     def body(name: str, value: str) -> str:

@@ -62,7 +62,6 @@ def over_x_or_number(
             lines=MAX_ENTRIES,
             ref="B",
         ),
-        nothing_to_draw(),
     ]
 
 

@@ -117,6 +117,15 @@ _PUT_STREAM = (
 )
 
 
+def _put_commit(
+    connection: sqlite3.Connection,
+    rows: Mapping[str, tuple[object, ...]],
+    newest_ns: Mapping[str, int],
+) -> None:
+    connection.executemany(_PUT_SHIPPED, rows.values())
+    connection.executemany(_PUT_STREAM, newest_ns.items())
+
+
 class Checkpoints(StateFile):
     """The file, open for writing."""
 
@@ -137,8 +146,7 @@ class Checkpoints(StateFile):
         """Hold the connection for one thread and one transaction, with the waiting commits."""
         with self._reading() as connection:
             with transaction(connection):
-                connection.executemany(_PUT_SHIPPED, self._waiting_rows.values())
-                connection.executemany(_PUT_STREAM, self._waiting_ns.items())
+                _put_commit(connection, self._waiting_rows, self._waiting_ns)
                 yield connection
             self._waiting_rows, self._waiting_ns = {}, {}
 
@@ -183,8 +191,7 @@ class Checkpoints(StateFile):
         }
         if not later:
             with self._transaction() as connection:
-                connection.executemany(_PUT_SHIPPED, rows.values())
-                connection.executemany(_PUT_STREAM, newest_ns.items())
+                _put_commit(connection, rows, newest_ns)
             return
         with self._lock:
             self._waiting_rows |= rows

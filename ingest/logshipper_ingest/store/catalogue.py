@@ -218,7 +218,7 @@ class Catalogue:
             )
 
     def forget(self, job_ids: Sequence[str]) -> None:
-        """Delete jobs' rows, and overwrite them in the file, which SQLite writes anew for this.
+        """Delete jobs' rows, and write the whole file anew, once, so that it keeps no part of them.
 
         Removal calls this last, so an interrupted removal finds the jobs, without their text, and
         repeats.
