@@ -17,7 +17,7 @@ from docs.tools import check, reference
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "docs"
-PAGES = ("*.md", "docs/**/*.md", "deploy/*/README.md", "*/README.md")
+PAGES = ("*.md", "docs/**/*.md", "deploy/*/README.md", "[a-z]*/README.md")  # no hidden folders
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s#]+)(?=[)#])")
 _SHOWN = (".md", ".png", ".svg")  # other linked files become pages with their text

@@ -1,6 +1,7 @@
 """Busy nodes and small limits: a late Python loses no lines, and the helpers use none of the user's
 resources (tests/tools/fakes/slurm_player.py plays slurmstepd)."""
 
+import contextlib
 import fcntl
 import math
 import os
@@ -130,12 +131,14 @@ def test_size_of_side_pipes(node: Node, binaries: Path, tasks: int, kib: int) ->
 
 
 def pipe_sizes(pid: int) -> list[int]:
+    """Return the sizes of a relay's pipes in bytes; it may close files meanwhile."""
     sizes = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        if os.readlink(path).startswith("pipe:"):
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            sizes.append(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
-            os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(path).startswith("pipe:"):
+                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+                sizes.append(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
+                os.close(fd)
     return sizes
 
 
