@@ -1,4 +1,5 @@
-"""Recognises metadata: rendered lines that are one JSON object and nothing else (R18-R21). Pure.
+"""Recognises metadata: rendered lines that are one JSON object and nothing else (R18-R21). Also
+writes such objects for records found in text. Pure.
 
 orjson screens lines fast. It is imported with the first line that looks like an object: the import
 takes a good part of a sidecar's start, and most short jobs print no object. The standard library
@@ -7,18 +8,19 @@ NaN, Infinity and -Infinity. Hostile input never raises and never stalls.
 """
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 
 from logshipper.late_pattern import late_pattern
 from logshipper.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 MAX_DEPTH = 512
 GAPS = ("NaN", "Infinity", "-Infinity")  # not numbers: a gap in graphs
+_GAPS = frozenset(GAPS)
 _MAX_INT_DIGITS = 4000  # Python refuses longer ones: quadratic time
 _LOOKS_LIKE_OBJECT = late_pattern(rb'\{[ \t]*["}]')
 _LOOKS_LIKE_REPR = late_pattern(rb"\{'[^']*': ")
@@ -108,3 +110,18 @@ def _depth(line: bytes) -> int:
         elif byte in b"]}":
             depth -= 1
     return deepest
+
+
+def json_record(values: "Mapping[str, str]") -> tuple[tuple[str, ...], bytes]:
+    """Return the keys and the JSON of a record. values: JSON numbers by key."""
+    names = tuple(values)
+    has_gaps = not _GAPS.isdisjoint(values.values())
+    line = _form(names) % tuple(values.values())
+    return KeysWithGaps(names) if has_gaps else names, line.encode()
+
+
+@lru_cache(128)
+def _form(keys: tuple[str, ...]) -> str:
+    """Return JSON with `%s` for each value."""
+    texts = (json.dumps(key, ensure_ascii=False).replace("%", "%%") for key in keys)
+    return f"{{{', '.join(f'{text}: %s' for text in texts)}}}"

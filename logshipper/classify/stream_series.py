@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Iterable
 
 from logshipper.classify.capture_log import CaptureLog
+from logshipper.classify.metadata import json_record
 from logshipper.classify.series.items import Record
 from logshipper.classify.series.key_rules import KeyRules
 from logshipper.classify.series.recogniser import Recogniser
 from logshipper.classify.stream_output import StreamOutput
-from logshipper.classify.text_records import json_record
 from logshipper.config import AUTO
 from logshipper.spool.segment import COPY, ORIGIN, Json, Kind
 

@@ -5,18 +5,15 @@ the user's patterns. A record is JSON and contains only the numbers of its line.
 text if that is valid JSON; NaN and infinity have the form of Python's json.dumps.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
-from logshipper.classify.metadata import GAPS, KeysWithGaps, keys_of
+from logshipper.classify.metadata import json_record, keys_of
 from logshipper.classify.series.numbers import as_json
 from logshipper.config import DICT, PAIRS, MetadataPattern
 
 MAX_LINE_BYTES = 2048  # longer lines are no records
-_GAPS = frozenset(GAPS)
 MAX_VALUES = 100  # of a record; lines with more values are none
 
 _NUMBER = r"[-+]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,9})?"
@@ -254,24 +251,9 @@ class TextRecords:
         return (PAIRS, values) if values else None
 
 
-def json_record(values: Mapping[str, str]) -> tuple[tuple[str, ...], bytes]:
-    """Return the keys and the JSON of a record. values: JSON numbers by key."""
-    names = tuple(values)
-    has_gaps = not _GAPS.isdisjoint(values.values())
-    line = _form(names) % tuple(values.values())
-    return KeysWithGaps(names) if has_gaps else names, line.encode()
-
-
 def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
     keys, line = json_record({key: as_json(text) for key, text in values.items()})
     return TextRecord(at, line, keys, origin)
-
-
-@lru_cache(128)
-def _form(keys: tuple[str, ...]) -> str:
-    """Return JSON with `%s` for each value."""
-    texts = (json.dumps(key, ensure_ascii=False).replace("%", "%%") for key in keys)
-    return f"{{{', '.join(f'{text}: %s' for text in texts)}}}"
 
 
 def _row_values(row: _Row, match: re.Match[str]) -> dict[str, str] | None:

@@ -261,7 +261,7 @@ def _decode_attrs(
     if not packed:
         return ((Kind.LOG, count),), {}
     try:
-        extra = json.loads(packed)
+        extra = json.loads(packed.decode())  # of bytes, it would look for their encoding first
         pairs = extra.get("runs", [[Kind.LOG, count]])
         if len(pairs) > MAX_RUNS:
             raise ValueError(f"{len(pairs)} runs")

@@ -415,7 +415,7 @@ def test_there_is_nothing_else_to_ask_for() -> None:
 
 
 def test_the_guides_example_prints_what_it_says() -> None:
-    fences = FENCE.findall((ROOT / "docs" / "user-guide.md").read_text())
+    fences = FENCE.findall((ROOT / "docs" / "numbers-in-text.md").read_text())
     at = next(at for at, (_, code) in enumerate(fences) if "from logshipper import emit" in code)
     done = script(fences[at][1])
     assert done.stdout + done.stderr == fences[at + 1][1]

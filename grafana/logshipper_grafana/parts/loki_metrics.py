@@ -5,7 +5,7 @@ answers an instant LogQL query as Prometheus does. So a data source of the type 
 Loki's address (`http://loki:3100/loki`) lets variables query Loki. The variable `source` decides:
 its value is the data source, and its text the switch of `variables.either`.
 
-The numbers come from entries of kind `value` (docs/agent.md), and from events. Loki prints labels
+The numbers come from entries of kind `value` (docs/in-loki.md), and from events. Loki prints labels
 in no order, so only one label of a series is read. Queries contain no single quote and no
 backslash, because they are text in one of Prometheus' queries (`variables.either`): names are
 percent-encoded.

@@ -1,4 +1,4 @@
-"""Tables of agents' reports about keys (entries of kind `value`, docs/agent.md): last, least and
+"""Tables of agents' reports about keys (entries of kind `value`, docs/in-loki.md): last, least and
 largest number, each with X there. They cover all records, even those that graphs drop."""
 
 from logshipper_grafana.parts import Json, transforms

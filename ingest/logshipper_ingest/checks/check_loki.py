@@ -182,6 +182,6 @@ def _limits(client: LokiClient, config: SinkConfig[LokiSection]) -> list[Finding
     try:
         document = client.config()
     except QueryError as error:
-        fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/agent.md)."
+        fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/in-loki.md)."
         return [note("loki limits", f"weren't looked at: {error}", fix)]
     return check_limits(document, config.server)

@@ -1,4 +1,4 @@
-"""Releases of Slurm and the tests of the plugin on each. deploy/slurm/README.md has the same
+"""Releases of Slurm and the tests of the plugin on each. docs/slurm-releases.md has the same
 table for people."""
 
 from collections.abc import Mapping

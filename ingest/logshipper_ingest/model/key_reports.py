@@ -1,5 +1,5 @@
 """The node agent's reports about a capture's keys: entries of kind `value`, one per key
-(docs/agent.md). Pure."""
+(docs/in-loki.md). Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields

@@ -191,7 +191,7 @@ Origin: TypeAlias = tuple[Source, tuple[tuple[str, str], ...]]
 
 
 def tags_of(record: "MetadataRecord") -> tuple[tuple[str, str], ...]:
-    """Return a measurement's tags (docs/user-guide.md, measurements that are sent), or the rank of a
+    """Return a measurement's tags (docs/numbers-in-text.md, measurements that are sent), or the rank of a
     process whose line became a record (docs/series.md)."""
     name = "tags" if record.origin != AUTO else "rank"
     if f'"{name}"' not in record.line:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HOUR = timedelta(hours=1)
 NODE_SECS, JOBS = "logshipper_agent_slurm_hour_node_seconds", "logshipper_agent_slurm_hour_jobs"
 _STILL_RUNS = "jobs count at their end: running ones are missing in the last hours"
-_NOTHING = "Prometheus knows no ends from Slurm: see docs/agent.md, How Slurm ended a job"
+_NOTHING = "Prometheus knows no ends from Slurm: see docs/slurm-ends.md"
 
 
 def hours_utilization(
