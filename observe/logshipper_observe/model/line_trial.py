@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from logshipper.classify.metadata import keys_of
+from logshipper.classify.metadata import json_record, keys_of
 from logshipper.classify.series.items import ListedShape, Record
 from logshipper.classify.series.key_rules import KeyRules
 from logshipper.classify.series.recogniser import Recogniser
-from logshipper.classify.text_records import TextRecords, json_record
+from logshipper.classify.text_records import TextRecords
 from logshipper.config import AUTO, DICT, JSON, METADATA_KINDS, PAIRS, MetadataPattern
 from logshipper.spool.segment import Kind, Stream
 from logshipper_observe.model.documents import STREAM_NAMES

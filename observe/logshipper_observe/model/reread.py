@@ -12,10 +12,11 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from logshipper.classify.metadata import json_record
 from logshipper.classify.series.items import Record
 from logshipper.classify.series.key_rules import KeyRules
 from logshipper.classify.series.recogniser import Recogniser
-from logshipper.classify.text_records import TextRecords, json_record
+from logshipper.classify.text_records import TextRecords
 from logshipper.config import AUTO, DICT, JSON, PAIRS
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
