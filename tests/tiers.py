@@ -4,6 +4,7 @@ fixtures select the tier.
 tests/conftest.py adds the tier as a marker. docs/development.md has a table of the tiers.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -72,6 +73,7 @@ TOGETHER = ("gateway", "sge", "slurm", "spank", "grafana", "observe/page")
 COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's tests
 
 
+@functools.cache  # thousands of tests share a file
 def worker_of(file: Path) -> str:
     """Return the name of a test's group. Tests of one group run in one worker, in order: those of a
     file or of a folder in TOGETHER."""
@@ -83,8 +85,7 @@ def worker_of(file: Path) -> str:
 
 def tier_of(file: Path, fixtures: Iterable[str] = ()) -> str | None:
     """Return the tier of a test, or None if its file has no row."""
-    place = Path(_place(file))
-    tier = next((ROWS[str(row)] for row in (place, *place.parents) if str(row) in ROWS), None)
+    tier = _tier_of_file(file)
     return ALL if tier and not FIXTURES.isdisjoint(fixtures) else tier
 
 
@@ -96,6 +97,12 @@ def places(tiers: Iterable[str]) -> list[str]:
         str((path if path.is_dir() else path.with_suffix(".py")).relative_to(TESTS.parent))
         for path in paths
     ]
+
+
+@functools.cache
+def _tier_of_file(file: Path) -> str | None:
+    place = Path(_place(file))
+    return next((ROWS[str(row)] for row in (place, *place.parents) if str(row) in ROWS), None)
 
 
 def _place(file: Path) -> str:
