@@ -68,7 +68,7 @@ test-packages: venv-dev ## packages built, checked and tried in a root of each D
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .
 	$(step) 'Style: ruff format' $(PY) -m ruff format --check .
-	$(step) 'Types: mypy --strict' $(PY) -m mypy --strict $(CODE)
+	$(step) 'Types: mypy --strict' $(PY) -m tests.tools.compiling $(PY) -m mypy --strict $(CODE)
 
 fuzz: venv-dev ## feeds the renderer a million random streams (half an hour; COUNT=N, SEED=N; failures in fuzz-failures/)
 	@$(PY) -m tests.tools.stress.fuzz --count $(or $(COUNT),1000000) --seed $(or $(SEED),0)
