@@ -5,6 +5,7 @@ tests/conftest.py adds the tier as a marker. docs/development.md has a table of 
 """
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -68,15 +69,32 @@ _PLACES = {
 ROWS: Mapping[str, str] = {
     place: tier for tier, places in _PLACES.items() for place in places.split()
 }
-# folders whose tests share a browser, a cluster or compiled programs
-TOGETHER = ("gateway", "sge", "slurm", "spank", "grafana", "observe/page")
+# folders whose tests share a browser, a cluster or compiled programs, the longest first
+TOGETHER = ("spank", "observe/page", "slurm", "grafana", "gateway", "sge")
+_CLUSTERS = "slurm"  # two shared clusters, and files with clusters of their own
+_PROCTRACK = re.compile(r"[\[-](linuxproc|cgroup)[\]-]")  # in ids of tests, of the shared cluster
 COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's tests
 
 
-@functools.cache  # thousands of tests share a file
-def worker_of(file: Path) -> str:
+def worker_of(file: Path, name: str = "") -> str:
     """Return the name of a test's group. Tests of one group run in one worker, in order: those of a
-    file or of a folder in TOGETHER."""
+    file, of a folder in TOGETHER, or of a Slurm cluster. name: the test's, in its file."""
+    group = _group_of_file(file)
+    if group == _CLUSTERS:
+        proctrack = _PROCTRACK.search(name)
+        return f"{group} {proctrack[1]}" if proctrack else _place(file)
+    return group
+
+
+def rank_of(group: str) -> int:
+    """Return a group's place in the order of the run. Long ones begin early, so that no worker is
+    busy alone at the end."""
+    begins = (f"{_CLUSTERS} ", *TOGETHER)
+    return next((at for at, begin in enumerate(begins) if group.startswith(begin)), len(begins))
+
+
+@functools.cache  # thousands of tests share a file
+def _group_of_file(file: Path) -> str:
     place = _place(file)
     if place == COMPILED:
         return "spank"
