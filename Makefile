@@ -45,14 +45,7 @@ test-all: ## `make test`; real servers and schedulers, what root must do (half a
 	@requirements/system.sh
 	@$(MAKE) venv-dev
 	@$(PY) -m tests.servers.meanwhile $(MAKE) test
-	@requirements/tool.sh qcg
-	@requirements/tool.sh kubernetes
-	@requirements/tool.sh ansible
-	@requirements/tool.sh balsam
-	@requirements/tool.sh xtlib
-	@requirements/tool.sh trackers
-	@requirements/tool.sh docs
-	@requirements/telegraf.sh
+	@requirements/tools.sh
 	@$(PY) tests/run.py all
 
 test-vm: venv-dev ## the Slurm parts in a virtual machine with systemd and cgroup v2 (half an hour; root on Debian; RELEASE=trixie, MACHINES=2)
