@@ -72,6 +72,9 @@ ROWS: Mapping[str, str] = {
 # folders whose tests share a browser, a cluster or compiled programs, the longest first
 TOGETHER = ("spank", "observe/page", "slurm", "grafana", "gateway", "sge")
 _CLUSTERS = "slurm"  # two shared clusters, and files with clusters of their own
+CROWD = (
+    "slurm/test_load"  # hundreds of jobs at once: in one worker, so never twice at the same time
+)
 _PROCTRACK = re.compile(r"[\[-](linuxproc|cgroup)[\]-]")  # in ids of tests, of the shared cluster
 COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's tests
 
@@ -81,8 +84,8 @@ def worker_of(file: Path, name: str = "") -> str:
     file, of a folder in TOGETHER, or of a Slurm cluster. name: the test's, in its file."""
     group = _group_of_file(file)
     if group == _CLUSTERS:
-        proctrack = _PROCTRACK.search(name)
-        return f"{group} {proctrack[1]}" if proctrack else _place(file)
+        place, proctrack = _place(file), _PROCTRACK.search(name)
+        return f"{group} {proctrack[1]}" if proctrack and place != CROWD else place
     return group
 
 

@@ -17,7 +17,7 @@ def test_no_place_is_of_two_tiers_and_none_is_gone() -> None:
     rows = [place for places in tiers._PLACES.values() for place in places.split()]
     assert len(rows) == len(set(rows))
     assert [place for place in tiers.places(tiers.MARKERS) if not (ROOT / place).exists()] == []
-    shared = [*tiers.TOGETHER, f"{tiers.COMPILED}.py"]
+    shared = [*tiers.TOGETHER, f"{tiers.COMPILED}.py", f"{tiers.CROWD}.py"]
     assert [place for place in shared if not (tiers.TESTS / place).exists()] == []
 
 
@@ -50,6 +50,7 @@ def test_markers_are_given(request: pytest.FixtureRequest) -> None:
     [
         ("slurm/test_spool.py", "test_full[linuxproc]", "slurm linuxproc"),
         ("slurm/test_cases.py", "test_captured_is_as_uncaptured[cgroup-one_file]", "slurm cgroup"),
+        ("slurm/test_load.py", "test_many_jobs[cgroup]", "slurm/test_load"),
         ("slurm/test_states.py", "test_dead_node", "slurm/test_states"),
         ("spank/test_releases.py", "test_any[cgroup]", "spank"),
         ("observe/page/graphs/test_gaps.py", "test_any", "observe/page"),
