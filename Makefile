@@ -45,14 +45,7 @@ test-all: ## `make test`; real servers and schedulers, what root must do (half a
 	@requirements/system.sh
 	@$(MAKE) venv-dev
 	@$(PY) -m tests.servers.meanwhile $(MAKE) test
-	@requirements/tool.sh qcg
-	@requirements/tool.sh kubernetes
-	@requirements/tool.sh ansible
-	@requirements/tool.sh balsam
-	@requirements/tool.sh xtlib
-	@requirements/tool.sh trackers
-	@requirements/tool.sh docs
-	@requirements/telegraf.sh
+	@requirements/tools.sh
 	@$(PY) tests/run.py all
 
 test-vm: venv-dev ## the Slurm parts in a virtual machine with systemd and cgroup v2 (half an hour; root on Debian; RELEASE=trixie, MACHINES=2)
@@ -68,7 +61,7 @@ test-packages: venv-dev ## packages built, checked and tried in a root of each D
 lint: venv-dev ## ruff and mypy --strict
 	$(step) 'Style: ruff check' $(PY) -m ruff check .
 	$(step) 'Style: ruff format' $(PY) -m ruff format --check .
-	$(step) 'Types: mypy --strict' $(PY) -m mypy --strict $(CODE)
+	$(step) 'Types: mypy --strict' $(PY) -m tests.tools.compiling $(PY) -m mypy --strict $(CODE)
 
 fuzz: venv-dev ## feeds the renderer a million random streams (half an hour; COUNT=N, SEED=N; failures in fuzz-failures/)
 	@$(PY) -m tests.tools.stress.fuzz --count $(or $(COUNT),1000000) --seed $(or $(SEED),0)

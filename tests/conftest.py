@@ -1,6 +1,7 @@
 """Shared set-up of all tests: an isolated home and store, markers of tiers (tests/tiers.py), and time
 limits scaled to this machine (tests/tools/waiting.py)."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from tests.tiers import MARKERS, tier_of
 from tests.tools.captures.other_users import open_folder
 from tests.tools.fakes.slurm_player import binaries
 from tests.tools.stress.model_settings import MANY_EXAMPLES
-from tests.tools.waiting import SLOWNESS, scaled, slowness
+from tests.tools.waiting import SLOWNESS, slowness
 
 # fixtures for all tests, and a hook
 __all__ = [
@@ -111,15 +112,29 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{tier}: {description}")
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage during the import of all tests, and skip these objects ever after: they
+    live until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Add each test's tier as a marker. A file without a row gets none, and
     tests/project/test_tiers.py fails."""
+    factor = slowness()
+    limits = config.getoption("timeout") is None
     for item in items:
         tier = tier_of(item.path, getattr(item, "fixturenames", ()))
         if tier is not None:
             item.add_marker(tier)
-        if config.getoption("timeout") is None:
+        if limits:
             marker = item.get_closest_marker("timeout")
             limit = marker.args[0] if marker else float(config.getini("timeout"))
-            item.add_marker(pytest.mark.timeout(scaled(limit)), append=False)
+            item.add_marker(pytest.mark.timeout(limit * factor), append=False)

@@ -181,7 +181,8 @@ def _run_as_ordinary_user(tests: Sequence[str]) -> int:
             "USER": "nobody",
             "LOGNAME": "nobody",
             "LANG": os.environ.get("LANG", "C.UTF-8"),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            # the user may not write to this clone, which is compiled; the copy is not
+            **({"PYTHONDONTWRITEBYTECODE": "1"} if tree == ROOT else {}),
             **({GATE: "off"} if os.environ.get(GATE) == "off" else {}),  # `required` is for root
             "HYPOTHESIS_STORAGE_DIRECTORY": str(home / "hypothesis"),
         }

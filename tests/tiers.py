@@ -4,6 +4,8 @@ fixtures select the tier.
 tests/conftest.py adds the tier as a marker. docs/development.md has a table of the tiers.
 """
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -67,14 +69,35 @@ _PLACES = {
 ROWS: Mapping[str, str] = {
     place: tier for tier, places in _PLACES.items() for place in places.split()
 }
-# folders whose tests share a browser, a cluster or compiled programs
-TOGETHER = ("gateway", "sge", "slurm", "spank", "grafana", "observe/page")
+# folders whose tests share a browser, a cluster or compiled programs, the longest first
+TOGETHER = ("spank", "observe/page", "slurm", "grafana", "gateway", "sge")
+_CLUSTERS = "slurm"  # two shared clusters, and files with clusters of their own
+CROWD = (
+    "slurm/test_load"  # hundreds of jobs at once: in one worker, so never twice at the same time
+)
+_PROCTRACK = re.compile(r"[\[-](linuxproc|cgroup)[\]-]")  # in ids of tests, of the shared cluster
 COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's tests
 
 
-def worker_of(file: Path) -> str:
+def worker_of(file: Path, name: str = "") -> str:
     """Return the name of a test's group. Tests of one group run in one worker, in order: those of a
-    file or of a folder in TOGETHER."""
+    file, of a folder in TOGETHER, or of a Slurm cluster. name: the test's, in its file."""
+    group = _group_of_file(file)
+    if group == _CLUSTERS:
+        place, proctrack = _place(file), _PROCTRACK.search(name)
+        return f"{group} {proctrack[1]}" if proctrack and place != CROWD else place
+    return group
+
+
+def rank_of(group: str) -> int:
+    """Return a group's place in the order of the run. Long ones begin early, so that no worker is
+    busy alone at the end."""
+    begins = (f"{_CLUSTERS} ", *TOGETHER)
+    return next((at for at, begin in enumerate(begins) if group.startswith(begin)), len(begins))
+
+
+@functools.cache  # thousands of tests share a file
+def _group_of_file(file: Path) -> str:
     place = _place(file)
     if place == COMPILED:
         return "spank"
@@ -83,8 +106,7 @@ def worker_of(file: Path) -> str:
 
 def tier_of(file: Path, fixtures: Iterable[str] = ()) -> str | None:
     """Return the tier of a test, or None if its file has no row."""
-    place = Path(_place(file))
-    tier = next((ROWS[str(row)] for row in (place, *place.parents) if str(row) in ROWS), None)
+    tier = _tier_of_file(file)
     return ALL if tier and not FIXTURES.isdisjoint(fixtures) else tier
 
 
@@ -96,6 +118,12 @@ def places(tiers: Iterable[str]) -> list[str]:
         str((path if path.is_dir() else path.with_suffix(".py")).relative_to(TESTS.parent))
         for path in paths
     ]
+
+
+@functools.cache
+def _tier_of_file(file: Path) -> str | None:
+    place = Path(_place(file))
+    return next((ROWS[str(row)] for row in (place, *place.parents) if str(row) in ROWS), None)
 
 
 def _place(file: Path) -> str:

@@ -12,15 +12,18 @@ from tests.tools.sources import PACKAGES, ROOT
 
 _METHODS = {"match": "match", "fullmatch": "fullmatch", "search": "search", "sub": "sub", "subn": "sub",
             "split": "sub", "findall": "sub", "finditer": "sub"}  # fmt: skip
+_CALL = re.compile(rf"\bre\.(?:compile|{'|'.join(_METHODS)})\(|\blate_pattern\(")
 _WORST = "search"  # for an unknown use: it restarts at each place
 
 Expression = re.Pattern[str] | re.Pattern[bytes]
 
 
 class Found(NamedTuple):
-    """An expression. place: the file and the expression's name, or its call's text; expression:
-    None if its text is only known at run time; uses: methods that apply it."""
+    """An expression. file: from the repository's root; place: the file and the expression's name,
+    or its call's text; expression: None if its text is only known at run time; uses: methods that
+    apply it."""
 
+    file: str
     place: str
     expression: Expression | None
     uses: tuple[str, ...]
@@ -43,11 +46,11 @@ class _Source:
         for node in self.nodes:
             if not isinstance(node, ast.Call):
                 continue
-            module, _, name = ast.unparse(node.func).rpartition(".")
-            if module == "re" and name in ("compile", *_METHODS):
-                yield node, name
-            elif name == "late_pattern":
-                yield node, "compile"
+            match node.func:
+                case ast.Attribute(ast.Name("re"), name) if name in ("compile", *_METHODS):
+                    yield node, name
+                case ast.Name("late_pattern") | ast.Attribute(attr="late_pattern"):
+                    yield node, "compile"
 
     def value(self, call: ast.Call, function: str) -> Expression | None:
         """Return the compiled expression, with names from its module."""
@@ -86,10 +89,25 @@ class _Source:
                 yield ast.unparse(node.value).rpartition(".")[2], _METHODS[node.attr]
 
 
-def all_expressions() -> list[Found]:
-    sources = [
-        _Source(package, path) for package in PACKAGES for path in sorted(package.rglob("*.py"))
+def files_with_expressions() -> list[str]:
+    """Return the files that call `re` or `late_pattern`, from the repository's root. The search of
+    their text takes no parser, because each worker of the tests needs this list."""
+    return [
+        str(path.relative_to(ROOT))
+        for _, path in _paths()
+        if _CALL.search(path.read_text("utf-8")) and path.stem != "late_pattern"
     ]
+
+
+def _paths() -> Iterator[tuple[Path, Path]]:
+    for package in PACKAGES:
+        yield from ((package, path) for path in sorted(package.rglob("*.py")))
+
+
+@functools.cache
+def all_expressions() -> list[Found]:
+    """Return all expressions. Parsing all sources takes seconds."""
+    sources = [_Source(package, path) for package, path in _paths()]
     uses: dict[str, set[str]] = {}
     own_uses: dict[tuple[str, str], set[str]] = {}
     for source in sources:
@@ -114,6 +132,11 @@ def all_expressions() -> list[Found]:
                 )
             place = f"{source.path}:{name or ast.unparse(call)}"
             expressions.append(
-                Found(place, source.value(call, function), tuple(sorted(applied or {_WORST})))
+                Found(
+                    source.path,
+                    place,
+                    source.value(call, function),
+                    tuple(sorted(applied or {_WORST})),
+                )
             )
     return expressions

@@ -10,7 +10,9 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-UIDS = range(41_000, 59_000)  # avoids ids of people and of systemd (systemd: uids-gids)
+# avoids ids of people and of systemd (systemd: uids-gids), and those of clusters in other workers
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+UIDS = range(41_000 + _WORKER % 8, 59_000, 8)
 UIDS_FILE = "uids"
 KINDS = ("passwd", "group", "shadow")
 

@@ -64,25 +64,30 @@ def slow_text(expression: Expression, use: str) -> Slow | None:
     """
     run = _runner(expression, use)
     attacks = list(_attacks(expression))
-    for length in _FIRST_LENGTHS:
-        for attack in attacks:
-            if _cpu_secs(run, attack.text(length), 1) < _SUSPICIOUS_SECS:
-                continue
-            slow = _growth(run, attack, length)
-            if slow is not None:
-                return slow
+    with _ending_long_runs():
+        for length in _FIRST_LENGTHS:
+            for attack in attacks:
+                secs = _cpu_secs(run, attack.text(length), 1)
+                if secs < _SUSPICIOUS_SECS:
+                    continue
+                slow = _growth(run, attack, length, secs)
+                if slow is not None:
+                    return slow
     return None
 
 
 def secs_at(expression: Expression, use: str, length: int) -> float:
     """Return the CPU time of the worst text of that length."""
     run = _runner(expression, use)
-    return max(_cpu_secs(run, attack.text(length), 1) for attack in _attacks(expression))
+    with _ending_long_runs():
+        return max(_cpu_secs(run, attack.text(length), 1) for attack in _attacks(expression))
 
 
-def _growth(run: Callable[[str], object], attack: Attack, length: int) -> Slow | None:
-    """Measure longer and longer texts until the growth is clear."""
-    first = secs = _cpu_secs(run, attack.text(length), 3)
+def _growth(
+    run: Callable[[str], object], attack: Attack, length: int, once_secs: float
+) -> Slow | None:
+    """Measure longer and longer texts until the growth is clear. once_secs: of one run."""
+    first = secs = min(once_secs, _cpu_secs(run, attack.text(length), 2))
     longer = length
     for step in range(1, _STEPS + 1):
         if secs == float("inf"):
@@ -94,7 +99,7 @@ def _growth(run: Callable[[str], object], attack: Attack, length: int) -> Slow |
                 else None
             )
         longer = longer * 2 if length > _SHORT else longer + 3
-        secs = _cpu_secs(run, attack.text(longer), 3)
+        secs = _cpu_secs(run, attack.text(longer), 3, first * _MAX_GROWTH**step)
         if secs < first * _MAX_GROWTH**step:
             return None
     slow = secs > _SLOW_SECS and secs > first * _MAX_GROWTH**_STEPS
@@ -115,25 +120,31 @@ class _TooLong(Exception):
     pass
 
 
-def _cpu_secs(run: Callable[[str], object], text: str, times: int) -> float:
+def _cpu_secs(
+    run: Callable[[str], object], text: str, times: int, enough_secs: float = 0.0
+) -> float:
     """Return this thread's least CPU time of several runs; infinity if a run does not end.
 
-    Other processes hardly affect this time.
+    Other processes hardly affect this time. A run below enough_secs is the last one.
     """
     least = float("inf")
     for _ in range(times):
         began = time.thread_time()
+        signal.setitimer(signal.ITIMER_VIRTUAL, _MAX_SECS)
         try:
-            with _limited():
-                run(text)
+            run(text)
         except _TooLong:
             return float("inf")
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         least = min(least, time.thread_time() - began)
+        if least < enough_secs:
+            break
     return least
 
 
 @contextlib.contextmanager
-def _limited() -> Iterator[None]:
+def _ending_long_runs() -> Iterator[None]:
     """Raise _TooLong inside a match that has taken _MAX_SECS of CPU time; `re` checks for
     signals."""
 
@@ -141,11 +152,9 @@ def _limited() -> Iterator[None]:
         raise _TooLong
 
     before = signal.signal(signal.SIGVTALRM, end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _MAX_SECS)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
 
 
