@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before `make test-all`, as root on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, shells, nginx,
+# Before `make test-all`, as root on Debian or Ubuntu: programs that some tests drive (tmux, an editor, a pager, mandoc, shells, nginx,
 # InfluxDB, Alertmanager, GNU parallel, ssh, Open MPI, Chromium; where the tests of the Slurm parts are asked for, Slurm,
 # munge, Grid Engine, and what plugin and packages are built and tried by). No service is started, now or at the next boot.
 # Never for an ordinary user, never fatal: tests of programs that aren't there are skipped, or fail, and say so.
@@ -14,7 +14,7 @@ SERVICES="nginx influxdb prometheus-alertmanager munge slurmctld slurmd gridengi
 POLICY=/usr/sbin/policy-rc.d
 
 # PACKAGE=PROGRAM, where the program isn't called as the package; a file where it begins with /
-programs="tmux less vim-tiny=vim zsh fish nginx influxdb=influxd prometheus-alertmanager parallel openssh-client=ssh openssh-server=sshd
+programs="tmux less vim-tiny=vim mandoc zsh fish nginx influxdb=influxd prometheus-alertmanager parallel openssh-client=ssh openssh-server=sshd
     openmpi-bin=mpirun.openmpi python3-apt=/usr/lib/python3/dist-packages/apt"
 browser=chromium
 python=python3=/usr/bin/python3 # that packages are for; Ubuntu 22.04's is too old

@@ -136,7 +136,10 @@ make_wheel() {
         "$PY" -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$scratch/wheels" "$scratch/source"
 }
 
-lay_out() { "$PY" "$here/tree.py" "$kind" "$python" "$scratch/wheels" "$scratch/tree"; }
+lay_out() {
+    "$PY" "$here/tree.py" "$kind" "$python" "$scratch/wheels" "$scratch/tree" &&
+        "$PY" -m docs.tools.manual "$scratch/tree/usr/share/man/man1"
+}
 
 # For users, who can't write it. Not by times, which packages change; a source that is edited in place has no effect.
 compile_python() {

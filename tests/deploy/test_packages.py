@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import pytest
 
+from docs.tools.manual import pages as pages_of_manual
 from logshipper_ingest.config import site
 from logshipper_ingest.config.agent_config import AgentConfig, read
 from tests.slurm.tools import gate
@@ -521,6 +522,8 @@ def test_hooks_and_documentation_are_there(deb: dict[str, Entry]) -> None:
         Path(name).name for name in deb if re.fullmatch(f"{DOC}/docs/[^/]+[.]md", name)
     } == pages
     assert f"{DOC}/deploy/slurm/README.md" in deb
+    manual = {f"usr/share/man/man1/{name}.1.gz" for name, _ in pages_of_manual("2026-11-30")}
+    assert {name for name in deb if name.startswith("usr/share/man/man1/")} == manual
 
 
 def test_no_link_of_the_documentation_is_dead(deb: dict[str, Entry]) -> None:
