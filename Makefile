@@ -2,13 +2,14 @@
 # PYTHON=/path/to/python3 chooses the Python that .venv is made by.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-agent bench-store bench-cluster bench-grafana bench-slurm docs docs-serve pictures lock slurm-plugin wheel deb rpm clean venv-demo venv-dev
+.PHONY: help demo demo-servers check test test-all test-vm test-packages lint fuzz model soak order-stress bench bench-agent bench-store bench-cluster bench-grafana bench-slurm docs docs-serve pictures lock slurm-plugin wheel deb rpm release clean venv-demo venv-dev
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 CODE := logshipper ingest/logshipper_ingest observe/logshipper_observe grafana/logshipper_grafana examples benchmarks tests docs/tools
 VM_PACKAGES := qemu-system-x86=qemu-system-x86_64 debootstrap e2fsprogs=mke2fs
+RELEASE_PACKAGES := lintian rpmlint rpm=rpmbuild gcc make libc6-dev=/usr/include/stdio.h libslurm-dev=/usr/include/slurm/spank.h
 step = @requirements/step.sh
 # `make test-all`: what it gets, or is required, isn't skipped; `off` leaves it out. Root on Debian, where namespaces may be made, gets
 # installed what Slurm's tests need, and Debian's Chromium; LOGSHIPPER_TEST_PACKAGES=no prevents that
@@ -129,6 +130,12 @@ deb: venv-demo ## builds Debian packages of logshipper and its Slurm plugin for 
 
 rpm: venv-demo ## builds an RPM of logshipper and a source RPM of the plugin, in dist/ (TARGET=el8, el9, el10 or all)
 	@deploy/packages/build.sh rpm
+
+release: venv-dev ## builds, checks and tags a release in dist/VERSION (TAG=no: a rehearsal; PARTS=python,deb,rpm; root on Debian: installs the checkers)
+	@LOGSHIPPER_TEST_PACKAGES='$(if $(filter no,$(LOGSHIPPER_TEST_PACKAGES)),no,$(RELEASE_PACKAGES))' requirements/system.sh
+	@requirements/tool.sh release
+	@requirements/tool.sh runtime
+	@$(PY) deploy/packages/release.py $(if $(PARTS),--parts '$(PARTS)') $(if $(filter no,$(TAG)),--no-tag)
 
 clean: ## removes all that was made here: .venv, caches, dist, the demo's output
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo-out fuzz-failures *.egg-info

@@ -37,7 +37,7 @@ grep '^[a-z].*==' requirements/dev.lock | sed 's/ *\\$//' >"$scratch/pins.txt"
 compile demo --extra plot --group pyproject.toml:demo --constraint "$scratch/pins.txt" pyproject.toml "$scratch/build.in"
 # of an installation by root, and of the packages; nobody could add extras to theirs. apprise needs tzdata on Windows only
 compile runtime --extra grafana --extra otlp --extra notify --no-emit-package tzdata --constraint "$scratch/pins.txt" pyproject.toml
-for name in docs wandb qcg kubernetes ansible telegraf trackers; do
+for name in docs release wandb qcg kubernetes ansible telegraf trackers; do
     compile "$name" --group "pyproject.toml:$name"
 done
 # of balsam only what its analytics needs, of xtlib its source: their .in have all of it

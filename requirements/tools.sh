@@ -3,5 +3,5 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-for name in qcg kubernetes ansible balsam xtlib trackers docs; do requirements/tool.sh "$name"; done
+for name in qcg kubernetes ansible balsam xtlib trackers docs release runtime; do requirements/tool.sh "$name"; done
 requirements/telegraf.sh

@@ -49,7 +49,8 @@ _PLACES = {
     """,
     ALL: """
         gateway sge slurm
-        deploy/test_alerts deploy/test_packages ingest/admin/test_purge_loki ingest/agent/test_full_state_disk
+        deploy/test_alerts deploy/test_packages deploy/test_release
+        ingest/admin/test_purge_loki ingest/agent/test_full_state_disk
         ingest/agent/test_node_agent ingest/agent/test_sinks ingest/imports/test_qcg_run
         ingest/influxdb/test_influxdb ingest/loki/test_loki ingest/metrics/test_long_term
         ingest/metrics/test_metrics_prometheus ingest/metrics/test_metrics_scraped ingest/shipping/test_loki_side_faults
