@@ -5,12 +5,15 @@ import contextlib
 import os
 import signal
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.tools.captures.captured_runs import wait_until
+from tests.tools.captures.other_users import needs_root
 from tests.tools.fakes.slurm_player import RELAY, SIDECAR, Logged, Node, Played, late_python, node
 
 __all__ = ["node"]  # a fixture
@@ -202,6 +205,30 @@ def test_ranks_that_begin_together_wait_for_nobody(node: Node) -> None:
     go.touch()
     for capture in node.logged(16):
         assert (len(capture.lines()), capture.events()) == (100, [])
+
+
+@needs_root
+def test_the_user_cannot_open_the_table(node: Node) -> None:
+    """The sidecar, a process of the user, holds it open; a job could let it grow without limit."""
+    with earlier_step(node):
+        [pid] = node.process(SIDECAR)
+        fds = [
+            path
+            for path in Path(f"/proc/{pid}/fd").iterdir()
+            if os.readlink(path).endswith(".modes")
+        ]
+        assert fds
+        for path in fds:
+            done = subprocess.run(
+                ["sh", "-c", f"echo more >>{path}"],
+                user=node.uid,
+                group=node.uid,
+                extra_groups=(),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert "Permission denied" in done.stderr
 
 
 def test_slots_are_used_again(node: Node) -> None:

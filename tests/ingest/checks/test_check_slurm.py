@@ -254,10 +254,10 @@ def test_what_was_done_on_a_release(
     assert sentence in words(node.check(), level)
 
 
-def test_releases_are_those_of_the_guide() -> None:
-    """Rows of the guide's table: release, package, `run` or `built` and how."""
-    guide = (ROOT / "deploy" / "slurm" / "README.md").read_text()
-    section = guide.partition("## Slurm releases\n")[2].partition("\n## ")[0]
+def test_releases_are_those_of_the_documentation() -> None:
+    """Rows of the page's table: release, package, `run` or `built` and how."""
+    page = (ROOT / "docs" / "slurm-releases.md").read_text()
+    section = page.partition("## Slurm releases\n")[2].partition("\n## ")[0]
     rows = re.findall(r"(?m)^\| ([0-9]{2})\.([0-9]{2}) \|[^|]*\| (run|built)\b", section)
     assert {(int(major), int(minor)): done for major, minor, done in rows} == dict(RELEASES)
 
