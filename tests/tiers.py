@@ -5,7 +5,6 @@ tests/conftest.py adds the tier as a marker. docs/development.md has a table of 
 """
 
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -71,38 +70,25 @@ ROWS: Mapping[str, str] = {
     place: tier for tier, places in _PLACES.items() for place in places.split()
 }
 # folders whose tests share a browser, a cluster or compiled programs, the longest first
-TOGETHER = ("spank", "observe/page", "slurm", "grafana", "gateway", "sge")
-_CLUSTERS = "slurm"  # two shared clusters, and files with clusters of their own
-CROWD = (
-    "slurm/test_load"  # hundreds of jobs at once: in one worker, so never twice at the same time
-)
-_PROCTRACK = re.compile(r"[\[-](linuxproc|cgroup)[\]-]")  # in ids of tests, of the shared cluster
+# Slurm's clusters run one after another: two at once overload two cores
+TOGETHER = ("slurm", "spank", "observe/page", "grafana", "gateway", "sge")
 COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's tests
 
 
-def worker_of(file: Path, name: str = "") -> str:
-    """Return the name of a test's group. Tests of one group run in one worker, in order: those of a
-    file, of a folder in TOGETHER, or of a Slurm cluster. name: the test's, in its file."""
-    group = _group_of_file(file)
-    if group == _CLUSTERS:
-        place, proctrack = _place(file), _PROCTRACK.search(name)
-        return f"{group} {proctrack[1]}" if proctrack and place != CROWD else place
-    return group
+@functools.cache  # thousands of tests share a file
+def worker_of(file: Path) -> str:
+    """Return the name of a file's group. Tests of one group run in one worker, in order: those of a
+    file, or of a folder in TOGETHER."""
+    place = _place(file)
+    if place == COMPILED:
+        return "spank"
+    return next((folder for folder in TOGETHER if place.startswith(f"{folder}/")), place)
 
 
 def rank_of(group: str) -> int:
     """Return a group's place in the order of the run. Long ones begin early, so that no worker is
     busy alone at the end."""
-    begins = (f"{_CLUSTERS} ", *TOGETHER)
-    return next((at for at, begin in enumerate(begins) if group.startswith(begin)), len(begins))
-
-
-@functools.cache  # thousands of tests share a file
-def _group_of_file(file: Path) -> str:
-    place = _place(file)
-    if place == COMPILED:
-        return "spank"
-    return next((folder for folder in TOGETHER if place.startswith(f"{folder}/")), place)
+    return TOGETHER.index(group) if group in TOGETHER else len(TOGETHER)
 
 
 def tier_of(file: Path, fixtures: Iterable[str] = ()) -> str | None:

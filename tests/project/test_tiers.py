@@ -17,7 +17,7 @@ def test_no_place_is_of_two_tiers_and_none_is_gone() -> None:
     rows = [place for places in tiers._PLACES.values() for place in places.split()]
     assert len(rows) == len(set(rows))
     assert [place for place in tiers.places(tiers.MARKERS) if not (ROOT / place).exists()] == []
-    shared = [*tiers.TOGETHER, f"{tiers.COMPILED}.py", f"{tiers.CROWD}.py"]
+    shared = [*tiers.TOGETHER, f"{tiers.COMPILED}.py"]
     assert [place for place in shared if not (tiers.TESTS / place).exists()] == []
 
 
@@ -46,28 +46,24 @@ def test_markers_are_given(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "group"),
+    ("file", "group"),
     [
-        ("slurm/test_spool.py", "test_full[linuxproc]", "slurm linuxproc"),
-        ("slurm/test_cases.py", "test_captured_is_as_uncaptured[cgroup-one_file]", "slurm cgroup"),
-        ("slurm/test_load.py", "test_many_jobs[cgroup]", "slurm/test_load"),
-        ("slurm/test_states.py", "test_dead_node", "slurm/test_states"),
-        ("spank/test_releases.py", "test_any[cgroup]", "spank"),
-        ("observe/page/graphs/test_gaps.py", "test_any", "observe/page"),
-        ("deploy/test_packages.py", "test_any", "deploy/test_packages"),
-        ("ingest/checks/test_check_slurm.py", "test_any", "spank"),
+        ("slurm/test_spool.py", "slurm"),
+        ("spank/test_releases.py", "spank"),
+        ("observe/page/graphs/test_gaps.py", "observe/page"),
+        ("deploy/test_packages.py", "deploy/test_packages"),
+        ("ingest/checks/test_check_slurm.py", "spank"),
     ],
 )
-def test_tests_that_share_something_are_one_group(file: str, name: str, group: str) -> None:
-    assert tiers.worker_of(tiers.TESTS / file, name) == group
+def test_tests_that_share_something_are_one_group(file: str, group: str) -> None:
+    assert tiers.worker_of(tiers.TESTS / file) == group
 
 
 def test_long_groups_begin_first() -> None:
-    groups = ["deploy/test_packages", "slurm/test_states", "grafana", "slurm cgroup", "spank"]
+    groups = ["deploy/test_packages", "grafana", "slurm", "spank"]
     assert sorted(groups, key=tiers.rank_of) == [
-        "slurm cgroup",
+        "slurm",
         "spank",
-        "slurm/test_states",
         "grafana",
         "deploy/test_packages",
     ]
