@@ -79,7 +79,12 @@ def test_becomes_read_only(cluster: CapturingCluster, user: JobUser) -> None:
         ) as job:
             wait_until((user.home / "ready").exists, "its first step is over", 30.0)
             wait_until(lambda: not helpers(cluster), "the first capture is over", 30.0)
-            assert cluster.as_root("mount", "-o", "remount,ro", str(spool)).returncode == 0
+            remount = ("mount", "-o", "remount,ro", str(spool))
+            wait_until(
+                lambda: cluster.as_root(*remount).returncode == 0,
+                "no file is open for writing",
+                30.0,
+            )
             (user.home / "go").touch()
             out, err = job.communicate(timeout=scaled(30.0))
         assert (job.returncode, out, err) == (0, b"first\nsecond\n", b"")
