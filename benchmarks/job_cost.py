@@ -158,7 +158,7 @@ class JobCost:
 
     def _run(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> JobRun:
         stamp = self._folder / "stamp"
-        others = _children()
+        others = children()
         begin = time.perf_counter()
         with (self._folder / "out.txt").open("wb") as out:
             child = subprocess.Popen(
@@ -171,7 +171,7 @@ class JobCost:
             )
         usages: dict[str, list[Usage]] = defaultdict(list)
         seconds = 0.0
-        while _children() - others:
+        while children() - others:
             exited = _reap()
             if exited.pid == child.pid:
                 seconds = time.perf_counter() - begin
@@ -236,7 +236,8 @@ def _usage(pid: int) -> Usage:
     return Usage((int(fields[11]) + int(fields[12])) / _TICKS, switches)
 
 
-def _children() -> set[int]:
+def children() -> set[int]:
+    """Return the pids of this process' children."""
     return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
 

@@ -13,6 +13,7 @@ read a file to which a program writes. The agent ships a capture: the same progr
 """
 
 import argparse
+import functools
 import os
 import shutil
 import signal
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.agent_load import cpu_secs, default_agent
-from benchmarks.job_cost import LOGSHIPPER, adopt_orphans
+from benchmarks.job_cost import LOGSHIPPER, adopt_orphans, children
 from benchmarks.receiver import LINE, Receiver
 from benchmarks.shipping import UNLIMITED, spool_capture
 from logshipper_ingest.loki.client import LokiClient
@@ -84,7 +85,15 @@ FLUENT_BIT = """\
 """
 # Failed messages return to the retry ruleset, as rsyslog's page of omhttp recommends. Without
 # ratelimit.interval="0", it drops retries beyond 20,000 in ten minutes.
-RSYSLOG = """\
+_OMHTTP = """\
+    action(type="omhttp" server="127.0.0.1" serverport="{{port}}" restpath="loki/api/v1/push" usehttps="off"
+        template="{template}" batch="on" batch.format="lokirest" batch.maxsize="1000" retry="on" retry.ruleset="retry"
+        ratelimit.interval="0" action.resumeRetryCount="-1" action.resumeInterval="1"
+        queue.type="LinkedList" queue.filename="{queue}" queue.maxDiskSpace="1g" queue.saveOnShutdown="on"
+        queue.dequeueBatchSize="1000")
+"""
+RSYSLOG = (
+    """\
 global(workDirectory="{place}")
 module(load="imfile")
 module(load="omhttp")
@@ -98,21 +107,18 @@ template(name="loki" type="list") {{
 }}
 template(name="again" type="string" string="%msg%")
 ruleset(name="retry") {{
-    action(type="omhttp" server="127.0.0.1" serverport="{port}" restpath="loki/api/v1/push" usehttps="off"
-        template="again" batch="on" batch.format="lokirest" batch.maxsize="1000" retry="on" retry.ruleset="retry"
-        ratelimit.interval="0" action.resumeRetryCount="-1" action.resumeInterval="1"
-        queue.type="LinkedList" queue.filename="retry" queue.maxDiskSpace="1g" queue.saveOnShutdown="on"
-        queue.dequeueBatchSize="1000")
+"""
+    + _OMHTTP.format(template="again", queue="retry")
+    + """\
 }}
 ruleset(name="out") {{
-    action(type="omhttp" server="127.0.0.1" serverport="{port}" restpath="loki/api/v1/push" usehttps="off"
-        template="loki" batch="on" batch.format="lokirest" batch.maxsize="1000" retry="on" retry.ruleset="retry"
-        ratelimit.interval="0" action.resumeRetryCount="-1" action.resumeInterval="1"
-        queue.type="LinkedList" queue.filename="lines" queue.maxDiskSpace="1g" queue.saveOnShutdown="on"
-        queue.dequeueBatchSize="1000")
+"""
+    + _OMHTTP.format(template="loki", queue="lines")
+    + """\
 }}
 input(type="imfile" File="{place}/lines.log" Tag="bench" Ruleset="out" PersistStateInterval="1000")
 """
+)
 OTELCOL = """\
 extensions:
   file_storage:
@@ -454,15 +460,14 @@ def _orphans_cpu_secs() -> float:
             break
         if pid == 0:
             time.sleep(0.05)
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            if all("receiver" in _command_of(child) for child in children):
+            if all("receiver" in _command_of(child) for child in children()):
                 break
         else:
             cpu += usage.ru_utime + usage.ru_stime
     return cpu
 
 
-def _command_of(pid: str) -> str:
+def _command_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
@@ -626,9 +631,7 @@ def main() -> None:
                 [program, *peer.version], capture_output=True, text=True, check=False
             )
             print(f"{peer.title}: {(version.stdout + version.stderr).partition(chr(10))[0]}")
-            peers[peer.title] = lambda place, url, peer=peer, program=program: peer(  # type: ignore[misc]
-                place, url, program
-            )
+            peers[peer.title] = functools.partial(peer, program=program)
     print(f"load: {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="logshipper-bench-") as name:
         folder = Path(name)

@@ -19,7 +19,7 @@ import zlib
 from array import array
 from typing import NamedTuple, Self
 
-import pyarrow
+from tests.tools.fakes.push_decoder import decompress
 
 LINE = "epoch 12 seq=%08d at=%019d: loss 0.123456 acc 0.98765 lr 1.0e-04 time 0.123 s/it ok"
 _MARK = re.compile(rb"seq=(\d{8}) at=(\d{19})")
@@ -97,13 +97,7 @@ def plain(body: bytes, encoding: str, content_type: str) -> bytes:
     if encoding == "deflate":
         return zlib.decompress(body)
     if encoding == "snappy" or (not encoding and content_type == "application/x-protobuf"):
-        size = shift = 0
-        for byte in body:
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        return bytes(pyarrow.decompress(body, size, codec="snappy", asbytes=True))
+        return decompress(body)
     return body
 
 

@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
+from docs.tools.parsers import commands_of, parsers
 from logshipper import __version__
-from logshipper.start.cli import _GROUPS, build_parser
-from logshipper_grafana.tool.cli import build_parser as grafana_parser
-from logshipper_ingest.cli import build_parser as agent_parser
+from logshipper.start.cli import _GROUPS
 
 _WIDTH = 78  # of source lines; mandoc's style limit is 80
 _UNBROKEN = 10_000  # of argparse's lines, whatever the terminal has
@@ -31,12 +30,12 @@ _DOCUMENTATION = "/usr/share/doc/logshipper"  # of the packages
 
 def pages(date: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the source of each page. date: as 2026-11-30."""
-    parsers = (build_parser(), agent_parser(), grafana_parser())
-    for parser in parsers:
-        others = [other.prog for other in parsers if other is not parser]
+    programs = parsers()
+    for parser in programs:
+        others = [other.prog for other in programs if other is not parser]
         summary = (parser.description or "").rstrip(".")
         yield parser.prog, _page(parser, summary, others, date)
-        commands = _commands(parser)
+        commands = commands_of(parser)
         assert commands is not None
         for row in commands._get_subactions():
             command = commands.choices[row.dest]
@@ -48,7 +47,7 @@ def _page(parser: argparse.ArgumentParser, summary: str, others: Iterable[str], 
     formatter._width = _UNBROKEN
     sections = _sections(parser.epilog or "")
     description = "\n\n".join(filter(None, (parser.description, sections.pop("", ""))))
-    commands = _commands(parser)
+    commands = commands_of(parser)
     lines = [
         f'.TH {_escape(name.upper())} 1 {date} "logshipper {__version__}" logshipper',
         ".nh", ".ad l", ".SH NAME", f"{_escape(name)} \\- {_escape(summary)}",
@@ -164,13 +163,6 @@ def _escape(text: str) -> str:
 
 def _name(parser: argparse.ArgumentParser) -> str:
     return parser.prog.replace(" ", "-")
-
-
-def _commands(
-    parser: argparse.ArgumentParser,
-) -> "argparse._SubParsersAction[argparse.ArgumentParser] | None":
-    actions = (item for item in parser._actions if isinstance(item, argparse._SubParsersAction))
-    return next(actions, None)
 
 
 def write(folder: Path, date: str) -> None:

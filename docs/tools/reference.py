@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client.metrics import MetricWrapperBase
 
 import logshipper
+from docs.tools.parsers import commands_of, parsers
 from logshipper.config import Config, Notify
-from logshipper.start.cli import build_parser
-from logshipper_grafana.tool.cli import build_parser as grafana_parser
-from logshipper_ingest.cli import build_parser as agent_parser
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.influxdb_section import InfluxdbSection
 from logshipper_ingest.config.otlp_section import OtlpSection
@@ -30,7 +28,7 @@ _SITE_FILE = "[site file](../docs/reading-from-loki.md)"
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each page."""
-    for parser in (build_parser(), agent_parser(), grafana_parser()):
+    for parser in parsers():
         yield parser.prog, program(parser)
     yield "options", options()
     yield "metrics", metrics()
@@ -40,10 +38,9 @@ def pages() -> Iterator[tuple[str, str]]:
 def program(parser: argparse.ArgumentParser) -> str:
     """Return a program's page with the help of all commands."""
     parts = [f"# {parser.prog}: all help texts", _fenced(parser.format_help())]
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, command in action.choices.items():
-                parts += [f"## {parser.prog} {name}", _fenced(command.format_help())]
+    commands = commands_of(parser)
+    for name, command in commands.choices.items() if commands else ():
+        parts += [f"## {parser.prog} {name}", _fenced(command.format_help())]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,7 +1,7 @@
 """A plugin for pytest-xdist that keeps tests together that share something.
 
-Tests of one group (tests/tiers.py: a file or a folder) run in one worker, one after
-another. A free worker takes the next group. The longest groups come first.
+Tests of one group (tests/tiers.py: a file or a folder) run in one worker, one after another. A free
+worker takes the next group. The longest groups come first.
 """
 
 import functools
