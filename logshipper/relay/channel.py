@@ -33,8 +33,12 @@ PTY_READ_BYTES = 4095  # the kernel's limit for a read from a pty
 # a stream comes in small writes where so many reads in a row were small, and close to each other
 SMALL_READS = 10
 SMALL_BYTES = PTY_READ_BYTES - 1
-CLOSE_SECS = 0.12
-SMALL_GATHER_SECS = 0.1
+CLOSE_SECS = 0.2
+SMALL_GATHER_SECS = 0.125
+# Between two times at which the sidecar is woken for few bytes. These are multiples of it by the
+# monotonic clock. So the node's agent, which looks soon after them, delays no line by both, and what
+# is read at a beat waits no more
+BEAT_SECS = 0.25
 # a terminal holds 12 KiB: after as much at once its writer may have waited, which mustn't come often
 FULL_BYTES = 8 << 10
 FULL_SECS = 60.0
@@ -93,7 +97,8 @@ class SmallWrites:
     @property
     def due(self) -> float:
         """The time for the next read."""
-        return self._read_at + SMALL_GATHER_SECS
+        beat = (self._read_at // BEAT_SECS + 1) * BEAT_SECS
+        return min(self._read_at + SMALL_GATHER_SECS, beat)
 
 
 class Channel:

@@ -2,7 +2,7 @@
 
 The relay forks the sidecar, never waits for it, and protects the job from it. A full side pipe
 slows the job (R28), but a sidecar that accepts nothing for STALL_SECS is given up. Small writes
-gather for GATHER_SECS, because a wake-up costs the sidecar more than a line. Frames that others may
+gather for BEAT_SECS, because a wake-up costs the sidecar more than a line. Frames that others may
 wait for do not gather: commands, a stream's end, CMD's end. Bytes that may be newer than the other
 stream's (`flags` of `data`) wait for these, so that a command there goes first. Reports are lines
 from sidecar to relay: `ready`; `degraded REASON` (for people); `failed REASON` (last words); `done`
@@ -19,6 +19,7 @@ from logshipper.background import detach
 from logshipper.errors import LogshipperError
 from logshipper.named_tuple import NamedTuple
 from logshipper.relay import side_pipe
+from logshipper.relay.channel import BEAT_SECS
 from logshipper.relay.relay import Relay, RelaySink
 from logshipper.relay.side_pipe import SideType
 
@@ -26,9 +27,6 @@ from logshipper.relay.side_pipe import SideType
 SIDE_PIPE_BYTES = 1 << 20
 FRAME_BYTES = 64 << 10
 BUFFER_BYTES = 256 << 10  # waiting beside a full pipe; then the streams are not read
-# between two times that the sidecar is woken for less than FRAME_BYTES. These are multiples of it by
-# the monotonic clock: so the node's agent, which looks soon after them, delays no line by both
-GATHER_SECS = 0.25
 MUCH_BYTES = 16 << 10  # larger amounts are not searched for commands: they do not wait either
 STALL_SECS = 10.0
 # as in render/command_prefix.py. Commands do not wait: after a relay's death, the rest comes stream
@@ -302,7 +300,7 @@ class SidecarLink(RelaySink):
     def _write(self) -> None:
         if not self._frames:
             return
-        self._send_due = (time.monotonic() // GATHER_SECS + 1) * GATHER_SECS
+        self._send_due = (time.monotonic() // BEAT_SECS + 1) * BEAT_SECS
         if len(self._frames) > _MAX_PIECES:
             self._frames = [b"".join(self._frames)]
         try:

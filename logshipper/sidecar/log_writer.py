@@ -76,7 +76,12 @@ class LogWriter:
         self.report_lost()
         if self._room.left_out:
             items = [item for item in items if not self._leaves_out(item)]
-        for frame in self._frames.build(items, now_ns):
+        frames = list(self._frames.build(items, now_ns))
+        if len(frames) > 1 and time.monotonic() >= self._refused_until:
+            if self._write(b"".join(frame.data for frame in frames), now_ns):
+                return
+            self._refused_until = 0.0  # a few of them may find room
+        for frame in frames:
             if self._write(frame.data, now_ns):
                 continue
             self._lost_records += frame.copies

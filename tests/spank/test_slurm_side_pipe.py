@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.relay import handover
+from logshipper.relay import channel, handover
 from logshipper.relay.side_pipe import HEADER, SideType
 from logshipper.render import command_prefix
 from tests.slurm.tools.plugin import SOURCE
@@ -113,6 +113,6 @@ def test_what_gathers_and_what_does_not(turns: Path, case: Case) -> None:
 
 def test_both_relays_have_the_same_beat_and_command() -> None:
     header, source = (SOURCE / "side_pipe.h").read_text(), (SOURCE / "side_pipe.c").read_text()
-    assert f"SIDE_GATHER_NS = {round(handover.GATHER_SECS * 1000)} * 1000000;" in header
+    assert f"SIDE_GATHER_NS = {round(channel.BEAT_SECS * 1000)} * 1000000;" in header
     assert f'"{command_prefix.PREFIX.decode()}"' in source
     assert f"SIDE_COMMAND_BYTES = {len(command_prefix.PREFIX)}," in header

@@ -55,7 +55,7 @@ from logshipper_ingest.telegraf.router import TelegrafRouter, set_mark
 UNUSED_SECS = 3600.0  # lifetime of a directory without a writer
 TELL_SECS = 2.0  # between two notes for `status`
 FORGET_SECS = 3600.0  # between two removals of old checkpoints
-# from the time at which relays hand over gathered frames (handover.GATHER_SECS) to a look at these
+# from the time at which relays hand over gathered frames (channel.BEAT_SECS) to a look at these
 AFTER_FRAMES_SECS = 0.06
 RETRY_SECS = 60.0  # until the next attempt to follow a broken capture
 LAST_WORDS_SECS = 2.0  # for remote write, when the agent ends

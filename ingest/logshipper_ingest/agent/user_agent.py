@@ -3,61 +3,73 @@ configuration.
 
 `logshipper run` starts it (agent_start.py). It ends at once if another agent works on the store.
 It keeps no descriptor, terminal or directory of its starter. It runs at low CPU priority and
-ingests at most every two seconds. It ends when no capture is alive and the spool stays unchanged
-for a while. Killing it does no harm: readers ingest as well.
+ingests small growth every ten seconds, and all else every two. It ends when no capture is alive and
+the spool stays unchanged for a while. Killing it does no harm: readers ingest as well.
 """
 
 import argparse
 import fcntl
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from logshipper.background import NICE, forbid_core_files, keep_freed_memory, yield_to_jobs
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper_ingest.agent_start import LOCK_FILE, let_go
-from logshipper_ingest.spool.capture_folder import Life
+from logshipper_ingest.spool.capture_folder import FolderSignature, Life
 from logshipper_ingest.store.local_store import LocalStore
 
 IDLE_SECS = 10.0
 STUCK_SECS = 60.0  # of retries for captures that fail
-INGEST_SECS = 2.0  # between two ingestions, at least: readers ingest as well
+LOOK_SECS = 2.0  # between two looks at the spool
+LAZY_SECS = 10.0  # between two of a job that prints little: readers ingest as well
+MUCH_BYTES = 1 << 20  # of a capture: such growth is ingested sooner
 DEADLINE_SECS = 10.0  # of one ingestion
-FIRST_PAUSE_SECS = 0.5
-LAST_PAUSE_SECS = 2.0
 MAX_LOG_BYTES = 256 << 10
 _LOOK_SECS = 0.02  # longer than `running_agent` holds the lock
 
 Say = Callable[[str], None]
+Spool = Mapping[str, FolderSignature]  # the state of each capture
 
 
 def ingest_until_idle(root: str, say: Say, idle_secs: float = IDLE_SECS) -> None:
     """Ingest until nothing remains to do. root: the store's folder; say: receives problems. Raises
     StoreError if the store can't be opened."""
-    last_signature: object = None
+    last_seen: Spool | None = None
+    ingested: Spool | None = None
     last_problems: list[str] = []
-    complete = False
-    last_change = time.monotonic()
-    pause = FIRST_PAUSE_SECS
+    ingest_due = last_change = time.monotonic()
     with LocalStore(root, create=True) as store:
         while True:
-            signature = store.spool_signature()
-            changed = signature != last_signature
-            last_signature = signature
-            if changed:
-                last_change = time.monotonic()
-            pause = FIRST_PAUSE_SECS if changed else min(2 * pause, LAST_PAUSE_SECS)
-            if changed or not complete:
+            spool = store.spool_signature()
+            now = time.monotonic()
+            if spool != last_seen:
+                last_seen, last_change = spool, now
+            if spool != ingested and (now >= ingest_due or _is_urgent(spool, ingested)):
                 ingestion = store.ingest(deadline_secs=DEADLINE_SECS)
-                complete = ingestion.complete
+                ingested = spool if ingestion.complete else None
+                ingest_due = now + LAZY_SECS
                 if ingestion.problems != last_problems:
                     for problem in ingestion.problems:
                         say(problem)
                 last_problems = ingestion.problems
             if _is_done(store, time.monotonic() - last_change, idle_secs):
                 return
-            time.sleep(max(pause, INGEST_SECS) if changed else pause)
+            time.sleep(LOOK_SECS)
+
+
+def _is_urgent(spool: Spool, ingested: Spool | None) -> bool:
+    """Return whether captures have come, ended or grown much since the last ingestion, or it did
+    not finish."""
+    if ingested is None or spool.keys() != ingested.keys():
+        return True
+    for name, state in spool.items():
+        life, end = ingested[name].life, ingested[name].end
+        grown_bytes = state.end.offset - end.offset
+        if state.life is not life or state.end.segment != end.segment or grown_bytes >= MUCH_BYTES:
+            return True
+    return False
 
 
 def _is_done(store: LocalStore, quiet_secs: float, idle_secs: float) -> bool:

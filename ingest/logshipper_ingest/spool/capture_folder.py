@@ -77,6 +77,15 @@ class Life(Enum):
     DEAD = "dead"  # sidecar and relay are gone
 
 
+class FolderSignature(NamedTuple):
+    """State of a capture's directory: it changes with everything new."""
+
+    life: Life
+    segments: int
+    size_before: int  # of the last segment but one, which gets its last frame late
+    end: SpoolPosition  # of the last segment
+
+
 class CaptureFolder:
     """Open descriptors of one capture's directory; close it after use. Raises SpoolError if the
     directory belongs to another user, and OSError."""
@@ -318,10 +327,12 @@ class CaptureFolder:
         total = sum(map(self._size, numbers))
         return max(0, total - position.offset) if position.segment else total
 
-    def signature(self) -> tuple[object, ...]:
-        """Return a value that changes whenever something new is there to ingest."""
+    def signature(self) -> FolderSignature:
         numbers = self.segment_numbers()
-        return self.life(), len(numbers), [(number, self._size(number)) for number in numbers[-2:]]
+        last = numbers[-1] if numbers else 0
+        before = self._size(numbers[-2]) if numbers[1:] else 0
+        end = SpoolPosition(last, self._size(last) if last else 0)
+        return FolderSignature(self.life(), len(numbers), before, end)
 
     def _size(self, number: int) -> int:
         try:

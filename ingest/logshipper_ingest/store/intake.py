@@ -21,7 +21,13 @@ from logshipper.safe_text import safe
 from logshipper.spool.captures import keep_attempts
 from logshipper_ingest.model.capture_rows import Rows
 from logshipper_ingest.model.job import RUNNING, IngestOutcome, JobSummary
-from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life, list_folders
+from logshipper_ingest.spool.capture_folder import (
+    CaptureFolder,
+    FolderSignature,
+    Identity,
+    Life,
+    list_folders,
+)
 from logshipper_ingest.spool.learning import learn, new_account
 from logshipper_ingest.spool.purge_pattern import LinePattern
 from logshipper_ingest.spool.purge_segments import PurgeResult, purge_capture
@@ -131,9 +137,9 @@ class Intake:
             captures.append(SpooledCapture(folder.name, job_id, folder.life(), size))
         return captures
 
-    def signature(self) -> object:
-        """Changes when there is something new in the spool."""
-        return [(folder.name, folder.signature()) for folder in self._folders()]
+    def signature(self) -> dict[str, FolderSignature]:
+        """Return the state of each capture by the name of its folder."""
+        return {folder.name: folder.signature() for folder in self._folders()}
 
     # ---- a job that is to go; the caller holds the store's lock
 

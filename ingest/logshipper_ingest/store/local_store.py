@@ -37,6 +37,7 @@ from logshipper_ingest.store.store_folder import find_store, is_empty
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Allocation
     from logshipper_ingest.model.stores import History
+    from logshipper_ingest.spool.capture_folder import FolderSignature
     from logshipper_ingest.spool.purge_pattern import LinePattern
     from logshipper_ingest.spool.purge_segments import PurgeResult
     from logshipper_ingest.store.due_marks import Mark
@@ -152,8 +153,8 @@ class LocalStore:
         """List the spooled captures."""
         return self._intake.spooled()
 
-    def spool_signature(self) -> object:
-        """Changes when there is something new in the spool."""
+    def spool_signature(self) -> "dict[str, FolderSignature]":
+        """Return the state of each spooled capture, which changes with everything new."""
         return self._intake.signature()
 
     @contextmanager

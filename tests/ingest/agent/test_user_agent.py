@@ -245,35 +245,58 @@ def run_agent(root: Path, clock: Clock) -> list[str]:
     return messages
 
 
+def ingestions(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[float]:
+    """Return a list that gets the time of each ingestion."""
+    times: list[float] = []
+    ingest = LocalStore.ingest
+
+    def count(store: LocalStore, **_: object) -> IngestOutcome:
+        times.append(clock.now)
+        return ingest(store)
+
+    monkeypatch.setattr(LocalStore, "ingest", count)
+    return times
+
+
 def test_ends_when_nothing_has_been_there_for_a_while(root: Path) -> None:
     clock = Clock()
     assert run_agent(root, clock) == []
     assert 10 <= sum(clock.pauses) < 14
-    assert clock.pauses[-1] == user_agent.LAST_PAUSE_SECS  # pauses grow while nothing changes
+    assert set(clock.pauses) == {user_agent.LOOK_SECS}
 
 
-def test_stays_while_a_capture_lives_and_takes_in_once_a_second_at_most(
+def test_stays_while_a_capture_lives_and_ingests_small_growth_seldom(
     root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    taken_at: list[float] = []
-    ingest = LocalStore.ingest
-
-    def count_ingest(store: LocalStore) -> IngestOutcome:
-        taken_at.append(clock.now)
-        return ingest(store)
-
-    monkeypatch.setattr(LocalStore, "ingest", lambda store, **_: count_ingest(store))
+    taken_at = ingestions(monkeypatch, clock)
     capture = CaptureWriter(spool)
     with capture:
         clock.later = [lambda: capture.lines(["x"])] * 30 + [lambda: None] * 100
         clock.later += [capture.close, capture.die]
         run_agent(root, clock)
     assert len(clock.pauses) > 130
-    assert len(taken_at) < 40
     pauses = [later - earlier for earlier, later in itertools.pairwise(taken_at)]
-    assert min(pauses) >= user_agent.INGEST_SECS
+    # all but the last ones, at the capture's end
+    assert min(pauses[:-2]) >= user_agent.LAZY_SECS
+    assert len(taken_at) >= 30 * user_agent.LOOK_SECS / (user_agent.LAZY_SECS + 2)
     assert len(texts(root)) == 30
+
+
+def test_large_growth_and_ends_are_ingested_at_the_next_look(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    taken_at = ingestions(monkeypatch, clock)
+    large = ["x" * 1000] * (user_agent.MUCH_BYTES // 1000 + 1)
+    with CaptureWriter(spool) as capture:
+        clock.later = [lambda: capture.lines(large), lambda: None, capture.close, capture.die]
+        begin = clock.now
+        run_agent(root, clock)
+    looks = [(at - begin) / user_agent.LOOK_SECS for at in taken_at]
+    assert looks[:2] == [0, 1]
+    assert 3 in looks or 4 in looks
+    assert len(texts(root)) == len(large)
 
 
 def test_one_bad_capture_stops_no_other_is_said_once_and_given_up_in_the_end(

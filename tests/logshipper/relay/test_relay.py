@@ -26,6 +26,7 @@ from logshipper.process import terminal
 from logshipper.relay import channel as channel_module
 from logshipper.relay import relay as relay_module
 from logshipper.relay.channel import (
+    BEAT_SECS,
     CLOSE_SECS,
     FULL_BYTES,
     FULL_SECS,
@@ -35,17 +36,12 @@ from logshipper.relay.channel import (
     PIECES_SECS,
     POLL_SECS,
     PTY_READ_BYTES,
+    SMALL_GATHER_SECS,
     SMALL_READS,
     Channel,
     pair,
 )
-from logshipper.relay.handover import (
-    BUFFER_BYTES,
-    FRAME_BYTES,
-    GATHER_SECS,
-    MUCH_BYTES,
-    SidecarLink,
-)
+from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, MUCH_BYTES, SidecarLink
 from logshipper.relay.output import JobOutput
 from logshipper.relay.relay import GATHER_BYTES, TURN_BYTES, Owner, Relay, RelaySink
 from logshipper.relay.side_pipe import HEADER, SideType
@@ -1019,14 +1015,14 @@ def test_small_writes_cost_one_poll_each(
         linked.relay.turn(3600)
         still_clock[0] += 0.01
     assert pipe.frames() == []
-    still_clock[0] += GATHER_SECS
+    still_clock[0] += BEAT_SECS
     linked.relay.turn(3600)
     assert pipe.frames() == [
         (SideType.DATA, OUT, ERR, b"0\n1\n2\n3\n"),
         (SideType.EMPTY, 0, OUT | ERR, b""),
     ]
     # a beat begins with `first`, and all four wait for its end
-    beat = round(GATHER_SECS * 1000)
+    beat = round(BEAT_SECS * 1000)
     assert waits == [3600_000, beat - 10, beat - 20, beat - 30, 0]
     linked.relay.turn(3600)
     assert waits[-1] == 3600_000
@@ -1097,6 +1093,20 @@ def test_small_writes_into_a_file_gather(steady: _Steady) -> None:
     steady.pass_on(2 * CLOSE_SECS)
     steady.write(b"after a pause\n")
     assert steady.write(b"no gathering\n") == [3600_000]
+
+
+def test_gathered_output_is_read_at_the_next_beat_at_the_latest() -> None:
+    """The relay hands over at beats: output that it reads then waits no second time."""
+    writes = channel_module.SmallWrites()
+    times = [100.0 + 0.1 * number for number in range(SMALL_READS + 3)]
+    waits = []
+    for at in times:
+        writes.note(10, at)
+        waits.append(writes.due - at)
+    assert writes.gather
+    beats = [BEAT_SECS - at % BEAT_SECS for at in times]
+    assert waits == pytest.approx([min(SMALL_GATHER_SECS, beat) for beat in beats])
+    assert min(waits) < SMALL_GATHER_SECS
 
 
 def test_small_writes_into_a_pipe_never_gather(into_pipe: _Steady) -> None:

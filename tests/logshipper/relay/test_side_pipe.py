@@ -38,7 +38,7 @@ def test_limits_are_as_documented() -> None:
     assert f"after {relay.GATHER_BYTES >> 10} KiB without silence" in PAGE
     assert f"silent for {relay.GATHER_SECS * 1000:g} ms" in PAGE
     assert f"a buffer of {handover.BUFFER_BYTES >> 10} KiB" in PAGE
-    assert f"once in {handover.GATHER_SECS * 1000:g} ms at most" in PAGE
+    assert f"once in {channel.BEAT_SECS * 1000:g} ms at most" in PAGE
     assert f"{handover.MUCH_BYTES >> 10} KiB and more read at once" in PAGE
     assert f"takes nothing for {handover.STALL_SECS:g} s" in PAGE
     # a frame has at most the data of one turn

@@ -6,11 +6,12 @@ it from a time that is a multiple of the beat.
 
 from typing import NamedTuple
 
-from logshipper.relay.handover import GATHER_SECS, MUCH_BYTES
+from logshipper.relay.channel import BEAT_SECS
+from logshipper.relay.handover import MUCH_BYTES
 from logshipper.relay.side_pipe import SideType
 
 OUT, ERR = 1, 2
-BEAT = round(GATHER_SECS * 1000)
+BEAT = round(BEAT_SECS * 1000)
 Frame = tuple[SideType, int, int, bytes]  # type, stream, flags, payload
 
 
