@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper.relay import channel, handover
+from logshipper.relay import channel
 from logshipper.relay.side_pipe import HEADER, SideType
 from logshipper.render import command_prefix
 from tests.slurm.tools.plugin import SOURCE

@@ -23,6 +23,8 @@ from logshipper_ingest.state.checkpoints import Checkpoints
 
 MAX_USERS = 500  # in the counters of lines and bytes; later users count without a name
 BATCH_BYTES = 1 << 20  # of each capture in turn
+LOOKS_AT_ONCE = 4  # at a capture that prints little
+MUCH_BYTES = 64 << 10  # more does not wait for these
 QUIET_SECS = 1.0  # longest pause before an idle capture is read again
 FAULT_SECS = 60.0  # pause after frames that triggered a fault of ours
 SAVE_SECS = 2.0  # between two writes of checkpoints
@@ -69,8 +71,14 @@ class Learner:
             if capture.knowledge.done:
                 if not capture.shown_state:
                     self._show(capture, has_news=True)  # it ended before this agent began
-            elif now >= capture.next_look or capture.learn_reader.has_grown():
+                continue
+            grown_bytes = capture.learn_reader.grown_bytes()
+            if now >= capture.next_look or _is_urgent(capture, grown_bytes):
                 has_news |= self._learn_guarded(capture)
+            elif grown_bytes != capture.grown_bytes:
+                # shippers read it now, and the learner a few looks at once
+                capture.grown_bytes = grown_bytes
+                has_news = True
         return has_news
 
     def _learn_guarded(self, capture: FollowedCapture) -> bool:
@@ -95,8 +103,9 @@ class Learner:
     def _learn(self, capture: FollowedCapture) -> bool:
         life = capture.life = capture.folder.life()  # before reading its segments
         has_news = life is not Life.STARTING and self._read(capture, life)
-        longer_secs = min(max(2 * capture.pause_secs, self._poll_secs), QUIET_SECS)
-        capture.pause_secs = self._poll_secs if has_news else longer_secs
+        pause_secs = LOOKS_AT_ONCE * self._poll_secs if has_news else 2 * capture.pause_secs
+        capture.pause_secs = min(max(pause_secs, self._poll_secs), QUIET_SECS)
+        capture.grown_bytes = 0
         capture.next_look = time.monotonic() + capture.pause_secs
         self._show(capture, has_news)
         return has_news
@@ -121,7 +130,7 @@ class Learner:
         self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
         if batch.frames:
             earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # the job's clock may lie
-            for sink in capture.sinks:
+            for sink in capture.sinks_behind(batch.position):
                 sink.waiting_since_ns = sink.waiting_since_ns or min(earliest_ns, time.time_ns())
         knowledge.account.host = capture.identity.host or knowledge.account.host
         capture.knowledge = knowledge._replace(position=batch.position, done=result.done)
@@ -195,6 +204,13 @@ class Learner:
             fault_point("learnt")
             for capture, saved in zip(changed, knowledge, strict=True):
                 capture.checkpoint = saved
+
+
+def _is_urgent(capture: FollowedCapture, grown_bytes: int) -> bool:
+    """Return whether much waits to be read, or a capture may have ended."""
+    if not grown_bytes:
+        return False
+    return grown_bytes >= MUCH_BYTES or capture.folder.life() is not capture.life
 
 
 def _output_counts(account: CaptureAccount) -> dict[str, int]:

@@ -28,7 +28,7 @@ from logshipper_ingest.agent.exclusive_folders import (
     lock_state_folder,
     open_spool_folder,
 )
-from logshipper_ingest.agent.heap import keep_freed_memory
+from logshipper_ingest.agent.heap import collect_seldom, keep_freed_memory
 from logshipper_ingest.agent.job_socket import JobSocket
 from logshipper_ingest.agent.learner import Learner
 from logshipper_ingest.agent.node_measures import NodeMeasures
@@ -163,6 +163,7 @@ class NodeAgent:
         raise_file_limit()
         self._most_captures = most_captures(len(self._sinks))
         keep_freed_memory()
+        collect_seldom()
         for signo in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signo, self._on_signal)
         # Closing the terminal must not end the agent.

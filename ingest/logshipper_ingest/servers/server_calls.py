@@ -27,8 +27,9 @@ from logshipper_ingest.servers.server_access import Credentials, ServerAccess
 
 if TYPE_CHECKING:
     import requests
+    import urllib3
 
-    from logshipper_ingest.servers.server_deadline import Deadline
+    from logshipper_ingest.servers.server_deadline import Deadline, RepeatedPush
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_RETRY_AFTER_SECS = 86_400.0
@@ -88,11 +89,11 @@ class Server:
         self._secrets: tuple[str, ...] = ()
         self._settings: Mapping[str, Any] = {}  # Any: types of requests' settings
         self._deadline: Deadline | None = None
-        self._last_request: tuple[object, requests.PreparedRequest] | None = None
+        self._last_push: tuple[object, RepeatedPush] | None = None
 
     def close(self) -> None:
         """End its connections; it can be used again."""
-        self._last_request = None
+        self._last_push = None
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -169,15 +170,18 @@ class Server:
             if time.monotonic() >= deadline:
                 words = f"no complete answer within {secs:g} s: the server answers too slowly"
             raise NoAnswer(words) from None
-        with response:
+        try:
             return self._read(response, deadline)
+        finally:
+            response.close()
+            response.release_conn()
 
     def _send(
         self, method: str, url: str, body: bytes | None, headers: Headers, deadline: float
-    ) -> "requests.Response":
+    ) -> "urllib3.BaseHTTPResponse":
         import requests
 
-        from logshipper_ingest.servers.server_deadline import Deadline, limited
+        from logshipper_ingest.servers.server_deadline import Deadline, RepeatedPush, limited
 
         if self._session is None or self._deadline is None:
             self._deadline = Deadline()
@@ -191,26 +195,25 @@ class Server:
                 self.access.url, {}, True, verify, None
             )
         session, what = self._session, (method, url, headers)
-        is_push = bool(body) and not session.cookies  # a cookie may differ each time
-        if is_push and self._last_request is not None and self._last_request[0] == what:
-            # from push to push only the body differs: making a request costs a third of a push
-            request = self._last_request[1]
-            request.body = body
-            request.headers["Content-Length"] = str(len(body or b""))
-        else:
-            request = session.prepare_request(
-                requests.Request(method, url, data=body, headers=headers)
-            )
-            self._last_request = (what, request) if is_push else None
         self._deadline.at = deadline
+        is_push = bool(body) and not session.cookies  # a cookie may differ each time
+        if body and is_push and self._last_push is not None and self._last_push[0] == what:
+            return self._last_push[1].send(body)
+        request = session.prepare_request(requests.Request(method, url, data=body, headers=headers))
         # no redirects: a redirected POST becomes a GET, and a tenant's name is for this server
         # alone
-        return session.send(
+        response = session.send(
             request, timeout=self.access.timeout_secs, allow_redirects=False, **self._settings
         )
+        self._last_push = None
+        if is_push and not session.cookies:
+            timeout_secs = self.access.timeout_secs
+            self._last_push = (what, RepeatedPush(session, request, self._settings, timeout_secs))
+        answer: urllib3.BaseHTTPResponse = response.raw
+        return answer
 
-    def _read(self, response: "requests.Response", deadline: float) -> ServerAnswer:
-        status = response.status_code
+    def _read(self, response: "urllib3.BaseHTTPResponse", deadline: float) -> ServerAnswer:
+        status = response.status
         date_ns = _http_date_ns(response.headers.get("Date", ""))
         if date_ns is not None:
             self.answer_date_ns = date_ns
@@ -330,7 +333,9 @@ class ServerClient(Server):
         return True
 
 
-def _read_body(response: "requests.Response", limit: int, deadline: float) -> tuple[bytes, bool]:
+def _read_body(
+    response: "urllib3.BaseHTTPResponse", limit: int, deadline: float
+) -> tuple[bytes, bool]:
     """Read at most one chunk more than limit; return the body, and whether it is complete."""
     import http.client
 
@@ -340,7 +345,7 @@ def _read_body(response: "requests.Response", limit: int, deadline: float) -> tu
     size = 0
     try:
         # not iter_content: a chunk of that waits for as long as a slow server likes
-        while size <= limit and (part := response.raw.read1(_CHUNK_BYTES, decode_content=True)):
+        while size <= limit and (part := response.read1(_CHUNK_BYTES, decode_content=True)):
             parts.append(part)
             size += len(part)
             if time.monotonic() > deadline:
@@ -348,7 +353,7 @@ def _read_body(response: "requests.Response", limit: int, deadline: float) -> tu
     except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError):
         return b"".join(parts), False
     length = response.headers.get("Content-Length", "")
-    is_cut = length.isdecimal() and response.raw.tell() < int(length) and size <= limit
+    is_cut = length.isdecimal() and response.tell() < int(length) and size <= limit
     return b"".join(parts), not is_cut
 
 

@@ -8,13 +8,24 @@ import io
 import math
 import socket
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
+from requests.cookies import extract_cookies_to_jar
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+_NO_RETRIES = urllib3.Retry(0, read=False)
+_ERRORS = (  # the first that matches
+    (urllib3.exceptions.NewConnectionError, requests.ConnectionError),
+    (urllib3.exceptions.ConnectTimeoutError, requests.ConnectTimeout),
+    (urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout),
+    (urllib3.exceptions.ProxyError, requests.exceptions.ProxyError),
+    (urllib3.exceptions.SSLError, requests.exceptions.SSLError),
+)
 
 
 class Deadline:
@@ -67,6 +78,57 @@ def limited(session: requests.Session, deadline: Deadline) -> requests.Session:
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Adapter(deadline))
     return session
+
+
+class RepeatedPush:
+    """A request that goes to the server again and again, with other bodies.
+
+    It uses the session's pool of connections directly: all that requests does for each request
+    takes longer than the rest of a push. request: as sent; settings: of `session.send`.
+    """
+
+    def __init__(
+        self,
+        session: requests.Session,
+        request: requests.PreparedRequest,
+        settings: Mapping[str, Any],  # Any: as in requests
+        timeout_secs: float,
+    ) -> None:
+        adapter = cast(HTTPAdapter, session.get_adapter(str(request.url)))
+        verify, cert, proxies = settings["verify"], settings["cert"], settings["proxies"]
+        pool = adapter.get_connection_with_tls_context(request, verify, proxies, cert)
+        self._pool = cast(HTTPConnectionPool, pool)  # the first request has set its certificates
+        self._session, self._request = session, request
+        self._method = str(request.method)
+        self._url = adapter.request_url(request, proxies)
+        self._headers = dict(request.headers)
+        self._timeout = urllib3.Timeout(connect=timeout_secs, read=timeout_secs)
+
+    def send(self, body: bytes) -> urllib3.BaseHTTPResponse:
+        """Send a body. Raises the same errors as requests."""
+        self._headers["Content-Length"] = str(len(body))
+        try:
+            response = self._pool.urlopen(
+                self._method,
+                self._url,
+                body=body,
+                headers=self._headers,
+                retries=_NO_RETRIES,
+                redirect=False,
+                assert_same_host=False,
+                timeout=self._timeout,
+                preload_content=False,
+                decode_content=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            reason = getattr(error, "reason", None) or error
+            kind = next((ours for theirs, ours in _ERRORS if isinstance(reason, theirs)), None)
+            raise (kind or requests.ConnectionError)(error) from error
+        if "Set-Cookie" in response.headers:  # a gateway's, for the next push
+            extract_cookies_to_jar(  # type: ignore[no-untyped-call]  # requests has no types for it
+                self._session.cookies, self._request, response
+            )
+        return response
 
 
 class _Adapter(HTTPAdapter):

@@ -59,6 +59,7 @@ class FollowedCapture:
         self.blocked = ""  # why the rest can't be read
         self.next_look = 0.0  # by the monotonic clock
         self.pause_secs = 0.0
+        self.grown_bytes = 0  # unread by the learner, as it saw them last
         self.shown_state = ""
         self.damages_told = 0
         self.begun_ns = folder.begun_ns()
@@ -122,6 +123,10 @@ class FollowedCapture:
             and self.checkpoint is not None
             and self.checkpoint.done
         )
+
+    def sinks_behind(self, position: SpoolPosition) -> list["ShippedCapture"]:
+        """Return the sinks that have not shipped all before a position."""
+        return [sink for sink in self.sinks if sink.committed[0] < position]
 
     def remove_old_segments(self) -> None:
         """Remove segments that all readers have finished. Any shipper calls it after a checkpoint."""
@@ -221,7 +226,8 @@ class ShippedCapture:
 
     @property
     def _has_caught_up(self) -> bool:
-        return self.reader.position == self.capture.learn_reader.position
+        learnt = self.reader.position >= self.capture.learn_reader.position
+        return learnt and not (self.capture.grown_bytes and self.reader.grown_bytes())
 
     @property
     def is_silent(self) -> bool:

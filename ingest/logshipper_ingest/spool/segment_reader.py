@@ -142,9 +142,9 @@ class SegmentReader:
             os.close(self._fd)
             self._fd = -1
 
-    def has_grown(self) -> bool:
-        """Whether the open segment has unread bytes: a cheap check between two reads."""
-        return self._fd >= 0 and os.fstat(self._fd).st_size > self.position.offset
+    def grown_bytes(self) -> int:
+        """Return the unread bytes of the open segment: a cheap check between two reads."""
+        return max(0, os.fstat(self._fd).st_size - self.position.offset) if self._fd >= 0 else 0
 
     def read(
         self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from logshipper_ingest.agent import learner
-from logshipper_ingest.agent.learner import BATCH_BYTES
+from logshipper_ingest.agent.learner import BATCH_BYTES, MUCH_BYTES
 from logshipper_ingest.metrics.agent_metrics import exposition
+from logshipper_ingest.shipping.followed_capture import ShippedCapture
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, SpoolPosition
 from tests.tools.captures.segment_factory import make_ledger
@@ -92,11 +93,54 @@ def test_a_quiet_capture_is_left_alone_for_longer_and_longer(
             node.learner.turn([capture])
             pauses.append(round(capture.next_look - now[0], 6))
             now[0] = capture.next_look
-        assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
+        assert pauses == [0.4, 0.8, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
         writer.lines(["one"])
         node.learner.turn([capture])
-        assert round(capture.next_look - now[0], 6) == 0.1
+        assert round(capture.next_look - now[0], 6) == 0.4
         assert not node.learner.turn([capture]), "its time hasn't come"
+    monkeypatch.undo()
+    node.close()
+
+
+def _waits(sink: ShippedCapture) -> bool:
+    return sink.waits
+
+
+def test_little_output_waits_for_a_few_looks_and_wakes_shippers_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = ShippingNode(tmp_path)
+    node.learner._poll_secs = 0.1
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with node.capture("job1", soon_ns()) as writer:
+        writer.start()
+        (capture,) = node.follow()
+        node.learner.turn([capture])
+        (sink,) = capture.sinks
+        sink.reader.read(1 << 20, alive=True)
+        assert not _waits(sink)
+        learnt = capture.learn_reader.position
+        for text in ("one", "two"):
+            now[0] += 0.1
+            writer.lines([text])
+            assert node.learner.turn([capture]), "shippers are to look"
+            assert capture.learn_reader.position == learnt
+            assert _waits(sink)
+            sink.reader.read(1 << 20, alive=True)
+            assert not _waits(sink), "it has read more than the learner"
+            assert not node.learner.turn([capture]), "they know"
+        now[0] += 0.2
+        assert node.learner.turn([capture])
+        assert capture.learn_reader.position == sink.reader.position
+        assert capture.knowledge.account.lines == 2
+        writer.lines(["x" * 999] * (MUCH_BYTES // 500))
+        node.learner.turn([capture])
+        assert capture.knowledge.account.lines > 2, "much doesn't wait"
+        writer.lines(["last"])
+        writer.die()
+        node.learner.turn([capture])
+        assert capture.knowledge.done, "an end doesn't wait"
     monkeypatch.undo()
     node.close()
 
