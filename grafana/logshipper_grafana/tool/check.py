@@ -7,17 +7,10 @@ from typing import Any
 
 from logshipper.errors import QueryError
 from logshipper_grafana.parts import Json
+from logshipper_grafana.tool import content
 from logshipper_grafana.tool.check_loki import check_loki
 from logshipper_grafana.tool.check_prometheus import check_prometheus
 from logshipper_grafana.tool.check_queries import QueryContext, check_queries, of_job
-from logshipper_grafana.tool.content import (
-    UID_PREFIX,
-    is_prometheus,
-    is_saved,
-    of_kind,
-    wanted_dashboards,
-    wanted_data_sources,
-)
 from logshipper_grafana.tool.server import IN_NEW_FORM, GrafanaServer, as_options
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.servers.call_failures import clean
@@ -94,14 +87,14 @@ def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None
     """Choose the data source with the uid, else the pages' initial one, Grafana's default or the
     first by name. Pure."""
     about = f"data source {kind}"
-    source_uid = uid or f"{UID_PREFIX}{kind}"
+    source_uid = uid or f"{content.UID_PREFIX}{kind}"
     fix = f"logshipper-grafana apply --{kind}-url URL makes one."
     chosen = next((source for source in sources if source.get("uid") == source_uid), None)
     if chosen is not None and chosen.get("type") != kind:
         words = f"{source_uid} is of the type {chosen.get('type')}"
         fix = f"Give it another uid, or remove it; then {fix}"
         return None, [Finding("wrong", about, words, fix)]
-    candidates = sorted(of_kind(sources, kind), key=_as_pages_choose)
+    candidates = sorted(content.of_kind(sources, kind), key=_as_pages_choose)
     if chosen is None and uid:
         choices = [f"{source.get('uid')} ({source.get('name')})" for source in candidates]
         fix = f"Of this type there are: {', '.join(choices) or 'none'}."
@@ -132,7 +125,7 @@ def _values_source(sources: list[Json]) -> Finding:
     of_loki = [
         source
         for source in sources
-        if source.get("type") == "prometheus" and not is_prometheus(source)
+        if source.get("type") == "prometheus" and not content.is_prometheus(source)
     ]
     if not of_loki:
         words = "there is none: pages of jobs that Prometheus has forgotten have no X"
@@ -162,7 +155,7 @@ def judge_source(source: Json) -> list[Finding]:
         fix = "On its page: HTTP method: POST; queries have some KB, which servers refuse in an address."
         findings.append(Finding("wrong", f"{about} httpMethod", str(options["httpMethod"]), fix))
     if kind == "loki":
-        (template,) = (entry for entry in wanted_data_sources() if entry["type"] == "loki")
+        (template,) = (entry for entry in content.wanted_data_sources() if entry["type"] == "loki")
         names = {field["name"] for field in template["jsonData"]["derivedFields"]}
         fields = options.get("derivedFields") or []
         names -= {field.get("name") for field in fields if isinstance(field, dict)}
@@ -178,7 +171,7 @@ def judge_source(source: Json) -> list[Finding]:
 def _dashboards(grafana: GrafanaServer) -> list[Finding]:
     return [
         _dashboard(grafana, f"dashboard {uid}", dashboard)
-        for uid, dashboard in wanted_dashboards().items()
+        for uid, dashboard in content.wanted_dashboards().items()
     ]
 
 
@@ -195,7 +188,7 @@ def _dashboard(grafana: GrafanaServer, about: str, dashboard: Json) -> Finding:
     if answer is None:
         fix = "`logshipper-grafana apply`, or copy the file (docs/grafana.md)."
         return Finding("wrong", about, "isn't there, or the token may not see it", fix)
-    if is_saved(dashboard, answer.get("dashboard") or {}, message):
+    if content.is_saved(dashboard, answer.get("dashboard") or {}, message):
         return Finding("ok", about, "is there, as in this version")
     fix = "`logshipper-grafana apply --dry-run` shows what differs."
     return Finding("note", about, "isn't the one of this version", fix)

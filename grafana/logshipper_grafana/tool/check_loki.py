@@ -11,14 +11,9 @@ from logshipper_ingest.checks.check_loki_limits import LABELS, check_limits
 from logshipper_ingest.checks.findings import Finding, Level
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.loki.client import MAX_PAGE, LokiClient
+from logshipper_ingest.servers import server_units
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_calls import MAX_CONFIG_BYTES, Server, yaml_table
-from logshipper_ingest.servers.server_units import (
-    duration_secs,
-    size_bytes,
-    words_of_bytes,
-    words_of_secs,
-)
 
 LOOK_BACK_NS = 86_400 * 10**9
 _MONTH_SECS = 30 * 86_400
@@ -146,12 +141,12 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
         findings.append(Finding(level, f"loki {name}", words, fix))
 
     limits = _general(document)
-    entries = size_bytes(limits.get("max_entries_limit_per_query"))
+    entries = server_units.size_bytes(limits.get("max_entries_limit_per_query"))
     if entries is not None:
         words = f"{entries or 'no limit'}; graphs and tables ask for {MAX_PAGE}"
         level: Level = "ok" if entries == 0 or entries >= MAX_PAGE else "wrong"
         add("max_entries_limit_per_query", words, MAX_PAGE, level=level)
-    series = size_bytes(limits.get("max_query_series"))
+    series = server_units.size_bytes(limits.get("max_query_series"))
     if series is not None:
         words = f"{series or 'no limit'}; panels with more series than that show an error"
         level = "ok" if series == 0 or series >= SERIES else "wrong"
@@ -162,24 +157,22 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
                 "retention), a list of more captures than that shows an error instead"
             )
         add("max_query_series", words, LISTED_SERIES, level=level)
-    longest = duration_secs(limits.get("max_query_length"))
+    longest = server_units.duration_secs(limits.get("max_query_length"))
     if longest and _MONTH_SECS <= longest <= _MONTH_SECS + 3600:
         words = (
-            f"{words_of_secs(longest)}: a page of the last 30 days is refused in the month after the "
+            f"{server_units.words_of_secs(longest)}: a page of the last 30 days is refused in the month after the "
             "end of summer time, which is an hour longer"
         )
         findings = [finding for finding in findings if finding.about != "loki max_query_length"]
         add("max_query_length", words, "31d")
-    if look_back := duration_secs(limits.get("max_query_lookback")):
-        words = (
-            f"{words_of_secs(look_back)}: pages of older jobs are empty, whatever Loki still has"
-        )
+    if look_back := server_units.duration_secs(limits.get("max_query_lookback")):
+        words = f"{server_units.words_of_secs(look_back)}: pages of older jobs are empty, whatever Loki still has"
         add("max_query_lookback", words, 0)
-    if most_bytes := size_bytes(limits.get("max_query_bytes_read")):
-        words = f"{words_of_bytes(most_bytes)}: a longer time of a busy node's jobs is refused"
+    if most_bytes := server_units.size_bytes(limits.get("max_query_bytes_read")):
+        words = f"{server_units.words_of_bytes(most_bytes)}: a longer time of a busy node's jobs is refused"
         add("max_query_bytes_read", words, 0)
-    if at_most := duration_secs(limits.get("max_query_range")):
-        words = f"{words_of_secs(at_most)}: numbers over a longer time of a page are refused"
+    if at_most := server_units.duration_secs(limits.get("max_query_range")):
+        words = f"{server_units.words_of_secs(at_most)}: numbers over a longer time of a page are refused"
         add("max_query_range", words, 0)
     return findings
 

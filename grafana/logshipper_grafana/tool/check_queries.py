@@ -11,16 +11,8 @@ from typing import NamedTuple
 
 from logshipper.errors import QueryError
 from logshipper_grafana.parts import Json
+from logshipper_grafana.tool import resolve
 from logshipper_grafana.tool.content import wanted_dashboards
-from logshipper_grafana.tool.resolve import (
-    Option,
-    Selection,
-    fill_in,
-    in_order,
-    initial_selection,
-    query_of,
-    series_text,
-)
 from logshipper_grafana.tool.server import as_options
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.loki import client as loki
@@ -86,7 +78,8 @@ class _Page:
             "__to": str(self._end_ns // 10**6),
         }
         self._selections = {
-            name: Selection([Option(value, value)]) for name, value in built_in.items()
+            name: resolve.Selection([resolve.Option(value, value)])
+            for name, value in built_in.items()
         }
 
     def check(self) -> list[Finding]:
@@ -116,7 +109,7 @@ class _Page:
                 yield place, error
 
     def _variables(self) -> Iterator[tuple[str, QueryError]]:
-        for variable in in_order(self.dashboard["templating"]["list"]):
+        for variable in resolve.in_order(self.dashboard["templating"]["list"]):
             name = variable["name"]
             answers: list[str] = []
             if variable["type"] == "query":
@@ -124,19 +117,21 @@ class _Page:
                     answers = self._answers(variable)
                 except QueryError as error:
                     yield f"variable {name}", error
-            self._selections[name] = initial_selection(
+            self._selections[name] = resolve.initial_selection(
                 variable, answers, self._wished.get(name, "")
             )
             if name in ("cluster", "job") and not self._selections[name].options[0].value:
-                self._selections[name] = Selection([Option(_NOTHING, _NOTHING)])
+                self._selections[name] = resolve.Selection([resolve.Option(_NOTHING, _NOTHING)])
 
     def _answers(self, variable: Json) -> list[str]:
         self.query_count += 1
-        query = fill_in(query_of(variable), self._selections)
+        query = resolve.fill_in(resolve.query_of(variable), self._selections)
         of_loki = variable["datasource"]["type"] == "loki"
         if match := _QUERY_RESULT.fullmatch(query):
             answer = self._prometheus.query(match[1], time_ns=self._end_ns)
-            return [series_text(series.labels, series.samples[0].value) for series in answer]
+            return [
+                resolve.series_text(series.labels, series.samples[0].value) for series in answer
+            ]
         match = _LABEL_VALUES.fullmatch(query)
         if match is None:
             raise ValueError(f"no query of a variable: {query}")
@@ -144,7 +139,7 @@ class _Page:
         label_sets = client.series(match[1], begin_ns=self._begin_ns, end_ns=self._end_ns)
         return sorted({labels[match[2]] for labels in label_sets if labels.get(match[2])})
 
-    def _targets(self) -> Iterator[tuple[str, Json, Mapping[str, Selection]]]:
+    def _targets(self) -> Iterator[tuple[str, Json, Mapping[str, resolve.Selection]]]:
         for panel, names in _panels_of(self.dashboard):
             selections = dict(self._selections)
             for name in names:
@@ -154,15 +149,15 @@ class _Page:
         for annotation in self.dashboard["annotations"]["list"]:
             yield f"annotation {annotation['name']!r}", annotation, self._selections
 
-    def _first_of(self, name: str) -> dict[str, Selection]:
+    def _first_of(self, name: str) -> dict[str, resolve.Selection]:
         """The variable that a panel is repeated for, with its first value. Without any, Grafana
         keeps the panel."""
         options = self._selections[name].options[:1]
-        return {name: Selection(options)} if options else {}
+        return {name: resolve.Selection(options)} if options else {}
 
-    def _ask(self, target: Json, selections: Mapping[str, Selection]) -> None:
+    def _ask(self, target: Json, selections: Mapping[str, resolve.Selection]) -> None:
         self.query_count += 1
-        query, span = fill_in(target["expr"], selections), (self._begin_ns, self._end_ns)
+        query, span = resolve.fill_in(target["expr"], selections), (self._begin_ns, self._end_ns)
         if target["datasource"]["type"] == "prometheus":
             if target.get("instant"):
                 self._prometheus.query(query, time_ns=self._end_ns)

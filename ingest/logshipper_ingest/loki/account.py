@@ -14,32 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 from logshipper.config import MODES
 from logshipper.spool.segment import Stream
+from logshipper_ingest.model import job
 from logshipper_ingest.model.capture_account import MAX_EVENTS, MAX_TIME_NS
 from logshipper_ingest.model.capture_id import CaptureId, JobKey
-from logshipper_ingest.model.job import (
-    CLOSED,
-    END_STATES,
-    ENDED,
-    HEARTBEAT,
-    HEARTBEAT_LOST,
-    HISTORY,
-    JOB_ENDED,
-    MARKS,
-    MAX_NODES,
-    NAME,
-    RUNNING,
-    SHIPPED_UNRESPONSIVE_NS,
-    SLURM_STATES,
-    STARTED,
-    STILL_RUNNING,
-    UNRESPONSIVE,
-    UNRESPONSIVE_NS,
-    Capture,
-    JobSummary,
-    Json,
-    derived_state,
-    limit_secs_of,
-)
 from logshipper_ingest.model.ledger import clean_ledger
 from logshipper_ingest.model.summary import CaptureFacts, summarise
 
@@ -54,7 +31,7 @@ MAX_CAPTURES = 100_000  # of a job, and of a list
 MAX_NESTED = 200  # objects and arrays in an event
 STREAMS = {"": Stream.NONE, "stdout": Stream.STDOUT, "stderr": Stream.STDERR}
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
-_RANKS = {HEARTBEAT: 1, ENDED: 2, CLOSED: 3}
+_RANKS = {job.HEARTBEAT: 1, job.ENDED: 2, job.CLOSED: 3}
 
 
 class LokiEntry(Protocol):
@@ -71,7 +48,7 @@ class LokiEntry(Protocol):
 
 
 def is_job_id(text: str) -> bool:
-    return NAME.fullmatch(text) is not None
+    return job.NAME.fullmatch(text) is not None
 
 
 def job_key(entry: LokiEntry) -> JobKey | None:
@@ -113,28 +90,30 @@ class EventAccount(CaptureFacts):
     beats_ns: list[int] = field(default_factory=list)  # of its newest heartbeats, in order
     lost_ns: int = 0  # of the last event about a late heartbeat
 
-    def take(self, event: Json, time_ns: int) -> None:
+    def take(self, event: job.Json, time_ns: int) -> None:
         """Takes an event of the capture, of the agent's making or its own."""
         name = event.get("event")
-        if name in HISTORY:
+        if name in job.HISTORY:
             self.note_change(time_ns)
-        if name == HEARTBEAT_LOST:
+        if name == job.HEARTBEAT_LOST:
             self.lost_ns = max(self.lost_ns, time_ns)
         # events after the capture's last sign of life
-        behind_ns = 1 if name == CLOSED else UNRESPONSIVE_NS if name == HEARTBEAT_LOST else 0
+        behind_ns = (
+            1 if name == job.CLOSED else job.UNRESPONSIVE_NS if name == job.HEARTBEAT_LOST else 0
+        )
         self.heartbeat_ns = max(self.heartbeat_ns, time_ns - behind_ns)
         self.first_ns = min(self.first_ns, time_ns)
-        if name in (STARTED, STILL_RUNNING) and time_ns < self.start_at_ns:
+        if name in (job.STARTED, job.STILL_RUNNING) and time_ns < self.start_at_ns:
             self._take_start(event, time_ns)
         elif self.start_at_ns == MAX_TIME_NS:
             self.started_ns = self.first_ns
-        if name == "mode_changed" or name in MARKS:
+        if name == "mode_changed" or name in job.MARKS:
             mode = event.get("to" if name == "mode_changed" else "mode")
             if isinstance(mode, str) and mode in MODES and time_ns >= self.mode_ns:
                 self.mode, self.mode_ns = mode, time_ns
-        if name == HEARTBEAT and time_ns not in self.beats_ns:
+        if name == job.HEARTBEAT and time_ns not in self.beats_ns:
             self.beats_ns = sorted([*self.beats_ns, time_ns])[-BEATS:]
-        if name in (HEARTBEAT, ENDED, CLOSED):
+        if name in (job.HEARTBEAT, job.ENDED, job.CLOSED):
             rank = (_RANKS[name], time_ns)
             if rank >= self.counts_rank:
                 self.counts_rank = rank
@@ -142,24 +121,24 @@ class EventAccount(CaptureFacts):
                     setattr(self, count, _count(event, count))
                 ledger = event.get("ledger")
                 self.ledger = clean_ledger(ledger) if isinstance(ledger, dict) and ledger else {}
-                if name != HEARTBEAT:
+                if name != job.HEARTBEAT:
                     self._take_end(event, time_ns)
-            self.closed = self.closed or name == CLOSED
+            self.closed = self.closed or name == job.CLOSED
 
-    def _take_start(self, event: Json, time_ns: int) -> None:
+    def _take_start(self, event: job.Json, time_ns: int) -> None:
         self.start_at_ns = time_ns
         self.name, self.user = _text(event, "name"), _text(event, "user") or self.user
         self.host = _text(event, "host") or self.host
         self.account, self.partition = _text(event, "account"), _text(event, "partition")
         self.columns, self.rows = _count(event, "columns"), _count(event, "rows")
         self.tty = event.get("tty") is not False
-        self.nodes = min(_count(event, "nodes"), MAX_NODES)
-        self.limit_secs = limit_secs_of(event)
+        self.nodes = min(_count(event, "nodes"), job.MAX_NODES)
+        self.limit_secs = job.limit_secs_of(event)
         self.started_ns = min(_count(event, "started_ns") or time_ns, time_ns)
 
-    def _take_end(self, event: Json, time_ns: int) -> None:
+    def _take_end(self, event: job.Json, time_ns: int) -> None:
         state = event.get("state")
-        self.state = state if isinstance(state, str) and state in END_STATES else "FAILED"
+        self.state = state if isinstance(state, str) and state in job.END_STATES else "FAILED"
         self.exit_code, self.signal = _outcome(event)
         self.reason = _text(event, "reason")
         self.ended_ns = _end_of(event, time_ns)
@@ -171,11 +150,11 @@ class EventAccount(CaptureFacts):
     def patience_ns(self) -> int:
         """The longest normal silence, by the interval of heartbeats in the agent's configuration."""
         longest_ns = max((after - before for before, after in pairwise(self.beats_ns)), default=0)
-        return min(max(SHIPPED_UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
+        return min(max(job.SHIPPED_UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
 
     def is_silent(self, now_ns: int) -> bool:
         """Return whether the silence is so long that only the heartbeats' interval can explain it."""
-        return now_ns - self.heartbeat_ns > SHIPPED_UNRESPONSIVE_NS
+        return now_ns - self.heartbeat_ns > job.SHIPPED_UNRESPONSIVE_NS
 
     @property
     def is_lost(self) -> bool:
@@ -183,9 +162,9 @@ class EventAccount(CaptureFacts):
         return self.lost_ns > self.heartbeat_ns
 
     def derived_state(self, now_ns: int) -> str:
-        if self.state == RUNNING and self.is_lost:
-            return UNRESPONSIVE
-        return derived_state(self.state, self.heartbeat_ns, now_ns, self.patience_ns())
+        if self.state == job.RUNNING and self.is_lost:
+            return job.UNRESPONSIVE
+        return job.derived_state(self.state, self.heartbeat_ns, now_ns, self.patience_ns())
 
     def may_print(self, now_ns: int) -> bool:
         """Return whether more lines may come: other streams may lag a little behind the events."""
@@ -232,7 +211,7 @@ class SlurmEnd(NamedTuple):
             return account
         return replace(account, state=self.state, ended_ns=self.ended_ns)
 
-    def over_job(self, summary: JobSummary) -> JobSummary:
+    def over_job(self, summary: job.JobSummary) -> job.JobSummary:
         """Return the summary of the job with this newest run; without Slurm's exit status, the
         node's stays."""
         summary = replace(summary, nodes=max(summary.nodes, self.nodes))
@@ -256,7 +235,7 @@ class JobAccount:
         self.key = key
         self.captures: dict[CaptureId, EventAccount] = {}
         self.ends: dict[int, SlurmEnd] = {}
-        self._events: dict[CaptureEvent, Json] = {}
+        self._events: dict[CaptureEvent, job.Json] = {}
         self._event_counts: dict[CaptureId, int] = {}
 
     def take(self, entry: LokiEntry) -> None:
@@ -267,7 +246,7 @@ class JobAccount:
         if event is None:
             return
         key = capture_id(entry)
-        if event["event"] == JOB_ENDED:
+        if event["event"] == job.JOB_ENDED:
             self._take_job_end(key, event, entry)
             return
         account = self.captures.get(key)
@@ -277,15 +256,17 @@ class JobAccount:
             account = EventAccount(user=entry.metadata.get("user", ""), host=key.host)
             self.captures[key] = account
         account.take(event, entry.time_ns)
-        if event["event"] not in MARKS:
+        if event["event"] not in job.MARKS:
             self._keep(CaptureEvent(entry.time_ns, key, entry.line), event)
 
-    def _take_job_end(self, key: CaptureId, event: Json, entry: LokiEntry) -> None:
+    def _take_job_end(self, key: CaptureId, event: job.Json, entry: LokiEntry) -> None:
         slurm_state = event.get("state")
-        state = slurm_state if isinstance(slurm_state, str) and slurm_state in SLURM_STATES else ""
+        state = (
+            slurm_state if isinstance(slurm_state, str) and slurm_state in job.SLURM_STATES else ""
+        )
         certainty = 0 if not state else 1 if state == "REQUEUED" else 2
         ended_ns = _end_of(event, entry.time_ns)
-        nodes = min(_count(event, "nodes"), MAX_NODES)
+        nodes = min(_count(event, "nodes"), job.MAX_NODES)
         end = SlurmEnd(certainty, entry.time_ns, state, *_outcome(event), ended_ns, key.host, nodes)
         if key.attempt in self.ends or len(self.ends) < MAX_CAPTURES:
             self.ends[key.attempt] = max(
@@ -293,7 +274,7 @@ class JobAccount:
             )
         self._keep(CaptureEvent(entry.time_ns, key, entry.line), event)
 
-    def _keep(self, capture_event: CaptureEvent, event: Json) -> None:
+    def _keep(self, capture_event: CaptureEvent, event: job.Json) -> None:
         count = self._event_counts.get(capture_event.key, 0)
         # the last one says that there are more
         if capture_event not in self._events and count <= MAX_EVENTS:
@@ -309,24 +290,24 @@ class JobAccount:
             captures.append(CaptureOfLoki(key, account if end is None else end.over(account)))
         return sorted(captures, key=lambda capture: (capture.account.started_ns, capture.key))
 
-    def events(self) -> Iterator[tuple[CaptureEvent, Json]]:
+    def events(self) -> Iterator[tuple[CaptureEvent, job.Json]]:
         """The captures' own events and how Slurm ended the job, in order of time."""
         for capture_event in sorted(self._events):
             yield capture_event, self._events[capture_event]
 
-    def summary(self, now_ns: int) -> JobSummary | None:
+    def summary(self, now_ns: int) -> job.JobSummary | None:
         """None where no event reported it."""
         base = summarise(self.key.job_id, self.numbered())
         if base is None:
             return None
         state = base.state
         newest = max(key.attempt for key in self.captures)
-        if state == RUNNING:
+        if state == job.RUNNING:
             current = [account for key, account in self.captures.items() if key.attempt == newest]
             patience_ns = max(account.patience_ns() for account in current)
-            state = derived_state(state, base.heartbeat_ns, now_ns, patience_ns)
-            if all(account.is_lost for account in current if account.state == RUNNING):
-                state = UNRESPONSIVE
+            state = job.derived_state(state, base.heartbeat_ns, now_ns, patience_ns)
+            if all(account.is_lost for account in current if account.state == job.RUNNING):
+                state = job.UNRESPONSIVE
         heartbeat_ns = min(base.heartbeat_ns, now_ns)
         summary = replace(base, state=state, heartbeat_ns=heartbeat_ns, cluster=self.key.cluster)
         end = self.ends.get(newest)
@@ -349,10 +330,10 @@ class JobAccount:
         ]
 
 
-def as_capture(number: int, capture: CaptureOfLoki, now_ns: int) -> Capture:
+def as_capture(number: int, capture: CaptureOfLoki, now_ns: int) -> job.Capture:
     """The value that readers see."""
     account = capture.account
-    return Capture(
+    return job.Capture(
         capture=number,
         attempt=capture.key.attempt,
         step=capture.key.step,
@@ -374,7 +355,7 @@ def as_capture(number: int, capture: CaptureOfLoki, now_ns: int) -> Capture:
     )
 
 
-def parse_event(line: str) -> Json | None:
+def parse_event(line: str) -> job.Json | None:
     """Parse an event with a name; None for other lines."""
     try:
         event: Any = json.loads(line)  # Any: JSON, checked here and field by field
@@ -386,12 +367,12 @@ def parse_event(line: str) -> Json | None:
     return event if line.count("[") + line.count("{") <= MAX_NESTED else None
 
 
-def _count(event: Json, name: str) -> int:
+def _count(event: job.Json, name: str) -> int:
     value = event.get(name)
     return value if type(value) is int and 0 <= value <= MAX_TIME_NS else 0
 
 
-def _end_of(event: Json, time_ns: int) -> int:
+def _end_of(event: job.Json, time_ns: int) -> int:
     """Return the time of a capture's end from an event of that time.
 
     An end long after the event is not credible: it would precede all newer events for years.
@@ -399,12 +380,12 @@ def _end_of(event: Json, time_ns: int) -> int:
     return min(_count(event, "ended_ns") or time_ns, time_ns + END_AHEAD_NS, MAX_TIME_NS)
 
 
-def _outcome(event: Json) -> tuple[int | None, int]:
+def _outcome(event: job.Json) -> tuple[int | None, int]:
     code, signal = event.get("exit_code"), event.get("signal")
     exit_code = code if type(code) is int and 0 <= code <= 255 else None
     return exit_code, signal if type(signal) is int and 0 <= signal <= 127 else 0
 
 
-def _text(event: Json, name: str) -> str:
+def _text(event: job.Json, name: str) -> str:
     value = event.get(name)
     return value[:1024].encode("utf-8", "replace").decode() if isinstance(value, str) else ""

@@ -12,6 +12,7 @@ import orjson
 from logshipper.config import MODES
 from logshipper.spool.captures import outcome
 from logshipper.spool.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind
+from logshipper_ingest.model import job
 from logshipper_ingest.model.capture_rows import (
     BlockRow,
     EventRow,
@@ -20,20 +21,6 @@ from logshipper_ingest.model.capture_rows import (
     pieces,
     record_row,
     stored_lines,
-)
-from logshipper_ingest.model.job import (
-    END_STATES,
-    HEARTBEAT_FOUND,
-    HISTORY,
-    JOB_ENDED,
-    MARKS,
-    MAX_NODES,
-    RUNNING,
-    UNRESPONSIVE_NS,
-    Capture,
-    Json,
-    heartbeat_lost,
-    limit_secs_of,
 )
 from logshipper_ingest.model.ledger import OUTCOMES, STREAM_NAMES, clean_ledger, count_of
 from logshipper_ingest.model.metadata_keys import parse_record
@@ -44,7 +31,13 @@ MAX_TIME_NS = 1 << 62  # the year 2116; SQLite's integers end at twice that
 MAX_EVENTS = 10_000  # per capture; further ones are counted
 _NOT_RUN = (126, 127)  # exit codes of commands that are missing or not executable
 CAPTURE_TAKEN = "capture_taken"
-RESERVED_EVENTS = (*MARKS, JOB_ENDED, "checked", CAPTURE_TAKEN, *HISTORY)  # readers trust these
+RESERVED_EVENTS = (
+    *job.MARKS,
+    job.JOB_ENDED,
+    "checked",
+    CAPTURE_TAKEN,
+    *job.HISTORY,
+)  # readers trust these
 AHEAD_BYTES = 16 << 20  # in pipe and buffers: counted by the relay before the sidecar
 MOST_PRINTED_PER_SEC = 1 << 30
 MAX_MARKS = 100  # starts and ends, per capture
@@ -104,7 +97,7 @@ class CaptureAccount(CaptureFacts):
 
         axis: receives the metadata, unless None; now_ns: the heartbeat is at most this."""
         time_ns = min(frame.time_ns, MAX_TIME_NS)
-        if self.state == RUNNING and 0 < self.newest_ns < time_ns - UNRESPONSIVE_NS:
+        if self.state == job.RUNNING and 0 < self.newest_ns < time_ns - job.UNRESPONSIVE_NS:
             self._add_heartbeat_found(time_ns, rows)
         self.heartbeat_ns = max(self.heartbeat_ns, min(time_ns, now_ns))
         self.newest_ns = max(self.newest_ns, time_ns)
@@ -117,9 +110,9 @@ class CaptureAccount(CaptureFacts):
             else:
                 self._take_record(frame.record(), time_ns, rows)
 
-    def take_event(self, event: Json, time_ns: int, rows: Rows) -> None:
+    def take_event(self, event: job.Json, time_ns: int, rows: Rows) -> None:
         self.events += 1
-        if event.get("event") in HISTORY:
+        if event.get("event") in job.HISTORY:
             self.note_change(time_ns)
         if self.events <= MAX_EVENTS:
             rows.events.append(EventRow(time_ns, event))
@@ -131,13 +124,13 @@ class CaptureAccount(CaptureFacts):
         """Add the event of a late heartbeat once. A repeated call adds the same event."""
         if self.silent_ns != self.newest_ns:
             self.silent_ns = self.newest_ns
-            self.take_event(heartbeat_lost(), self.newest_ns + UNRESPONSIVE_NS, rows)
+            self.take_event(job.heartbeat_lost(), self.newest_ns + job.UNRESPONSIVE_NS, rows)
 
     @property
     def heartbeat_lost_ns(self) -> int:
         """The time of the event of a late heartbeat, 0 after the heartbeat returned."""
         if self.silent_ns and self.silent_ns == self.newest_ns:
-            return self.newest_ns + UNRESPONSIVE_NS
+            return self.newest_ns + job.UNRESPONSIVE_NS
         return 0
 
     def _add_heartbeat_found(self, time_ns: int, rows: Rows) -> None:
@@ -146,7 +139,7 @@ class CaptureAccount(CaptureFacts):
         self.add_heartbeat_lost(rows)
         secs = (time_ns - self.newest_ns) / 1e9
         words = f"the heartbeat is back, after {secs:.0f} seconds"
-        event = {"event": HEARTBEAT_FOUND, "message": words, "secs": round(secs, 3)}
+        event = {"event": job.HEARTBEAT_FOUND, "message": words, "secs": round(secs, 3)}
         self.take_event(event, time_ns, rows)
 
     def take_damage(self, words: str, skipped: int, rows: Rows) -> None:
@@ -165,7 +158,7 @@ class CaptureAccount(CaptureFacts):
         died: no END frame exists; boot_id: of the running machine; end: the relay's wait status of
         the command and its time in ns, which counts without an end record."""
         self.died = died
-        if self.state != RUNNING:
+        if self.state != job.RUNNING:
             return
         self.state, self.ended_ns = "FAILED", self.heartbeat_ns
         if died and self.boot_id and boot_id and self.boot_id != boot_id:
@@ -282,7 +275,7 @@ class CaptureAccount(CaptureFacts):
 
     # ---- records
 
-    def _take_record(self, record: Json, time_ns: int, rows: Rows) -> None:
+    def _take_record(self, record: job.Json, time_ns: int, rows: Rows) -> None:
         kind = record.get("type")
         if kind == "event":
             event = {name: value for name, value in record.items() if name != "type"}
@@ -308,13 +301,13 @@ class CaptureAccount(CaptureFacts):
                     EventRow(time_ns, {"event": "heartbeat", "mode": self.mode, **self.counts()})
                 )
 
-    def _mark(self, event: str, facts: Json, time_ns: int, rows: Rows) -> None:
+    def _mark(self, event: str, facts: job.Json, time_ns: int, rows: Rows) -> None:
         """Add a start or an end. A hostile capture may write any number of them."""
         self.marks += 1
         if self.marks <= MAX_MARKS:
             rows.marks.append(EventRow(time_ns, {"event": event, **facts}))
 
-    def _take_start(self, record: Json, time_ns: int) -> None:
+    def _take_start(self, record: job.Json, time_ns: int) -> None:
         self._set_mode(record.get("mode"))
         self.version = _text_of(record, "version") or self.version
         # the creator of the capture's directory is the better source
@@ -323,14 +316,14 @@ class CaptureAccount(CaptureFacts):
         self.columns = count_of(record, "columns")
         self.rows = count_of(record, "rows")
         self.tty = record.get("tty") is not False
-        self.nodes = self.nodes or min(count_of(record, "nodes"), MAX_NODES)
-        self.limit_secs = self.limit_secs or limit_secs_of(record)
+        self.nodes = self.nodes or min(count_of(record, "nodes"), job.MAX_NODES)
+        self.limit_secs = self.limit_secs or job.limit_secs_of(record)
         # at most the record's time
         self.started_ns = min(count_of(record, "started_ns") or time_ns, time_ns)
 
-    def _take_end(self, record: Json, time_ns: int) -> None:
+    def _take_end(self, record: job.Json, time_ns: int) -> None:
         state = record.get("state")
-        self.state = state if state in END_STATES else "FAILED"
+        self.state = state if state in job.END_STATES else "FAILED"
         code, signal = record.get("exit_code"), record.get("signal")
         self.exit_code = code if type(code) is int and 0 <= code <= 255 else None
         self.signal = signal if type(signal) is int and 0 <= signal <= 127 else 0
@@ -355,7 +348,7 @@ class CaptureAccount(CaptureFacts):
             for name in STREAM_NAMES.values()
         )
 
-    def settled_ledger(self) -> Json:
+    def settled_ledger(self) -> job.Json:
         """The ledger, which balances also after damage or a crash.
 
         After a crash, the relay may have counted line feeds that the ledger lacks. Of those and of
@@ -389,7 +382,7 @@ class CaptureAccount(CaptureFacts):
         ledger = self.settled_ledger() if self.died or self.damaged_places else self.ledger
         return sum(int(ledger[name]["lost"]) for name in STREAM_NAMES.values() if name in ledger)
 
-    def start_facts(self) -> Json:
+    def start_facts(self) -> job.Json:
         """The content of the event `started`."""
         return {
             **self._values("version", "boot_id", "columns", "rows", "tty"),
@@ -398,15 +391,15 @@ class CaptureAccount(CaptureFacts):
             **self._values("mode", "started_ns"),
         }
 
-    def end_facts(self) -> Json:
+    def end_facts(self) -> job.Json:
         """The content of the event `ended`."""
         names = ("state", "exit_code", "signal", "reason", "ended_ns", "mode")
         return {**self._values(*names), **self.counts()}
 
-    def _values(self, *names: str) -> Json:
+    def _values(self, *names: str) -> job.Json:
         return {name: getattr(self, name) for name in names}
 
-    def counts(self) -> Json:
+    def counts(self) -> job.Json:
         return {
             "ledger": self.settled_ledger(),
             "lines": self.lines,
@@ -417,9 +410,11 @@ class CaptureAccount(CaptureFacts):
             **({"slowed_secs": self.slowed_secs} if self.slowed_secs else {}),
         }
 
-    def as_capture(self, capture: int, attempt: int, step: str, task: int, state: str) -> Capture:
+    def as_capture(
+        self, capture: int, attempt: int, step: str, task: int, state: str
+    ) -> job.Capture:
         """Return the capture for readers. state: after `derived_state`."""
-        return Capture(
+        return job.Capture(
             capture=capture,
             attempt=attempt,
             step=step,
@@ -430,7 +425,7 @@ class CaptureAccount(CaptureFacts):
         )
 
 
-def _text_of(record: Json, name: str) -> str:
+def _text_of(record: job.Json, name: str) -> str:
     value: Any = record.get(name)  # Any: JSON, checked here
     if not isinstance(value, str):
         return ""

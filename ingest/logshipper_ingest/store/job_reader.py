@@ -10,22 +10,7 @@ from itertools import repeat
 from logshipper.config import AUTO, JSON
 from logshipper.errors import SpoolError, StoreError
 from logshipper.spool.segment import Stream
-from logshipper_ingest.model.job import (
-    OPEN_STATES,
-    RUNNING,
-    UNRESPONSIVE,
-    UNRESPONSIVE_NS,
-    Child,
-    ChildChange,
-    JobEvent,
-    JobEventFilter,
-    Json,
-    MetadataRecord,
-    RecordBlock,
-    RecordQuery,
-    derived_state,
-    heartbeat_lost,
-)
+from logshipper_ingest.model import job
 from logshipper_ingest.model.metadata_keys import AUTO_ROOT, line_by_origin
 from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.model.x_axis import XAxis
@@ -69,19 +54,24 @@ class JobReader(LineReader):
             self.close()
             raise
         now_ns = time.time_ns()
-        state = derived_state(summary.state, summary.heartbeat_ns, now_ns)
+        state = job.derived_state(summary.state, summary.heartbeat_ns, now_ns)
         self.summary = replace(summary, state=state)
-        self.is_over = state not in OPEN_STATES
+        self.is_over = state not in job.OPEN_STATES
         self.captures = [
-            row.as_capture(derived_state(row.account.state, row.account.heartbeat_ns, now_ns))
+            row.as_capture(job.derived_state(row.account.state, row.account.heartbeat_ns, now_ns))
             for row in rows
         ]
         # folders in the spool, by the capture's number
-        self._running = {row.id: row.folder for row in rows if row.account.state == RUNNING}
+        self._running = {row.id: row.folder for row in rows if row.account.state == job.RUNNING}
         self._silent = [
-            JobEvent(row.account.newest_ns + UNRESPONSIVE_NS, heartbeat_lost(), row.attempt, row.id)
+            job.JobEvent(
+                row.account.newest_ns + job.UNRESPONSIVE_NS,
+                job.heartbeat_lost(),
+                row.attempt,
+                row.id,
+            )
             for row, capture in zip(rows, self.captures, strict=True)
-            if capture.state == UNRESPONSIVE and row.account.silent_ns != row.account.newest_ns
+            if capture.state == job.UNRESPONSIVE and row.account.silent_ns != row.account.newest_ns
         ]
         self._capture_axes = [row.axis for row in rows]
         self._details = {
@@ -90,7 +80,7 @@ class JobReader(LineReader):
 
     # ---- records, events, status
 
-    def _select_records(self, query: RecordQuery) -> Iterator[MetadataRecord]:
+    def _select_records(self, query: job.RecordQuery) -> Iterator[job.MetadataRecord]:
         """Newest first (R23): at equal times the one that came later."""
         attempts = self._attempts_of(query.attempt)
         after, last_ns, (compare, order, bound) = time_range(
@@ -113,9 +103,9 @@ class JobReader(LineReader):
                 (origin or JSON for origin in origins),
                 strict=True,
             )
-            yield from map(tuple.__new__, repeat(MetadataRecord), fields)
+            yield from map(tuple.__new__, repeat(job.MetadataRecord), fields)
 
-    def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
+    def record_blocks(self, rows: int) -> Iterator[job.RecordBlock]:
         """Yield metadata records in order of time, at most `rows` per block, and fewer with long
         lines.
 
@@ -139,7 +129,7 @@ class JobReader(LineReader):
                 return
             at = list(map(int, times.split(",")))
             of = [only] * count if only is not None else list(map(int, numbers.split(",")))
-            yield RecordBlock(
+            yield job.RecordBlock(
                 at, of, attempts, text, [origin or JSON for origin in origins.split(",")]
             )
             if count < size:
@@ -147,7 +137,7 @@ class JobReader(LineReader):
             after = at[-1], int(ids.rpartition(",")[2])
             size = max(min(rows, 4 * size, _BLOCK_CHARS * count // len(text)), 1)
 
-    def _select_events(self, event_filter: JobEventFilter) -> Iterator[JobEvent]:
+    def _select_events(self, event_filter: job.JobEventFilter) -> Iterator[job.JobEvent]:
         """A late heartbeat precedes the stored events."""
         attempts = self._attempts_of(event_filter.attempt)
         yield from event_filter.merge(
@@ -192,15 +182,15 @@ class JobReader(LineReader):
 
     # ---- imported data
 
-    def details(self) -> Json:
+    def details(self) -> job.Json:
         return self._details
 
-    def children(self) -> Iterator[Child]:
+    def children(self) -> Iterator[job.Child]:
         return read_children(self._fetch, self.path)
 
     def child_changes(
         self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
-    ) -> Iterator[ChildChange]:
+    ) -> Iterator[job.ChildChange]:
         return read_child_changes(
             self._fetch, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns
         )

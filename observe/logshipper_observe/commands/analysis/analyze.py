@@ -53,14 +53,7 @@ from logshipper_observe.commands.options import (
 )
 from logshipper_observe.model.documents import unknown_documents
 from logshipper_observe.model.job_states import fits
-from logshipper_observe.query.opening import (
-    chosen_jobs,
-    is_from_loki,
-    metrics_of,
-    overlay_of,
-    say_where_else,
-    site_of,
-)
+from logshipper_observe.query import opening
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import JobStore
@@ -141,11 +134,11 @@ def call(args: argparse.Namespace) -> int:
     if args.all_jobs:
         _show(args, _of_all_jobs(args, between), [])
         return 0
-    with chosen_jobs(args) as (store, ids, unknown):
+    with opening.chosen_jobs(args) as (store, ids, unknown):
         if unknown and not ids:
             return EXIT_UNKNOWN
         answer = _answer(args, store, ids, between)
-    say_where_else(args)
+    opening.say_where_else(args)
     _show(args, answer, unknown)
     return EXIT_UNKNOWN if unknown else 0
 
@@ -191,16 +184,16 @@ def _of_all_jobs(args: argparse.Namespace, between: Between) -> Analysis:
         hours_utilization,
     )
 
-    if not is_from_loki(args):
+    if not opening.is_from_loki(args):
         raise UsageError("--all-jobs", ["Prometheus knows of them: give --from loki as well"])
-    site = site_of(args)
+    site = opening.site_of(args)
     if not site.prometheus.url:
         place = "give --prometheus-url, or its place in the site file"
         raise UsageError("--all-jobs", [f"Prometheus knows of them: {place}"])
     report = hours_utilization if args.report == "utilization" else hours_throughput
     since_secs = DEFAULT_SINCE_SECS if args.since is None else args.since
     with closing(Watch()) as watch:
-        ask = metrics_of(site.prometheus, watch if sys.stderr.isatty() else None)
+        ask = opening.metrics_of(site.prometheus, watch if sys.stderr.isatty() else None)
         return report(ask, args.cluster, since_secs, between, datetime.now(UTC))
 
 
@@ -209,7 +202,7 @@ def _answer(
 ) -> Analysis:
     """Answer for the jobs. store: None without any, for no jobs at all."""
     tags = tags_of(args)
-    read = None if store is None else Store(store, overlay_of(store))
+    read = None if store is None else Store(store, opening.overlay_of(store))
     all_jobs: Iterable[Job] = () if read is None else read.jobs(tags=args.tag or ())
     jobs = [job for job in all_jobs if not ids or job.job_id in ids]
     if args.report == "overheads":

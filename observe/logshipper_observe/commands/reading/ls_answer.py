@@ -20,12 +20,7 @@ from logshipper_observe.base.words import (
     local_with_zone,
     when,
 )
-from logshipper_observe.model.documents import (
-    Document,
-    duration_secs,
-    job_document,
-    unknown_documents,
-)
+from logshipper_observe.model import documents
 from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.properties import MISSING, JobRow, PropertyKind, without_alias
 from logshipper_observe.model.records import valid_json
@@ -225,20 +220,20 @@ class ListAnswer:
         ]
 
     def _print_document(self, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
-        document: Document = {
+        document: documents.Document = {
             "schema": SCHEMA,
             "store": store_place(self._args),
             "jobs": [self._job_document(at, row) for at, row in enumerate(self.rows)],
             "matching": self.matching,
             "problems": list(problems),
-            "unknown": unknown_documents(unknown),
+            "unknown": documents.unknown_documents(unknown),
         }
         if self._args.by_state:
             document["by_state"] = dict(self.states)
         output.print_json(document)
 
-    def _job_document(self, at: int, row: JobRow) -> Document:
-        document = job_document(row.job, row.now_ns, row.marks)
+    def _job_document(self, at: int, row: JobRow) -> documents.Document:
+        document = documents.job_document(row.job, row.now_ns, row.marks)
         if at < len(self._differences):
             differences = self._differences[at]
             document["differs"] = {name: output.Raw(text) for name, text in differences.items()}
@@ -285,7 +280,7 @@ def _row(row: JobRow, terminal: bool, differs: str) -> dict[str, output.Cell]:
         output.state_cell(job.state),
         exit_cell,
         when(job.started_ns, now_ns) if terminal else local_with_zone(job.started_ns),
-        duration(duration_secs(job, now_ns)),
+        duration(documents.duration_secs(job, now_ns)),
         number(job.lines),
         number(job.records),
         output.Styled(number(job.lost), "bold red" if job.lost else "dim"),

@@ -17,14 +17,7 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_short
 from logshipper_observe.commands import options
 from logshipper_observe.model.documents import job_document, unknown_documents
-from logshipper_observe.query.opening import (
-    ingest,
-    no_jobs_yet,
-    open_store,
-    overlay_of,
-    resolve_several,
-    store_place,
-)
+from logshipper_observe.query import opening
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
@@ -66,12 +59,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    with open_store(args) as store:
+    with opening.open_store(args) as store:
         if store is None:
-            raise no_jobs_yet(args, args.jobs[0])
-        for problem in ingest(store):
+            raise opening.no_jobs_yet(args, args.jobs[0])
+        for problem in opening.ingest(store):
             say(problem)
-        ids, unknown = resolve_several(store, args.jobs, args)
+        ids, unknown = opening.resolve_several(store, args.jobs, args)
         for error in unknown:
             say(str(error))
         end_count = 1 if args.any else len(ids)
@@ -108,11 +101,11 @@ def _print_document(
     waiting_ids: Sequence[str],
     unknown: Sequence[UnknownJob],
 ) -> None:
-    overlay, now_ns = overlay_of(store), time.time_ns()
+    overlay, now_ns = opening.overlay_of(store), time.time_ns()
     print_json(
         {
             "schema": SCHEMA,
-            "store": store_place(args),
+            "store": opening.store_place(args),
             "timed_out": bool(waiting_ids),
             "ended": [job_document(job, now_ns, overlay.of(job.key)) for job in ended],
             "waiting": list(waiting_ids),
