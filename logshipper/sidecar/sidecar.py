@@ -318,7 +318,8 @@ class Sidecar(RelaySink):
             received = sum(self.received.values())
             self._write_events(self._watch.tick(now, received, self._classifier.mode))
         if now >= self._heartbeat_due:
-            self._heartbeat_due = now + HEARTBEAT_SECS
+            # all captures of a node at once: the agent sends them in one round
+            self._heartbeat_due = (now // HEARTBEAT_SECS + 1) * HEARTBEAT_SECS
             self._log.write_record(
                 {
                     "type": "heartbeat",
