@@ -37,7 +37,7 @@ from benchmarks.shipping import UNLIMITED, spool_capture
 from logshipper_ingest.loki.client import LokiClient
 from tests.servers.loki import find_loki
 from tests.servers.places import ServerMissing
-from tests.servers.running import LokiServer
+from tests.servers.running import LokiServer, free_port
 from tests.tools.stores.node_agents import NodeAgent
 
 RATE, WARM_UP_SECS = 100, 3.0
@@ -262,8 +262,8 @@ class Agent(Shipper):
 
 
 class Peer(Shipper):
-    """A shipper of a file. words: its command, in which {program}, {config} and {place} are
-    replaced; config: the text of its file."""
+    """A shipper of a file. words: its command, in which {program}, {config}, {place} and
+    {free_port} are replaced; config: the text of its file."""
 
     program: str
     words: Sequence[str]
@@ -281,7 +281,12 @@ class Peer(Shipper):
         self.config_file.write_text(text)
 
     def start(self) -> None:
-        names = {"program": self.program, "config": self.config_file, "place": self.place}
+        names = {
+            "program": self.program,
+            "config": self.config_file,
+            "place": self.place,
+            "free_port": free_port(),
+        }
         with (self.place / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [word.format(**names) for word in self.words],
@@ -322,7 +327,7 @@ class Alloy(Peer):
     title, selector, config, suffix = "Grafana Alloy", '{peer="alloy"}', ALLOY, "alloy"
     words = (
         *("{program}", "run", "--disable-reporting", "--storage.path={place}/storage"),
-        *("--server.http.listen-addr=127.0.0.1:0", "{config}"),
+        *("--server.http.listen-addr=127.0.0.1:{free_port}", "{config}"),
     )
 
 
