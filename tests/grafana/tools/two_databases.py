@@ -174,19 +174,22 @@ class BothSources(PrometheusSource):
         ours = super().get(path, params)
         return Comparison(path, params, ours, self._other.get(path, params), ordered)
 
-    def differing(self, questions: Iterable[Comparison]) -> list[Comparison]:
-        """Return the queries with different answers. Repeat them while they differ, because
-        VictoriaMetrics caches a selector's series for some seconds."""
-        found = [question for question in questions if not question.is_equal]
+    def differing(
+        self, questions: Iterable[Comparison], is_known: Callable[[Comparison], bool]
+    ) -> list[Comparison]:
+        """Return the queries with different answers, without known differences. Repeat them while
+        they differ, because VictoriaMetrics caches a selector's series for some seconds."""
+
+        def new(questions: Iterable[Comparison]) -> list[Comparison]:
+            return [each for each in questions if not (each.is_equal or is_known(each))]
+
+        found = new(questions)
 
         def none_differs() -> bool:
-            found[:] = [
-                again
+            found[:] = new(
+                self._ask(question.path, question.params, ordered=question.ordered)
                 for question in found
-                if not (
-                    again := self._ask(question.path, question.params, ordered=question.ordered)
-                ).is_equal
-            ]
+            )
             return not found
 
         if found:
