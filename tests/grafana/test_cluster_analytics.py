@@ -167,10 +167,13 @@ def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 
 def backfill(prometheus: PrometheusServer, text: Path) -> None:
+    """Write series into a server's data. promtool reads the whole text once per block, so blocks
+    are long."""
     command = [
         str(prometheus.program.paths[1]),
         "tsdb",
         "create-blocks-from",
+        "--max-block-duration=1440h",
         "openmetrics",
         str(text),
     ]
