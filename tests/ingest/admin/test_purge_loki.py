@@ -2,9 +2,11 @@
 
 import json
 import re
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from tests.tools.stress.secret_oracle import SECRETS, Secret, has
 
 CLUSTER = "forms"
 OTHER = "something else"
+AT_ONCE = 4
 
 
 def lines_with(secret: Secret) -> list[str]:
@@ -59,29 +62,35 @@ def push(loki: LokiServer, job_id: str, lines: list[str], *, step: str = "") -> 
 
 
 def test_a_secret_is_gone_in_every_form(lokis: None, tmp_path: Path) -> None:
+    """Each secret has its own job and agent, so the commands wait side by side."""
     job_of = {name: uuid.uuid4().hex[:12] for name in SECRETS}
-    with LokiServer(deletes=True) as loki:
-        agent = NodeAgent(tmp_path, loki.url, cluster=CLUSTER)
-        agent.state.mkdir()
+    with LokiServer(deletes=True) as loki, ThreadPoolExecutor(AT_ONCE) as pool:
         for name, secret in SECRETS.items():
             push(loki, job_of[name], lines_with(secret) + lines_without(secret))
             push(loki, "neighbour", lines_with(secret))
-        for name, secret in SECRETS.items():
-            command = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
-            dry_run = agent.call(*command, "--dry-run", "--json")
-            assert json.loads(dry_run.stdout)["lines"]["loki"] == 2 * len(lines_with(secret)), (
-                name,
-                dry_run.stdout,
-            )
-            assert agent.call(*command, "--yes", "--wait", "1s").returncode == 3, (
+
+        def purge(name: str, *options: str) -> "subprocess.CompletedProcess[str]":
+            agent = NodeAgent(tmp_path / job_of[name], loki.url, cluster=CLUSTER)
+            agent.state.mkdir(exist_ok=True)
+            words = ("--job", job_of[name], "--fixed", SECRETS[name].text, "--since", "1h")
+            return agent.call("purge", *words, *options)
+
+        def purge_unheard(name: str) -> None:
+            dry_run = purge(name, "--dry-run", "--json")
+            lines = 2 * len(lines_with(SECRETS[name]))
+            assert json.loads(dry_run.stdout)["lines"]["loki"] == lines, (name, dry_run.stdout)
+            assert purge(name, "--yes", "--wait", "1s").returncode == 3, (
                 "its parts haven't heard of it"
             )
+
+        def purge_heard(name: str) -> None:
+            done = purge(name, "--yes", "--wait", "30s", "--json")
+            assert done.returncode == 0, (name, done.stderr)
+
+        list(pool.map(purge_unheard, SECRETS))
         loki.stop()
         loki.start()
-        for name, secret in SECRETS.items():
-            command = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
-            done = agent.call(*command, "--yes", "--wait", "30s", "--json")
-            assert done.returncode == 0, (name, done.stderr)
+        list(pool.map(purge_heard, SECRETS))
         with LokiClient(loki.url) as client:
             entries = entries_of(client, CLUSTER)
     for name, secret in SECRETS.items():
