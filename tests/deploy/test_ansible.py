@@ -50,6 +50,7 @@ for place in dev proc sys; do mount --rbind "/$place" "$folder/root/$place"; don
 for place in run tmp; do mount -t tmpfs -o mode=1777 none "$folder/root/$place"; done
 for place in "$@"; do mkdir -p "$folder/root/$place"; mount --bind "$place" "$folder/root/$place"; done
 rm -rf "$folder/root/etc/slurm" "$folder/root/etc/logshipper"
+rm -rf "$folder/root/var/lib/apt/lists"  # apt would read all of them at each call
 touch "$folder/ready"
 exec sleep infinity
 """
