@@ -27,14 +27,14 @@ from docs.tools.manual import pages as pages_of_manual
 from logshipper_ingest.config import site
 from logshipper_ingest.config.agent_config import AgentConfig, read
 from tests.slurm.tools import gate
-from tests.tools.sources import ROOT, copy_sources
+from tests.tools.debs import build, built_debs, copy_of_clone
+from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the builds
 
 PACKAGES = ROOT / "deploy" / "packages"
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
-BUILD_SECS = 300.0
 RUN_SECS = 60.0
 NOBODY = 65534
 PROGRAMS = {"dpkg-deb": "dpkg", "rpmbuild": "rpm", "rpm2archive": "rpm", "gcc": "gcc", "make": "make",
@@ -96,56 +96,26 @@ def tools(root_user: None) -> None:
         gate.lacking("there is no Python 3.11 or newer in /usr/bin (Debian: python3)")
 
 
-def build(
-    kind: str, clone: Path, folder: Path, wheels: Path, umask: int, environment: Mapping[str, str]
-) -> None:
-    scratch = folder.with_name(f"{folder.name}-{kind}-scratch")
-    scratch.mkdir()
-    done = subprocess.run(
-        [clone / "deploy" / "packages" / "build.sh", kind, folder],
-        env={**os.environ, "WHEELS": str(wheels), "TMPDIR": str(scratch), **environment},
-        umask=umask, cwd=folder.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=scaled(BUILD_SECS),
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert list(scratch.iterdir()) == [], "build.sh left something behind"
-
-
 @pytest.fixture(scope="session")
 def built(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Build both kinds of packages twice, with different folders, umask, time zone and hash seed."""
+    debs = built_debs(tmp_path_factory)
     folder = tmp_path_factory.mktemp("packages")
-    first, second, wheels = folder / "first", folder / "second-build", folder / "wheels"
-    clones = [folder / "clone", folder / "clone-elsewhere"]
-    for clone, source in zip(clones, (ROOT, clones[0]), strict=True):
-        copy_sources(clone, source)
-        (clone / ".venv").symlink_to(ROOT / ".venv")
+    first, second, elsewhere = folder / "first", folder / "second-build", folder / "clone-elsewhere"
+    shutil.copytree(debs.folder, first)
+    copy_of_clone(elsewhere, debs.clone)
     odd = {"TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "PYTHONHASHSEED": "7"}
-    build("deb", clones[0], first, wheels, 0o022, {})
-    kinds = ("deb", "rpm") if RPM_TARGET else ("deb",)
-    target = {"TARGET": RPM_TARGET}
+    rpm = {"TARGET": RPM_TARGET}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        rest = [
-            *(
-                pool.submit(build, kind, clones[0], first, wheels, 0o022, target)
-                for kind in kinds[1:]
-            ),
-            *(
-                pool.submit(
-                    build,
-                    kind,
-                    clones[1],
-                    second,
-                    wheels,
-                    0o077,
-                    odd | (target if kind == "rpm" else {}),
-                )
-                for kind in kinds
-            ),
-        ]
+        rest = [pool.submit(build, "deb", elsewhere, second, debs.wheels, 0o077, odd)]
+        if RPM_TARGET:
+            rest += [
+                pool.submit(build, "rpm", debs.clone, first, debs.wheels, 0o022, rpm),
+                pool.submit(build, "rpm", elsewhere, second, debs.wheels, 0o077, odd | rpm),
+            ]
         for done in rest:
             done.result()
-    return Built((first, second), (str(folder), f"{ROOT}/.venv"))
+    return Built((first, second), (str(folder), str(debs.clone.parent), f"{ROOT}/.venv"))
 
 
 class Entry(NamedTuple):

@@ -19,11 +19,11 @@ from tests.slurm.conftest import unless_missing
 from tests.slurm.tools.clean_root import clean_root
 from tests.slurm.tools.followed_guide import DOWNGRADE, MACHINES, Site, blocks
 from tests.tools.captures.captured_runs import wait_until
+from tests.tools.debs import built_debs
 from tests.tools.sources import ROOT
 from tests.tools.stores.node_agents import entries_of
 from tests.tools.waiting import scaled
 
-BUILD_SECS = 300.0
 SHIPPED_SECS = 60.0
 RUNNING = """#!/bin/bash
 for n in 1 2 3; do echo line $n; done
@@ -55,17 +55,7 @@ pytestmark = pytest.mark.timeout(1800)  # the first test builds the clean root
 @pytest.fixture(scope="module")
 def packages(slurm_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of built packages (step 1). `make deb` calls the same script."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [str(ROOT / "deploy/packages/build.sh"), "deb", str(folder)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=scaled(BUILD_SECS),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return built_debs(tmp_path_factory).folder
 
 
 @pytest.fixture(scope="module")
