@@ -30,6 +30,7 @@ from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture
 
+MOST_STALL_SECS = 5
 STRANGER = 4_054_321  # a uid without other processes
 # The limit allows three processes: the task itself and two more. The process that looked at
 # ~/.logoptin counts until init reaps it.
@@ -56,10 +57,11 @@ def test_who_keeps_nobody_waiting_is_not_given_up(node: Node) -> None:
     """The side pipe is full, but the relay's own buffer is not. The job continues, regardless of
     Python's delay."""
     setting, go = late_python(node)
-    stall_secs = math.ceil(scaled(1))  # also Python's time to begin once it runs
+    # also Python's time to begin once it runs; the test always waits for longer than that
+    stall_secs = math.ceil(min(scaled(1), MOST_STALL_SECS))
     node.script(
         "prints",
-        f"head -c 1100000 /dev/zero | tr '\\0' x; echo; sleep {3 * stall_secs + 1}; echo end",
+        f"head -c 1100000 /dev/zero | tr '\\0' x; echo; sleep {2 * stall_secs + 1}; echo end",
     )
     played = node.run(
         str(node.folder / "prints"), settings=(setting, f"stall_secs={stall_secs}", "drain_secs=0")
