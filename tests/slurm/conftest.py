@@ -59,11 +59,26 @@ def user(cluster: CapturingCluster) -> Iterator[JobUser]:
 
 
 @pytest.fixture(scope="session")
+def limited_job(cluster: CapturingCluster) -> tuple[JobUser, str]:
+    """Return a user with messages about time limits, and the id of a running job that has one.
+
+    Slurm 22.05 tells a job no limit: the sidecar asks the controller, by the usual configuration.
+    """
+    cluster.as_root("mount", "--bind", str(cluster.folder / "n1"), "/etc/slurm")
+    user = cluster.add_user()
+    cases.write(user, ".logoptin", "notify: {to: 'cmd:cat >> received', on: limit}\n")
+    return user, cluster.sbatch(user, "sleep 600", "--time=1", *cases.APART)
+
+
+@pytest.fixture(scope="session")
 def case_runs(
-    request: pytest.FixtureRequest, cluster: CapturingCluster
+    request: pytest.FixtureRequest, cluster: CapturingCluster, limited_job: tuple[JobUser, str]
 ) -> dict[str, tuple[cases.Run, cases.Run]]:
     """Return the plain and the captured run of each case of the table. All selected cases run side
-    by side."""
+    by side.
+
+    limited_job: requested so that its minute passes next to these runs.
+    """
     params = [
         item.callspec.params
         for item in request.session.items

@@ -12,6 +12,7 @@ import pytest
 from tests.servers.running import LokiServer
 from tests.slurm.conftest import unless_missing
 from tests.slurm.test_homes import fuse
+from tests.slurm.tools.capturing import UNDER_BOTH, UNDER_CGROUP
 from tests.slurm.tools.cluster import JobEnd
 from tests.slurm.tools.fallback import FallbackCluster
 from tests.slurm.tools.users import JobUser, processes_of
@@ -78,10 +79,6 @@ class Run(NamedTuple):
     user: JobUser
     job_id: str
     log_id: str
-
-
-UNDER_BOTH = pytest.mark.parametrize("cluster", ["linuxproc", "cgroup"], indirect=True)
-UNDER_CGROUP = pytest.mark.parametrize("cluster", ["cgroup"], indirect=True)
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.tools import gate
-from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.capturing import UNDER_CGROUP, CapturingCluster
 from tests.slurm.tools.cases import APART
 from tests.slurm.tools.cluster import JobEnd
 from tests.slurm.tools.users import JobUser
 from tests.slurm.tools.whole import OUT, PRINTS, helpers, plugin_lines, runs_whole
 from tests.tools.captures.captured_runs import wait_until
 from tests.tools.waiting import scaled
+
+pytestmark = UNDER_CGROUP
 
 FUSE = Path("/dev/fuse")
 SERVER = Path(__file__).with_name("tools") / "fuse_home.py"

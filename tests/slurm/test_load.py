@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tests.slurm.tools import machine
-from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.capturing import UNDER_CGROUP, CapturingCluster
 from tests.slurm.tools.cases import APART
 from tests.slurm.tools.cluster import NODES, JobEnd
 from tests.slurm.tools.users import JobUser
@@ -45,16 +45,16 @@ def test_many_jobs(cluster: CapturingCluster, user: JobUser) -> None:
     job_ids = cluster.job_ids(user.name)
     assert len(job_ids) == MANY
     cluster.wait_closed(job_ids, MANY, LOAD_SECS)
-    logs = [cluster.log_of(job_id) for job_id in job_ids]
+    logs = cluster.logs_of(*job_ids)
     missing = [
         job_id
-        for job_id, log in zip(job_ids, logs, strict=True)
-        if list(log) != [("1", "batch", "0", "stdout")]
+        for job_id in job_ids
+        if list(logs.get(job_id, ())) != [("1", "batch", "0", "stdout")]
     ]
     assert not missing, cluster.describe(
         missing[0], f"one of {len(missing)} that aren't in the log"
     )
-    lines = [line for log in logs for line in log["1", "batch", "0", "stdout"]]
+    lines = [line for log in logs.values() for line in log["1", "batch", "0", "stdout"]]
     assert sorted(lines) == sorted(
         f"{task} {n}" for task in range(MANY) for n in range(1, JOBS_LINES + 1)
     )
@@ -103,12 +103,13 @@ def test_many_ranks(cluster: CapturingCluster, user: JobUser, ranks: int) -> Non
     nothing_is_left(cluster, user)
 
 
+@UNDER_CGROUP
 def test_a_job_does_not_wait_for_python(cluster: CapturingCluster, user: JobUser) -> None:
     setting, go = late_python(cluster)
     cluster.set_plugstack(f"{cluster.line} {setting}")
     job_id = cluster.sbatch(user, "for i in $(seq 3000); do echo out $i; done", *APART)
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
-    assert not cluster.entries(job_id, "log")
+    assert not cluster.entries(job_id, kinds="log")
     go.touch()
     assert (user.home / "job.out").read_text() == "".join(f"out {n}\n" for n in range(1, 3001))
     cluster.wait_closed([job_id], 1)
@@ -117,6 +118,7 @@ def test_a_job_does_not_wait_for_python(cluster: CapturingCluster, user: JobUser
     ]
 
 
+@UNDER_CGROUP
 def test_a_flood_waits_for_python(cluster: CapturingCluster, user: JobUser) -> None:
     """The output exceeds the buffers of relay and pipe. The job slows down until a reader starts,
     and the log is complete."""

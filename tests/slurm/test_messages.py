@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.slurm.tools.capturing import CapturingCluster
-from tests.slurm.tools.cases import APART, text_of, write
+from tests.slurm.tools.cases import APART, text_of
 from tests.slurm.tools.cluster import JobEnd
 from tests.slurm.tools.users import JobUser
 from tests.tools.captures.captured_runs import wait_until
@@ -42,13 +42,9 @@ def test_the_batch_script_sends_one_message(cluster: CapturingCluster, user: Job
 
 @pytest.mark.timeout(240)  # Slurm checks limits twice a minute
 def test_an_approaching_time_limit_is_reported_once(
-    cluster: CapturingCluster, user: JobUser
+    cluster: CapturingCluster, limited_job: tuple[JobUser, str]
 ) -> None:
-    """Slurm 22.05 tells a job no limit: the sidecar asks the controller, by the usual
-    configuration."""
-    cluster.as_root("mount", "--bind", str(cluster.folder / "n1"), "/etc/slurm")
-    write(user, ".logoptin", "notify: {to: 'cmd:cat >> received', on: limit}\n")
-    job_id = cluster.sbatch(user, "sleep 600", "--time=1", *APART)
+    user, job_id = limited_job
     assert cluster.wait(job_id).state == "TIMEOUT"
     cluster.wait_closed([job_id], 1)
     assert text_of(user, "received").count("s left until the time limit") == 2, "title and reason"

@@ -3,12 +3,14 @@ regardless of the job's process that prints it."""
 
 import pytest
 
-from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.capturing import UNDER_CGROUP, CapturingCluster
 from tests.slurm.tools.cases import APART, write
 from tests.slurm.tools.cluster import JobEnd
 from tests.slurm.tools.users import JobUser
 from tests.slurm.tools.whole import slow_python
 from tests.tools.captures.captured_runs import wait_until
+
+pytestmark = UNDER_CGROUP
 
 SECRET = "hunter2-is-the-secret"  # noqa: S105  # made up
 COMMAND = '/LOGCOMMAND {"mode":"disabled"}'

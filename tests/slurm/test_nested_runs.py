@@ -1,9 +1,10 @@
 """`logshipper run` in a task that the plugin captures logs every line once."""
 
-from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.capturing import UNDER_CGROUP, CapturingCluster
 from tests.slurm.tools.users import JobUser
 
 
+@UNDER_CGROUP
 def test_in_a_captured_script(cluster: CapturingCluster, user: JobUser) -> None:
     """Lines that pass through the script's own output belong to the script. A run into a file is a
     step of the job."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.capturing import UNDER_CGROUP, CapturingCluster
 from tests.slurm.tools.cluster import JobEnd
 from tests.slurm.tools.users import JobUser
 from tests.tools.stress import secret_stress
@@ -47,6 +47,7 @@ def four_tasks(home: Path, number: int) -> str:
 KINDS = {"batch": (the_script, 1), "step": (a_step, 1), "four tasks": (four_tasks, TASKS)}
 
 
+@UNDER_CGROUP
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", KINDS)
 def test_secret_right_after_the_other_streams_command(
@@ -77,9 +78,7 @@ def test_secret_right_after_the_other_streams_command(
     printed = b"".join(path.read_bytes() for path in user.home.glob("*.out")) + b"".join(
         path.read_bytes() for path in user.home.glob("*.err")
     )
-    stored = "\n".join(
-        str(entry) for job_id in job_ids for entry in cluster.entries(job_id)
-    ).encode()
+    stored = "\n".join(map(str, cluster.entries(*job_ids))).encode()
     assert printed.count(b"this is secret-") == jobs * tasks * SECRETS * secret_stress.LINES
     assert stored.count(b"this is secret-") == 0
     assert b"open " in stored

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.tools.capturing import CapturingCluster
+from tests.slurm.tools.capturing import UNDER_CGROUP, CapturingCluster
 from tests.slurm.tools.users import JobUser
 from tests.slurm.tools.whole import SLOWLY, helpers, plugin_lines, runs_whole
 from tests.tools.captures.captured_runs import wait_until
 from tests.tools.waiting import scaled
+
+pytestmark = UNDER_CGROUP
 
 FULL = "No space left on device"
 FILL = "dd if=/dev/zero of={}/filler bs=4k 2>/dev/null; true"

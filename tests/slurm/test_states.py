@@ -90,7 +90,9 @@ class ControlledCluster(CapturingCluster):
 
     def notes(self, job_id: str) -> list[str]:
         entries = [
-            entry for entry in self.entries(job_id, "log") if entry.metadata.get("note") == "1"
+            entry
+            for entry in self.entries(job_id, kinds="log")
+            if entry.metadata.get("note") == "1"
         ]
         return [entry.line for entry in entries if "(Slurm)" in entry.line]
 

@@ -7,12 +7,13 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections import defaultdict
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import orjson
+import pytest
 
 from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
@@ -26,6 +27,13 @@ from tests.tools.stores.node_agents import NodeAgent, entries_of
 
 Stream = tuple[str, str, str, str]  # of a log: attempt, step, task, stdout or stderr
 SHIPPED_SECS = 20.0
+SPOOLED_LOOK_SECS = 0.5  # between two questions to Loki
+
+
+# Parts of the plugin that do not depend on how Slurm tracks processes run under one proctrack:
+# cgroup, Slurm's default. Only there does Slurm end the remaining processes of a job.
+UNDER_BOTH = pytest.mark.parametrize("cluster", ["linuxproc", "cgroup"], indirect=True)
+UNDER_CGROUP = pytest.mark.parametrize("cluster", ["cgroup"], indirect=True)
 
 
 class InsideAgent(NodeAgent):
@@ -139,12 +147,15 @@ class CapturingCluster(SlurmCluster):
         )
         return sorted(set(result.stdout.split()), key=int)
 
-    def entries(self, job_id: str, kinds: str = ".+") -> list[Entry]:
-        return entries_of(self.client, self.cluster, kinds, selector=f'| job_id="{job_id}"')
+    def entries(self, *job_ids: str, kinds: str = ".+") -> list[Entry]:
+        """Return Loki's entries of one or more jobs."""
+        assert job_ids, "without ids, the selector would match entries of no job"
+        selector = f'| job_id=~"{"|".join(job_ids)}"'
+        return entries_of(self.client, self.cluster, kinds, selector=selector)
 
-    def events(self, job_id: str) -> list[dict[str, Any]]:  # Any: JSON
-        """Return events of a job's captures, each with its `step`, `task` and `attempt`."""
-        entries = self.entries(job_id, "event")
+    def events(self, *job_ids: str) -> list[dict[str, Any]]:  # Any: JSON
+        """Return events of these jobs' captures, each with its `step`, `task` and `attempt`."""
+        entries = self.entries(*job_ids, kinds="event")
         return [
             {**entry.metadata, **orjson.loads(entry.line), "label_host": entry.labels["host"]}
             for entry in entries
@@ -154,10 +165,18 @@ class CapturingCluster(SlurmCluster):
         self, job_ids: Sequence[str], captures: int, timeout_secs: float = SHIPPED_SECS
     ) -> None:
         """Wait until Loki has this number of closed captures of the jobs. Raise AssertionError on
-        time-out."""
+        time-out.
+
+        Loki is slow to ask. While a spool has captures of the jobs, it is asked less often.
+        """
+        next_look = time.monotonic() + SPOOLED_LOOK_SECS
 
         def closed() -> bool:
-            events = [event["event"] for job_id in job_ids for event in self.events(job_id)]
+            nonlocal next_look
+            if time.monotonic() < next_look and any(map(self._spooled, job_ids)):
+                return False
+            next_look = time.monotonic() + SPOOLED_LOOK_SECS
+            events = [event["event"] for event in self.events(*job_ids)]
             return events.count("closed") >= captures
 
         try:
@@ -171,12 +190,14 @@ class CapturingCluster(SlurmCluster):
     def wait_shipped(self, job_id: str) -> None:
         """Wait until no spool has a capture of the job. Lines missing from Loki by then were never
         captured."""
+        wait_until(
+            lambda: not self._spooled(job_id), f"captures of {job_id} are shipped", SHIPPED_SECS
+        )
+
+    def _spooled(self, job_id: str) -> list[Path]:
+        """Return the captures of a job in the nodes' spools."""
         spools = [self.node_folder(node) / "spool" for node in NODES]
-
-        def nothing_left() -> bool:
-            return not any(list(spool.glob(f"{job_id}@*")) for spool in spools)
-
-        wait_until(nothing_left, f"captures of {job_id} are shipped", SHIPPED_SECS)
+        return [path for spool in spools for path in spool.glob(f"{job_id}@*")]
 
     def end_processes(self, user: JobUser) -> None:
         """Kill the remaining processes of a user's jobs, but none of logshipper."""
@@ -187,8 +208,12 @@ class CapturingCluster(SlurmCluster):
 
     def log_of(self, job_id: str) -> dict[Stream, list[str]]:
         """Return a job's lines in Loki, without logshipper's notes."""
-        lines: dict[Stream, list[str]] = defaultdict(list)
-        for entry in self.entries(job_id, "log"):
+        return self.logs_of(job_id).get(job_id, {})
+
+    def logs_of(self, *job_ids: str) -> dict[str, dict[Stream, list[str]]]:
+        """Return the lines of several jobs, by job."""
+        logs: dict[str, dict[Stream, list[str]]] = {}
+        for entry in self.entries(*job_ids, kinds="log"):
             if "note" not in entry.metadata:
                 of = entry.metadata
                 stream = (
@@ -197,8 +222,8 @@ class CapturingCluster(SlurmCluster):
                     of.get("task", "0"),
                     entry.labels["stream"],
                 )
-                lines[stream].append(entry.line)
-        return dict(lines)
+                logs.setdefault(of["job_id"], {}).setdefault(stream, []).append(entry.line)
+        return logs
 
     def describe(self, job_id: str, heading: str) -> str:
         """Return the heading with the reports of Loki, spool, agents and daemons about the job."""
