@@ -73,7 +73,7 @@ class Site:
         return {"start": str(self.begin_ns), "end": str(time.time_ns() + 10**9)}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> SiteCertificates:
     return site_certificates(tmp_path_factory.mktemp("site"))
 
@@ -86,7 +86,7 @@ def started(loki: LokiServer, certificates: SiteCertificates, by: str, until: Ex
         pytest.skip(str(missing))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(
     lokis: None, certificates: SiteCertificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:

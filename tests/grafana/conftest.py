@@ -12,7 +12,7 @@ from tests.grafana.tools.sources import PrometheusSource, Range
 from tests.servers.running import PrometheusServer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def jobs(
     lokis: None, prometheuses: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fixture]:
@@ -49,12 +49,12 @@ class Pages:
         )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pages(jobs: Fixture) -> Pages:
     return Pages(jobs)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def empty(jobs: Fixture) -> Iterator[Fixture]:
     """The same Loki with a Prometheus without targets."""
     with PrometheusServer() as prometheus:
@@ -63,7 +63,7 @@ def empty(jobs: Fixture) -> Iterator[Fixture]:
         )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def forgotten(empty: Fixture) -> Pages:
     return Pages(empty)
 

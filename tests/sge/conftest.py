@@ -9,7 +9,7 @@ from tests.sge.cell import SgeCell
 from tests.slurm.tools import gate, machine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cell() -> Iterator[SgeCell]:
     """Yield a running cell; a test adds users of its own."""
     gate.skip_if_off()

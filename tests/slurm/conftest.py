@@ -28,7 +28,7 @@ def slurm_machine(slurm_wanted: None) -> None:
     unless_missing(machine.check)
 
 
-@pytest.fixture(scope="session", params=["linuxproc", "cgroup"])
+@pytest.fixture(scope="package", params=["linuxproc", "cgroup"])
 def slurm(request: pytest.FixtureRequest, slurm_machine: None) -> Iterator[SlurmCluster]:
     """Yield a running cluster under each proctrack. Tests share it, and each test adds its own
     users (`add_user`)."""
@@ -36,7 +36,7 @@ def slurm(request: pytest.FixtureRequest, slurm_machine: None) -> Iterator[Slurm
         yield cluster
 
 
-@pytest.fixture(scope="session", params=["linuxproc", "cgroup"])
+@pytest.fixture(scope="package", params=["linuxproc", "cgroup"])
 def cluster(
     request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer
 ) -> Iterator[CapturingCluster]:
@@ -58,7 +58,7 @@ def user(cluster: CapturingCluster) -> Iterator[JobUser]:
     cluster.set_plugstack(cluster.line)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def limited_job(cluster: CapturingCluster) -> tuple[JobUser, str]:
     """Return a user with messages about time limits, and the id of a running job that has one.
 
@@ -70,7 +70,7 @@ def limited_job(cluster: CapturingCluster) -> tuple[JobUser, str]:
     return user, cluster.sbatch(user, "sleep 600", "--time=1", *cases.APART)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def case_runs(
     request: pytest.FixtureRequest, cluster: CapturingCluster, limited_job: tuple[JobUser, str]
 ) -> dict[str, tuple[cases.Run, cases.Run]]:
