@@ -83,11 +83,13 @@ env | sed 's/=.*//' | grep -v -e ^LOGSHIPPER_CAPTURED -e ^LOGSHIPPER_JOB_ID -e ^
 ps -u $(id -u) -o comm= | grep -v -e ^logship -e ^python -e ^sed -e ^ps -e ^grep -e ^sort | sort -u
 """
 
+# waits without a process of its own: bash may still report the end of a killed one
 OUTLIVES_TERM = f"""
 trap '' TERM
+exec 9<> <(:)
 for i in $(seq 500); do echo out $i; done; echo err 1 >&2
 echo {READY}
-while :; do sleep 0.2; done
+while :; do read -rt 1 -u 9; done
 """
 
 SUBMITS = """
