@@ -72,6 +72,18 @@ ROWS: Mapping[str, str] = {
 # folders whose tests share a browser, a cluster or compiled programs, the longest first
 # Slurm's clusters run one after another: two at once overload two cores
 TOGETHER = ("slurm", "spank", "observe/page", "grafana", "gateway", "sge")
+# files that take half a minute or more of a processor, or a minute in all
+LONG = (
+    "project/test_regular_expressions",
+    "observe/commands/reading/test_render",
+    "deploy/test_ansible",
+    "deploy/test_packages",
+    "ingest/shipping/test_loki_side_faults",
+    "ingest/metrics/test_long_term",
+    "ingest/shipping/test_loki_ring",
+    "ingest/agent/test_node_agent",
+    "observe/commands/test_help_examples",
+)
 COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's tests
 
 
@@ -88,7 +100,8 @@ def worker_of(file: Path) -> str:
 def rank_of(group: str) -> int:
     """Return a group's place in the order of the run. Long ones begin early, so that no worker is
     busy alone at the end."""
-    return TOGETHER.index(group) if group in TOGETHER else len(TOGETHER)
+    first = (*TOGETHER, *LONG)
+    return first.index(group) if group in first else len(first)
 
 
 def tier_of(file: Path, fixtures: Iterable[str] = ()) -> str | None:

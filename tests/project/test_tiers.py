@@ -17,8 +17,8 @@ def test_no_place_is_of_two_tiers_and_none_is_gone() -> None:
     rows = [place for places in tiers._PLACES.values() for place in places.split()]
     assert len(rows) == len(set(rows))
     assert [place for place in tiers.places(tiers.MARKERS) if not (ROOT / place).exists()] == []
-    shared = [*tiers.TOGETHER, f"{tiers.COMPILED}.py"]
-    assert [place for place in shared if not (tiers.TESTS / place).exists()] == []
+    named = [*tiers.TOGETHER, *(f"{place}.py" for place in (tiers.COMPILED, *tiers.LONG))]
+    assert [place for place in named if not (tiers.TESTS / place).exists()] == []
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,11 @@ def test_tests_that_share_something_are_one_group(file: str, group: str) -> None
 
 
 def test_long_groups_begin_first() -> None:
-    groups = ["deploy/test_packages", "grafana", "slurm", "spank"]
+    groups = ["deploy/test_alerts", "deploy/test_packages", "grafana", "slurm", "spank"]
     assert sorted(groups, key=tiers.rank_of) == [
         "slurm",
         "spank",
         "grafana",
         "deploy/test_packages",
+        "deploy/test_alerts",
     ]

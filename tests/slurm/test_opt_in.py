@@ -71,7 +71,9 @@ def start_first_run(cluster: CapturingCluster) -> tuple[JobUser, str]:
     requeue."""
     user = cluster.add_user()
     (user.home / ".logoptin").touch()
-    script = "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || exec sleep 1000"
+    script = (
+        "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || exec sleep 1000"
+    )
     job_id = cluster.sbatch(user, script, "--requeue", "--open-mode=append", "--output=job.out")
     output = user.home / "job.out"
     wait_until(
