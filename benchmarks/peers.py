@@ -276,6 +276,7 @@ class Peer(Shipper):
         self.program = program
         self.file = place / "lines.log"
         self.file.touch()
+        (place / "data").mkdir()  # Vector makes none
         text = self.config.format(place=place, url=url, port=url.rpartition(":")[2])
         self.config_file = place / f"config.{self.suffix}"
         self.config_file.write_text(text)
@@ -609,6 +610,10 @@ def _removed(place: Path) -> Iterator[None]:
 def _wait(is_done: Callable[[], bool], secs: float, shipper: Shipper) -> None:
     deadline = time.monotonic() + secs
     while not is_done():
+        assert shipper.process is not None
+        if shipper.process.poll() is not None:
+            log = (shipper.place / "log").read_text(errors="replace")[-2000:]
+            raise SystemExit(f"{shipper.title} ended too soon:\n{log}")
         if time.monotonic() > deadline:
             shipper.kill()
             raise SystemExit(f"{shipper.title} didn't ship all lines within {secs:g} s")
