@@ -226,8 +226,10 @@ class ShippedCapture:
 
     @property
     def _has_caught_up(self) -> bool:
-        learnt = self.reader.position >= self.capture.learn_reader.position
-        return learnt and not (self.capture.grown_bytes and self.reader.grown_bytes())
+        position, learnt = self.reader.position, self.capture.learn_reader.position
+        if position == learnt and not self.capture.grown_bytes:
+            return True
+        return position >= learnt and not self.reader.grown_bytes()
 
     @property
     def is_silent(self) -> bool:

@@ -130,13 +130,16 @@ def test_little_output_waits_for_a_few_looks_and_wakes_shippers_at_once(
             sink.reader.read(1 << 20, alive=True)
             assert not _waits(sink), "it has read more than the learner"
             assert not node.learner.turn([capture]), "they know"
+        writer.lines(["three"])
+        assert _waits(sink), "a shipper that is ahead looks for itself"
+        sink.reader.read(1 << 20, alive=True)
         now[0] += 0.2
         assert node.learner.turn([capture])
         assert capture.learn_reader.position == sink.reader.position
-        assert capture.knowledge.account.lines == 2
+        assert capture.knowledge.account.lines == 3
         writer.lines(["x" * 999] * (MUCH_BYTES // 500))
         node.learner.turn([capture])
-        assert capture.knowledge.account.lines > 2, "much doesn't wait"
+        assert capture.knowledge.account.lines > 3, "much doesn't wait"
         writer.lines(["last"])
         writer.die()
         node.learner.turn([capture])
