@@ -54,13 +54,9 @@ _SLOW_READ_BYTES = SLOW_BYTES_PER_SEC // 4
 _STDOUT_EMPTY, _STDERR_EMPTY = int(Empty.STDOUT), int(Empty.STDERR)
 
 
-def serve(plan: SidecarPlan, settings: Settings) -> None:
-    """Run until the capture is over. Raises SpoolError for an unwritable spool."""
-    run(plan, Sidecar(plan, settings))
-
-
 def run(plan: SidecarPlan, sidecar: "Sidecar") -> None:
-    """Run a sidecar that has not started, as `serve`."""
+    """Run a sidecar that has not started, until the capture is over. Raises SpoolError for an
+    unwritable spool."""
     sidecar.start()
     if not sidecar.follow_relay():
         sidecar.make_up()

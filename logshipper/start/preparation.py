@@ -87,7 +87,7 @@ def prepare(
         from logshipper.sidecar import sidecar
 
         yield_to_jobs(JOB_END_NICE)  # not before: a short command's end waits for them
-        sidecar.serve(plan, sidecar_settings)
+        sidecar.run(plan, sidecar.Sidecar(plan, sidecar_settings))
 
     return RunOptions(
         command,
