@@ -7,17 +7,17 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from logshipper_ingest.agent import learner
 from logshipper_ingest.agent.learner import BATCH_BYTES, MUCH_BYTES
 from logshipper_ingest.metrics.agent_metrics import exposition
-from logshipper_ingest.shipping.followed_capture import ShippedCapture
+from logshipper_ingest.shipping.followed_capture import FollowedCapture, ShippedCapture
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, SpoolPosition
-from tests.tools.captures.segment_factory import make_ledger
+from tests.tools.captures.segment_factory import CaptureWriter, make_ledger
 from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
 SECOND_NS = 10**9
@@ -78,9 +78,18 @@ def test_nothing_new_is_not_shown_again(node: ShippingNode) -> None:
         assert len(node.metrics.views) == view_count + 1
 
 
-def test_a_quiet_capture_is_left_alone_for_longer_and_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Clocked(NamedTuple):
+    """now: the time of the monotonic clock; capture: begun, and not read yet."""
+
+    node: ShippingNode
+    now: list[float]
+    writer: CaptureWriter
+    capture: FollowedCapture
+
+
+@pytest.fixture
+def clocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clocked]:
+    """Return a node that looks ten times a second, with a clock of the test's own."""
     node = ShippingNode(tmp_path)
     node.learner._poll_secs = 0.1
     now = [1000.0]
@@ -88,64 +97,59 @@ def test_a_quiet_capture_is_left_alone_for_longer_and_longer(
     with node.capture("job1", soon_ns()) as writer:
         writer.start()
         (capture,) = node.follow()
-        pauses = []
-        for _ in range(8):
-            node.learner.turn([capture])
-            pauses.append(round(capture.next_look - now[0], 6))
-            now[0] = capture.next_look
-        assert pauses == [0.4, 0.8, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-        writer.lines(["one"])
-        node.learner.turn([capture])
-        assert round(capture.next_look - now[0], 6) == 0.4
-        assert not node.learner.turn([capture]), "its time hasn't come"
+        yield Clocked(node, now, writer, capture)
     monkeypatch.undo()
     node.close()
+
+
+def test_a_quiet_capture_is_left_alone_for_longer_and_longer(clocked: Clocked) -> None:
+    node, now, writer, capture = clocked
+    pauses = []
+    for _ in range(8):
+        node.learner.turn([capture])
+        pauses.append(round(capture.next_look - now[0], 6))
+        now[0] = capture.next_look
+    assert pauses == [0.4, 0.8, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    writer.lines(["one"])
+    node.learner.turn([capture])
+    assert round(capture.next_look - now[0], 6) == 0.4
+    assert not node.learner.turn([capture]), "its time hasn't come"
 
 
 def _waits(sink: ShippedCapture) -> bool:
     return sink.waits
 
 
-def test_little_output_waits_for_a_few_looks_and_wakes_shippers_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = ShippingNode(tmp_path)
-    node.learner._poll_secs = 0.1
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with node.capture("job1", soon_ns()) as writer:
-        writer.start()
-        (capture,) = node.follow()
-        node.learner.turn([capture])
-        (sink,) = capture.sinks
+def test_little_output_waits_for_a_few_looks_and_wakes_shippers_at_once(clocked: Clocked) -> None:
+    node, now, writer, capture = clocked
+    node.learner.turn([capture])
+    (sink,) = capture.sinks
+    sink.reader.read(1 << 20, alive=True)
+    assert not _waits(sink)
+    learnt = capture.learn_reader.position
+    for text in ("one", "two"):
+        now[0] += 0.1
+        writer.lines([text])
+        assert node.learner.turn([capture]), "shippers are to look"
+        assert capture.learn_reader.position == learnt
+        assert _waits(sink)
         sink.reader.read(1 << 20, alive=True)
-        assert not _waits(sink)
-        learnt = capture.learn_reader.position
-        for text in ("one", "two"):
-            now[0] += 0.1
-            writer.lines([text])
-            assert node.learner.turn([capture]), "shippers are to look"
-            assert capture.learn_reader.position == learnt
-            assert _waits(sink)
-            sink.reader.read(1 << 20, alive=True)
-            assert not _waits(sink), "it has read more than the learner"
-            assert not node.learner.turn([capture]), "they know"
-        writer.lines(["three"])
-        assert _waits(sink), "a shipper that is ahead looks for itself"
-        sink.reader.read(1 << 20, alive=True)
-        now[0] += 0.2
-        assert node.learner.turn([capture])
-        assert capture.learn_reader.position == sink.reader.position
-        assert capture.knowledge.account.lines == 3
-        writer.lines(["x" * 999] * (MUCH_BYTES // 500))
-        node.learner.turn([capture])
-        assert capture.knowledge.account.lines > 3, "much doesn't wait"
-        writer.lines(["last"])
-        writer.die()
-        node.learner.turn([capture])
-        assert capture.knowledge.done, "an end doesn't wait"
-    monkeypatch.undo()
-    node.close()
+        assert not _waits(sink), "it has read more than the learner"
+        assert not node.learner.turn([capture]), "they know"
+    writer.lines(["three"])
+    assert _waits(sink), "a shipper that is ahead looks for itself"
+    sink.reader.read(1 << 20, alive=True)
+    now[0] += 0.2
+    assert node.learner.turn([capture])
+    assert capture.learn_reader.position == sink.reader.position
+    assert capture.knowledge.account.lines == 3
+    writer.lines(["x" * 999] * (MUCH_BYTES // 500))
+    node.learner.turn([capture])
+    assert capture.knowledge.account.lines > 3, "much doesn't wait"
+    writer.lines(["last"])
+    writer.die()
+    node.learner.turn([capture])
+    assert capture.knowledge.done, "an end doesn't wait"
 
 
 def test_a_backlog_is_gone_through_in_pieces(node: ShippingNode) -> None:
