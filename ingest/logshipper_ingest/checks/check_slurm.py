@@ -15,7 +15,15 @@ from logshipper.filesystem import network_type
 from logshipper_ingest.checks.findings import Finding, note, ok, wrong
 from logshipper_ingest.checks.slurm_releases import fits, release_name, trial
 from logshipper_ingest.config.agent_config import AgentConfig
-from logshipper_ingest.slurm import files
+from logshipper_ingest.slurm.files import (
+    StackLine,
+    find_conf,
+    find_plugin,
+    plugin_version,
+    read_conf,
+    read_stack,
+    stack_path,
+)
 
 DEFAULTS = {
     "spool": "/var/spool/logshipper", "cluster": "local", "python": "/opt/logshipper/bin/python", "keeper": "",
@@ -45,11 +53,11 @@ class _Slurm(NamedTuple):
 def check_slurm(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:
     """Return findings about Slurm on this node, or none without Slurm. plugstack: replaces the
     usual file."""
-    conf = files.find_conf(os.environ)
-    slurm = _Slurm(conf, files.read_conf(conf) if conf else {})
+    conf = find_conf(os.environ)
+    slurm = _Slurm(conf, read_conf(conf) if conf else {})
     findings: list[Finding] = []
     if plugstack or (conf and _program("slurmd")):
-        findings += _compute_node(config, slurm, plugstack or files.stack_path(conf, slurm.options))
+        findings += _compute_node(config, slurm, plugstack or stack_path(conf, slurm.options))
     if conf and (_program("slurmctld") or config.slurm.ended_dir):
         findings += _controller(config, slurm)
     return findings
@@ -64,7 +72,7 @@ def _program(name: str) -> str:
 
 def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Finding]:
     yield _facts(slurm)
-    stack = files.read_stack(path)
+    stack = read_stack(path)
     for problem in stack.problems:
         yield wrong("slurm plugstack.conf", problem, "Fix or remove it.")
     lines = [line for line in stack.plugins if os.path.basename(line.path).startswith("logshipper")]
@@ -82,7 +90,7 @@ def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Fin
     settings, findings = _settings(line)
     yield from findings
     yield from _compare_settings(line, settings, config)
-    plugin = files.find_plugin(line.path, slurm.options)
+    plugin = find_plugin(line.path, slurm.options)
     yield from _plugin_file(line, plugin)
     keeper = settings["keeper"] or (
         os.path.join(os.path.dirname(plugin), "logshipper-keeper") if plugin else ""
@@ -123,7 +131,7 @@ def _not_loaded(slurm: _Slurm, path: str) -> Finding:
     return _note(f"{path} {state}: no job is captured", fix)
 
 
-def _order(line: files.StackLine, plugins: list[files.StackLine]) -> Iterator[Finding]:
+def _order(line: StackLine, plugins: list[StackLine]) -> Iterator[Finding]:
     names = [os.path.basename(plugin.path) for plugin in plugins]
     if "spank_pyxis.so" in names and names.index("spank_pyxis.so") < plugins.index(line):
         words = "stands after spank_pyxis.so: its relay would start inside the container"
@@ -131,7 +139,7 @@ def _order(line: files.StackLine, plugins: list[files.StackLine]) -> Iterator[Fi
         yield _wrong(f"{line.where}: {words}", fix)
 
 
-def _settings(line: files.StackLine) -> tuple[dict[str, str], list[Finding]]:
+def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
     """Return the plugin's settings as it reads them, with the default for an invalid one."""
     settings, problems = dict(DEFAULTS), []
     for word in line.arguments:
@@ -155,7 +163,7 @@ def _is_within(value: str, least: int, greatest: int) -> bool:
 
 
 def _compare_settings(
-    line: files.StackLine, settings: Mapping[str, str], config: AgentConfig
+    line: StackLine, settings: Mapping[str, str], config: AgentConfig
 ) -> list[Finding]:
     agent, file = config.agent, config.path or "agent.toml"
 
@@ -175,7 +183,7 @@ def _compare_settings(
     return findings or [_ok(f"{line.where}: loads it, with spool and cluster of {file}")]
 
 
-def _plugin_file(line: files.StackLine, plugin: str) -> Iterator[Finding]:
+def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
     if not plugin:
         fix = "Install it into Slurm's plugin directory (PluginDir), or write its whole path."
         yield _wrong(f"{line.where}: there is no {line.path}", fix)
@@ -183,7 +191,7 @@ def _plugin_file(line: files.StackLine, plugin: str) -> Iterator[Finding]:
     yield from _check_owner(_ABOUT, plugin, "the plugin", program=False)
     linked = os.path.realpath(plugin)
     place = plugin if linked == plugin else f"{plugin} (that is {linked})"
-    plugin_release, slurm_release = files.plugin_version(plugin), _slurm_version()
+    plugin_release, slurm_release = plugin_version(plugin), _slurm_version()
     if plugin_release is None or slurm_release is None:
         yield _note(f"{place}: it can't be told whether it was built for this Slurm")
     elif not fits(plugin_release, slurm_release):
