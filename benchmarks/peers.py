@@ -192,6 +192,7 @@ class Shipper(ABC):
     def __init__(self, place: Path, url: str) -> None:
         self.place = place
         self.url = url
+        self.log = place / "log"
         place.mkdir(parents=True)
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -244,6 +245,7 @@ class Agent(Shipper):
             if loki
             else default_agent(place, url)
         )
+        self.log = self.agent.log
 
     def start(self) -> None:
         self.agent.start()
@@ -276,7 +278,6 @@ class Peer(Shipper):
         self.program = program
         self.file = place / "lines.log"
         self.file.touch()
-        (place / "data").mkdir()  # Vector makes none
         text = self.config.format(place=place, url=url, port=url.rpartition(":")[2])
         self.config_file = place / f"config.{self.suffix}"
         self.config_file.write_text(text)
@@ -288,7 +289,7 @@ class Peer(Shipper):
             "place": self.place,
             "free_port": free_port(),
         }
-        with (self.place / "log").open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [word.format(**names) for word in self.words],
                 cwd=self.place,
@@ -335,6 +336,10 @@ class Alloy(Peer):
 class Vector(Peer):
     title, selector, config, suffix = "Vector", '{peer="vector"}', VECTOR, "yaml"
     words = ("{program}", "--config", "{config}", "--log-format", "text")
+
+    def start(self) -> None:
+        (self.place / "data").mkdir(exist_ok=True)  # it makes none
+        super().start()
 
 
 PEERS = {
@@ -612,7 +617,7 @@ def _wait(is_done: Callable[[], bool], secs: float, shipper: Shipper) -> None:
     while not is_done():
         assert shipper.process is not None
         if shipper.process.poll() is not None:
-            log = (shipper.place / "log").read_text(errors="replace")[-2000:]
+            log = shipper.log.read_text(errors="replace")[-2000:]
             raise SystemExit(f"{shipper.title} ended too soon:\n{log}")
         if time.monotonic() > deadline:
             shipper.kill()

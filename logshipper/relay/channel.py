@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     from mmap import mmap
 
 
+def next_beat(now: float, secs: float = BEAT_SECS) -> float:
+    """Return the first multiple of secs after now: a time that all captures of a node share."""
+    return (now // secs + 1) * secs
+
+
 class SharedLine:
     """The one file of two channels.
 
@@ -97,8 +102,7 @@ class SmallWrites:
     @property
     def due(self) -> float:
         """The time for the next read."""
-        beat = (self._read_at // BEAT_SECS + 1) * BEAT_SECS
-        return min(self._read_at + SMALL_GATHER_SECS, beat)
+        return min(self._read_at + SMALL_GATHER_SECS, next_beat(self._read_at))
 
 
 class Channel:

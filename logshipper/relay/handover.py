@@ -19,7 +19,7 @@ from logshipper.background import detach
 from logshipper.errors import LogshipperError
 from logshipper.named_tuple import NamedTuple
 from logshipper.relay import side_pipe
-from logshipper.relay.channel import BEAT_SECS
+from logshipper.relay.channel import next_beat
 from logshipper.relay.relay import Relay, RelaySink
 from logshipper.relay.side_pipe import SideType
 
@@ -300,7 +300,7 @@ class SidecarLink(RelaySink):
     def _write(self) -> None:
         if not self._frames:
             return
-        self._send_due = (time.monotonic() // BEAT_SECS + 1) * BEAT_SECS
+        self._send_due = next_beat(time.monotonic())
         if len(self._frames) > _MAX_PIECES:
             self._frames = [b"".join(self._frames)]
         try:

@@ -76,7 +76,7 @@ class LogWriter:
         self.report_lost()
         if self._room.left_out:
             items = [item for item in items if not self._leaves_out(item)]
-        frames = list(self._frames.build(items, now_ns))
+        frames = self._frames.build(items, now_ns)
         if len(frames) > 1 and time.monotonic() >= self._refused_until:
             if self._write(b"".join(frame.data for frame in frames), now_ns):
                 return

@@ -21,6 +21,7 @@ from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
 from logshipper.masks.shape_mask import masked_text
 from logshipper.relay import side_pipe
+from logshipper.relay.channel import next_beat
 from logshipper.relay.handover import SidecarPlan
 from logshipper.relay.relay import RelaySink
 from logshipper.relay.side_pipe import Empty, Ending, SideType
@@ -314,8 +315,7 @@ class Sidecar(RelaySink):
             received = sum(self.received.values())
             self._write_events(self._watch.tick(now, received, self._classifier.mode))
         if now >= self._heartbeat_due:
-            # all captures of a node at once: the agent sends them in one round
-            self._heartbeat_due = (now // HEARTBEAT_SECS + 1) * HEARTBEAT_SECS
+            self._heartbeat_due = next_beat(now, HEARTBEAT_SECS)  # the agent sends all in one round
             self._log.write_record(
                 {
                     "type": "heartbeat",

@@ -44,7 +44,7 @@ __all__ = ["client", "cluster"]  # fixtures
 RELAY = {"relay_read": 3, "relay_counted": 3, "relay_passed_on": 3, "relay_cmd_ended": 1, "relay_end_noted": 1,
          "relay_end_told": 1}  # fmt: skip
 SIDECAR = {"sidecar_locked": 1, "segment_created": 1, "segment_begun": 1, "next_segment_made": 1, "segment_sealed": 1,
-           "frames_written": 4, "frames_synced": 1, "lines_without_ledger": 2, "lines_refused": 1, "end_written": 1,
+           "frames_written": 4, "frames_synced": 2, "lines_without_ledger": 2, "lines_refused": 1, "end_written": 1,
            "capture_closed": 1, "capture_synced": 1}  # fmt: skip
 MAKING = {"capture_made": 1, "capture_named": 1}
 SHIPPING = {"attempt_noted": 1, "pushed": 2, "quarantine_written": 1, "set_aside": 1, "sent": 1, "committed": 1,
@@ -58,7 +58,7 @@ SLURM = {
     "slurm_committed": 1,
 }
 REPLAY = {"replay_sent": 1, "replay_rewritten": 1}
-LINES, BURSTS, PAUSE_SECS = 600, 6, 0.03
+LINES, BURSTS, PAUSE_SECS = 600, 6, 0.1  # for more than two beats, so for two syncs
 FORGED = 7  # lines of each capture that go to the quarantine
 AT_ONCE = 4
 

@@ -154,7 +154,7 @@ def test_what_a_user_puts_into_the_own_capture(
     after = runs_whole(cluster, following)
     cluster.wait_closed([after], 1)
     assert cluster.log_of(after)["1", "batch", "0", "stdout"] == OUT.splitlines()
-    wait_until(lambda: len(helpers(cluster).get("relay", [])) <= 1, "its helpers have ended", 60.0)
+    wait_until(lambda: len(helpers(cluster).get("relay", [])) <= 1, "its helpers have ended", 30.0)
     assert secret.read_text() == f'{ROOTS_SECRET}\n{{"loss": 1}}\n'
     assert not [
         entry

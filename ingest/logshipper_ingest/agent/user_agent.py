@@ -27,7 +27,7 @@ LAZY_SECS = 10.0  # between two of a job that prints little: readers ingest as w
 MUCH_BYTES = 1 << 20  # of a capture: such growth is ingested sooner
 DEADLINE_SECS = 10.0  # of one ingestion
 MAX_LOG_BYTES = 256 << 10
-_LOOK_SECS = 0.02  # longer than `running_agent` holds the lock
+_RETRY_SECS = 0.02  # longer than `running_agent` holds the lock
 
 Say = Callable[[str], None]
 Spool = Mapping[str, FolderSignature]  # the state of each capture
@@ -104,7 +104,7 @@ def take_lock(root: str) -> int | None:
 def _is_locked(fd: int) -> bool:
     """Lock the file; return False if another agent holds the lock. The retries outlast
     `running_agent`, which holds it for a moment."""
-    for pause_secs in (_LOOK_SECS, _LOOK_SECS, _LOOK_SECS, 0.0):
+    for pause_secs in (_RETRY_SECS, _RETRY_SECS, _RETRY_SECS, 0.0):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -196,9 +196,9 @@ class Server:
             )
         session, what = self._session, (method, url, headers)
         self._deadline.at = deadline
-        is_push = bool(body) and not session.cookies  # a cookie may differ each time
-        if body and is_push and self._last_push is not None and self._last_push[0] == what:
-            return self._last_push[1].send(body)
+        push = self._last_push
+        if body and push is not None and push[0] == what and not session.cookies:
+            return push[1].send(body)
         request = session.prepare_request(requests.Request(method, url, data=body, headers=headers))
         # no redirects: a redirected POST becomes a GET, and a tenant's name is for this server
         # alone
@@ -206,7 +206,7 @@ class Server:
             request, timeout=self.access.timeout_secs, allow_redirects=False, **self._settings
         )
         self._last_push = None
-        if is_push and not session.cookies:
+        if body and not session.cookies:  # a cookie may differ each time
             timeout_secs = self.access.timeout_secs
             self._last_push = (what, RepeatedPush(session, request, self._settings, timeout_secs))
         answer: urllib3.BaseHTTPResponse = response.raw

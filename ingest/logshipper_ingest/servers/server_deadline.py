@@ -9,6 +9,7 @@ import math
 import socket
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, cast
 
 import requests
@@ -24,7 +25,6 @@ _ERRORS = (  # the first that matches
     (urllib3.exceptions.ConnectTimeoutError, requests.ConnectTimeout),
     (urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout),
     (urllib3.exceptions.ProxyError, requests.exceptions.ProxyError),
-    (urllib3.exceptions.SSLError, requests.exceptions.SSLError),
 )
 
 
@@ -94,23 +94,27 @@ class RepeatedPush:
         settings: Mapping[str, Any],  # Any: as in requests
         timeout_secs: float,
     ) -> None:
-        adapter = cast(HTTPAdapter, session.get_adapter(str(request.url)))
-        verify, cert, proxies = settings["verify"], settings["cert"], settings["proxies"]
-        pool = adapter.get_connection_with_tls_context(request, verify, proxies, cert)
-        self._pool = cast(HTTPConnectionPool, pool)  # the first request has set its certificates
-        self._session, self._request = session, request
-        self._method = str(request.method)
-        self._url = adapter.request_url(request, proxies)
+        self._session, self._request, self._settings = session, request, settings
         self._headers = dict(request.headers)
         self._timeout = urllib3.Timeout(connect=timeout_secs, read=timeout_secs)
+
+    @cached_property
+    def _route(self) -> tuple[HTTPConnectionPool, str]:
+        """Return the pool, whose certificates the first request has set, and the address there.
+        Pushes of alternate tenants never need them."""
+        adapter = cast(HTTPAdapter, self._session.get_adapter(str(self._request.url)))
+        verify, cert, proxies = (self._settings[name] for name in ("verify", "cert", "proxies"))
+        pool = adapter.get_connection_with_tls_context(self._request, verify, proxies, cert)
+        return cast(HTTPConnectionPool, pool), adapter.request_url(self._request, proxies)
 
     def send(self, body: bytes) -> urllib3.BaseHTTPResponse:
         """Send a body. Raises the same errors as requests."""
         self._headers["Content-Length"] = str(len(body))
+        pool, url = self._route
         try:
-            response = self._pool.urlopen(
-                self._method,
-                self._url,
+            response = pool.urlopen(
+                str(self._request.method),
+                url,
                 body=body,
                 headers=self._headers,
                 retries=_NO_RETRIES,

@@ -228,7 +228,7 @@ class ShippedCapture:
     def _has_caught_up(self) -> bool:
         position, learnt = self.reader.position, self.capture.learn_reader.position
         if position == learnt and not self.capture.grown_bytes:
-            return True
+            return True  # without a question to the system: there may be a thousand captures
         return position >= learnt and not self.reader.grown_bytes()
 
     @property
