@@ -40,7 +40,7 @@ def start(root: str) -> None:
                 # Close before Python starts: readers of the caller's output need not wait for it.
                 let_go(None)
                 # -P: the caller's folder may have modules of these names
-                options = ["-P", "-m", "logshipper_ingest.agent", "--store", os.path.abspath(root)]
+                options = ["-P", "-m", "logshipper_ingest.agent", os.path.abspath(root)]
                 os.execve(sys.executable, [sys.executable, *options], _environment())
         finally:
             os._exit(0)

@@ -27,7 +27,8 @@ from logshipper.relay.side_pipe import SideType
 SIDE_PIPE_BYTES = 1 << 20
 FRAME_BYTES = 64 << 10
 BUFFER_BYTES = 256 << 10  # waiting beside a full pipe; then the streams are not read
-MUCH_BYTES = 16 << 10  # larger amounts are not searched for commands: they do not wait either
+# As much does not wait, and is not searched for commands if it is read at once
+MUCH_BYTES = 16 << 10
 STALL_SECS = 10.0
 # as in render/command_prefix.py. Commands do not wait: after a relay's death, the rest comes stream
 # by stream
@@ -178,6 +179,8 @@ class SidecarLink(RelaySink):
             self._held = (stream, held_flags, held + data)
         elif data:
             self._gather(stream, data, flags)
+        if self._waiting_bytes + self._payload_bytes >= MUCH_BYTES:
+            self._send_due = 0.0  # the sidecar would need too long for all of a beat
 
     def _settle(self) -> None:
         """Stop waiting for the other stream."""

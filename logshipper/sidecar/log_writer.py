@@ -47,6 +47,7 @@ class LogWriter:
         self._frames = FrameBuilder(epoch_ns=self._wall_ns)
         self._writer = SegmentWriter(os.path.join(capture.path, "segments"), self.now_ns())
         self._refused_until = 0.0
+        self._ledger: Json = {}  # as last written
         self._room = SpoolRoom(capture.path)
         self._slowed_since = 0.0  # 0: not slowed
         self._slowed_secs = 0.0
@@ -70,15 +71,22 @@ class LogWriter:
         secs = self._slowed_secs + (now - self._slowed_since if self._slowed_since else 0.0)
         return {"slowed_secs": round(secs)} if secs else {}
 
-    def write(self, items: list[LoggedLines | LoggedEvent]) -> None:
+    def write(self, items: list[LoggedLines | LoggedEvent], *, with_ledger: bool) -> None:
+        """Write items. with_ledger: and a changed ledger behind them, in the same piece."""
         now_ns = self.now_ns()
         self.look_for_room()
         self.report_lost()
         if self._room.left_out:
             items = [item for item in items if not self._leaves_out(item)]
         frames = self._frames.build(items, now_ns)
-        if len(frames) > 1 and time.monotonic() >= self._refused_until:
-            if self._write(b"".join(frame.data for frame in frames), now_ns):
+        data = [frame.data for frame in frames]
+        ledger = self._changed_ledger() if with_ledger else None
+        if ledger is not None:
+            data.append(self._frames.record({"type": "ledger", "ledger": ledger}, now_ns))
+        is_one_frame = len(data) == len(frames) == 1
+        if data and not is_one_frame and time.monotonic() >= self._refused_until:
+            if self._write(b"".join(data), now_ns):
+                self._ledger = ledger or self._ledger
                 return
             self._refused_until = 0.0  # a few of them may find room
         for frame in frames:
@@ -89,10 +97,26 @@ class LogWriter:
                 self._count_lost(frame.stream, frame.stored)
                 fault_point("lines_refused")
 
-    def write_record(self, record: Json) -> bool:
-        """Write a record; return whether the spool accepted it."""
+    def write_record(self, record: Json, *, syncs: bool = True) -> bool:
+        """Write a record; return whether the spool accepted it. syncs: see `SegmentWriter.write`."""
         now_ns = self.now_ns()
-        return self._write(self._frames.record(record, now_ns), now_ns)
+        accepted = self._write(self._frames.record(record, now_ns), now_ns, syncs=syncs)
+        if accepted:
+            self._ledger = record.get("ledger", self._ledger)
+        return accepted
+
+    def write_ledger(self, *, with_bytes: bool = False) -> None:
+        """Write a changed ledger. with_bytes: also for bytes alone, as of a redrawn bar; otherwise
+        the next heartbeat has them."""
+        ledger = self._changed_ledger(with_bytes=with_bytes)
+        if ledger is not None:
+            self.write_record({"type": "ledger", "ledger": ledger})
+
+    def _changed_ledger(self, *, with_bytes: bool = False) -> Json | None:
+        """Return the ledger if it differs from the last written one."""
+        ledger, last = self._classifier.ledger(), self._ledger
+        same = ledger == last if with_bytes else _lines_of(ledger) == _lines_of(last)
+        return None if same else ledger
 
     def write_event(self, event: Json) -> None:
         self.write_record({**event, "type": "event"})
@@ -193,14 +217,14 @@ class LogWriter:
         self._lost[stream] += lines
         self._classifier.count_lost(stream, lines)
 
-    def _write(self, frames: bytes, now_ns: int) -> bool:
+    def _write(self, frames: bytes, now_ns: int, *, syncs: bool = True) -> bool:
         """Write frames; return False if the spool refuses. The next attempt follows after
         RETRY_SECS."""
         now = time.monotonic()
         if now < self._refused_until:
             return False
         try:
-            self._writer.write(frames, now_ns)
+            self._writer.write(frames, now_ns, syncs=syncs)
         except SpoolError as error:
             self._refused_until = now + RETRY_SECS
             self._lost_reason = error.reason
@@ -214,3 +238,11 @@ class LogWriter:
             self._on_degraded(
                 f"degraded lines are missing from the log of {self._capture.job_id}: {error}"
             )
+
+
+def _lines_of(ledger: Json) -> Json:
+    """A ledger without its bytes."""
+    return {
+        name: {**value, "bytes": 0} if isinstance(value, dict) else value
+        for name, value in ledger.items()
+    }

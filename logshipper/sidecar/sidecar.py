@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from logshipper.telegraf.measurements import Collector
 
 HEARTBEAT_SECS = 5.0
-IDLE_SECS = 1.0  # from new output to `idle`, and between two calls while something waits for these
+IDLE_SECS = 1.0  # to `idle` from output without a ledger, and while something waits for it
 LEDGER_SECS = 0.25
 AGENT_AFTER_SECS = 2.0
 CONTEXT_AFTER_SECS = 0.05  # a command that is over sooner costs no process more
@@ -100,7 +100,6 @@ class Sidecar(RelaySink):
         self._open = {Stream.STDOUT, Stream.STDERR}
         self.received = dict.fromkeys((1, 2), 0)
         self._ended = False
-        self._ledger: Json = {}
         self._ledger_due = 0.0
         self._heartbeat_due = self._idle_due = 0.0
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
@@ -189,7 +188,6 @@ class Sidecar(RelaySink):
             buffer[: rest_size - used_bytes] = buffer[used_bytes:rest_size]
             rest_size -= used_bytes
             self._flush()
-            self._idle_due = min(self._idle_due, time.monotonic() + IDLE_SECS)
             if slow:
                 time.sleep(size / SLOW_BYTES_PER_SEC)
 
@@ -215,7 +213,7 @@ class Sidecar(RelaySink):
         if self._measurements is not None:
             self._measurements.end()
         self._log.report_lost(at_end=True)
-        self._write_ledger(with_bytes=True)  # later output counts, too
+        self._log.write_ledger(with_bytes=True)  # later output counts, too
         if self._watch is not None:
             self._log.sync()
             self._write_events(self._watch.hold())
@@ -322,7 +320,8 @@ class Sidecar(RelaySink):
                     "mode": self._classifier.mode,
                     "ledger": self._classifier.ledger(),
                     **self._log.slowed(now),
-                }
+                },
+                syncs=False,  # its loss with the machine loses nothing
             )
         if now >= self._context_due:
             self._context_due = float("inf")
@@ -360,19 +359,18 @@ class Sidecar(RelaySink):
         self._log.give_up_reserve()
         self._take_context(at_end=True)
         self._log.report_lost(at_end=True)
-        ledger = self._classifier.ledger()
-        record: Json = {
-            "type": "end",
-            "state": state,
-            "exit_code": exit_code,
-            "signal": signo,
-            "reason": reason,
-            **self._log.slowed(time.monotonic()),
-            "ended_ns": ended_ns,
-            "ledger": ledger,
-        }
-        if self._log.write_record(record):
-            self._ledger = ledger
+        self._log.write_record(
+            {
+                "type": "end",
+                "state": state,
+                "exit_code": exit_code,
+                "signal": signo,
+                "reason": reason,
+                **self._log.slowed(time.monotonic()),
+                "ended_ns": ended_ns,
+                "ledger": self._classifier.ledger(),
+            }
+        )
         fault_point("end_written")
         if self._open:  # the relay returns now; the rest continues here
             self._log.sync()
@@ -429,17 +427,22 @@ class Sidecar(RelaySink):
     # ---- writing
 
     def _flush(self) -> None:
-        if items := self._classifier.take():
-            self._log.write(items)
-            if self._watch is not None:
-                self._write_events(self._watch.take(items))
-            fault_point("lines_without_ledger")
-        self._live.show(self._classifier.live(), self._log.now_ns())
         now = time.monotonic()
-        if now >= self._ledger_due:
+        is_due = now >= self._ledger_due
+        if is_due:
             self._ledger_due = now + LEDGER_SECS
             self._take_context()
-            self._write_ledger()
+        else:
+            self._idle_due = min(self._idle_due, now + IDLE_SECS)
+        if items := self._classifier.take():
+            self._log.write(items, with_ledger=is_due)
+            if self._watch is not None:
+                self._write_events(self._watch.take(items))
+            if not is_due:
+                fault_point("lines_without_ledger")
+        elif is_due:
+            self._log.write_ledger()
+        self._live.show(self._classifier.live(), self._log.now_ns())
 
     def _write_events(self, events: list[Json]) -> None:
         for event in events:
@@ -447,29 +450,11 @@ class Sidecar(RelaySink):
             if event.get("kind") == "check":  # its user may still be looking
                 self._report(f"degraded {event['message']}")
 
-    def _write_ledger(self, *, with_bytes: bool = False) -> None:
-        """Write a changed ledger. with_bytes: also for bytes alone, as of a redrawn bar; otherwise
-        the next heartbeat has them."""
-        ledger = self._classifier.ledger()
-        changed = (
-            ledger != self._ledger if with_bytes else _lines_of(ledger) != _lines_of(self._ledger)
-        )
-        if changed and self._log.write_record({"type": "ledger", "ledger": ledger}):
-            self._ledger = ledger
-
     def _report(self, line: str) -> None:
         try:
             os.write(self._plan.report, line.encode("utf-8", "replace") + b"\n")
         except OSError:
             pass  # the relay has died or returned: nobody listens
-
-
-def _lines_of(ledger: Json) -> Json:
-    """A ledger without its bytes."""
-    return {
-        name: {**value, "bytes": 0} if isinstance(value, dict) else value
-        for name, value in ledger.items()
-    }
 
 
 def _collector(plan: SidecarPlan, path: str) -> "Collector | None":

@@ -42,9 +42,9 @@ class SegmentWriter:
         self._syncer = threading.Thread(target=self._sync_on, name="sync", daemon=True)
         self._syncer.start()
 
-    def write(self, frames: bytes, now_ns: int) -> None:
-        """Appends whole frames; synced soon (SYNC_SECS). Raises SpoolError: then none of it is
-        written."""
+    def write(self, frames: bytes, now_ns: int, *, syncs: bool = True) -> None:
+        """Append whole frames. syncs: they reach the disk soon (SYNC_SECS), not just with later
+        ones. Raises SpoolError: then none of it is written."""
         try:
             if self._sync_error is not None:
                 error, self._sync_error = self._sync_error, None
@@ -56,7 +56,8 @@ class SegmentWriter:
         except OSError as error:
             raise _spool_error(self._folder, error) from None
         fault_point("frames_written")
-        self._dirty.set()
+        if syncs:
+            self._dirty.set()
 
     def present_bytes(self) -> int:
         """Bytes of the segments that still exist."""

@@ -146,6 +146,8 @@ void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *dat
         hold(pipe, stream, data, size, seen_empty);
     else if (size)
         gather(pipe, stream, data, size, seen_empty);
+    if (pipe->end - pipe->start >= MUCH_BYTES)
+        pipe->due_ns = 0; /* the sidecar would need too long for all of a beat */
 }
 
 static void add_frame(struct side_pipe *pipe, enum side_type type, unsigned stream, unsigned flags, const void *payload,

@@ -12,12 +12,13 @@
 
 enum {
     FRAME_BYTES = 64 << 10,
+    MUCH_BYTES = 16 << 10, /* as much doesn't wait */
     BUFFER_BYTES = 256 << 10, /* waiting next to a full pipe; then the streams aren't read */
     SIDE_ROOM = BUFFER_BYTES + 4 * FRAME_BYTES,
 };
 
 enum { SIDE_COMMAND_BYTES = 11, SIDE_BOTH = 3 };     /* of "/LOGCOMMAND"; bits of streams */
-/* between two writes of less than FRAME_BYTES, at multiples of it by the monotonic clock */
+/* between two writes of less than MUCH_BYTES, at multiples of it by the monotonic clock */
 static const int64_t SIDE_GATHER_NS = 250 * 1000000;
 
 enum side_type { SIDE_DATA = 1, SIDE_EMPTY = 2, SIDE_CLOSED = 4, SIDE_EXIT = 5, SIDE_MISSED = 6 };

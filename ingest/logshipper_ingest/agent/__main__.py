@@ -1,4 +1,4 @@
-"""The agent of one user as a process: `python -m logshipper_ingest.agent --store DIR`."""
+"""The agent of one user as a process: `python -m logshipper_ingest.agent DIR [IDLE_SECS]`."""
 
 import gc
 import sys
@@ -12,4 +12,4 @@ if __name__ == "__main__":
     gc.set_threshold(_UNCOLLECTED)
     from logshipper_ingest.agent.user_agent import main
 
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

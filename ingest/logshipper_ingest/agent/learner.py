@@ -25,13 +25,17 @@ MAX_USERS = 500  # in the counters of lines and bytes; later users count without
 BATCH_BYTES = 1 << 20  # of each capture in turn
 LOOKS_AT_ONCE = 4  # at a capture that prints little
 MUCH_BYTES = 64 << 10  # more does not wait for these
-QUIET_SECS = 1.0  # longest pause before an idle capture is read again
+QUIET_SECS = 1.0  # longest pause before an idle capture is looked at again
+QUIET_LOOKS = 4  # at its size and its sidecar's lock only, between two reads of an idle capture
 FAULT_SECS = 60.0  # pause after frames that triggered a fault of ours
 SAVE_SECS = 2.0  # between two writes of checkpoints
 TURN_SECS = 1.0  # of reading, before the main thread's other work
 MAX_DAMAGES_TOLD = 20  # log lines per capture
 MAX_USERS_DAMAGES_TOLD = 100  # log lines per user in TELL_AGAIN_SECS
 TELL_AGAIN_SECS = 3600.0
+# of accounts, for /metrics
+_VIEWED = ("exit_code", "signal", "started_ns", "ended_ns", "heartbeat_ns", "mode", "lines",
+           "records", "bytes_printed", "bytes_logged", "nodes", "limit_secs")  # fmt: skip
 
 
 class Learner:
@@ -74,17 +78,17 @@ class Learner:
                 continue
             grown_bytes = capture.learn_reader.grown_bytes()
             if now >= capture.next_look or _is_urgent(capture, grown_bytes):
-                has_news |= self._learn_guarded(capture)
+                has_news |= self._learn_guarded(capture, grown_bytes)
             elif grown_bytes != capture.grown_bytes:
                 # shippers read it now, and the learner a few looks at once
                 capture.grown_bytes = grown_bytes
                 has_news = True
         return has_news
 
-    def _learn_guarded(self, capture: FollowedCapture) -> bool:
+    def _learn_guarded(self, capture: FollowedCapture, grown_bytes: int) -> bool:
         """Read a capture. Its errors and faults must not stop the others."""
         try:
-            return self._learn(capture)
+            return self._learn(capture, grown_bytes)
         except (LogshipperError, OSError) as error:
             capture.begin_learning_again()
             self._put_off(capture, f"can't be read: {error}", QUIET_SECS)
@@ -100,9 +104,13 @@ class Learner:
         capture.pause_secs = QUIET_SECS
         capture.next_look = time.monotonic() + secs
 
-    def _learn(self, capture: FollowedCapture) -> bool:
+    def _learn(self, capture: FollowedCapture, grown_bytes: int) -> bool:
+        before = capture.life
         life = capture.life = capture.folder.life()  # before reading its segments
-        has_news = life is not Life.STARTING and self._read(capture, life)
+        is_same = life is before is Life.LIVE and not grown_bytes and capture.learn_reader.is_open
+        is_quiet = is_same and capture.quiet_looks > 0
+        capture.quiet_looks = capture.quiet_looks - 1 if is_quiet else QUIET_LOOKS
+        has_news = not is_quiet and life is not Life.STARTING and self._read(capture, life)
         pause_secs = LOOKS_AT_ONCE * self._poll_secs if has_news else 2 * capture.pause_secs
         capture.pause_secs = min(max(pause_secs, self._poll_secs), QUIET_SECS)
         capture.grown_bytes = 0
@@ -208,9 +216,8 @@ class Learner:
 
 def _is_urgent(capture: FollowedCapture, grown_bytes: int) -> bool:
     """Return whether much waits to be read, or a capture may have ended."""
-    if not grown_bytes:
-        return False
-    return grown_bytes >= MUCH_BYTES or capture.folder.life() is not capture.life
+    has_much = grown_bytes >= MUCH_BYTES
+    return has_much or (grown_bytes > 0 and capture.folder.life() is not capture.life)
 
 
 def _output_counts(account: CaptureAccount) -> dict[str, int]:
@@ -228,20 +235,9 @@ def view_of(capture: FollowedCapture, state: str) -> CaptureView:
         key=capture.folder.key,
         identity=capture.identity,
         state=state,
-        exit_code=account.exit_code,
-        signal=account.signal,
-        started_ns=account.started_ns,
-        ended_ns=account.ended_ns,
-        heartbeat_ns=account.heartbeat_ns,
-        mode=account.mode,
         ledger=account.settled_ledger(),
-        lines=account.lines,
-        records=account.records,
-        bytes_printed=account.bytes_printed,
-        bytes_logged=account.bytes_logged,
-        nodes=account.nodes,
         axis=axis,
         latest=axis.latest(),
         over=capture.knowledge.done,
-        limit_secs=account.limit_secs,
+        **{name: getattr(account, name) for name in _VIEWED},
     )

@@ -7,11 +7,10 @@ ingests small growth every ten seconds, and all else every two. It ends when no 
 the spool stays unchanged for a while. Killing it does no harm: readers ingest as well.
 """
 
-import argparse
 import fcntl
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from logshipper.background import NICE, forbid_core_files, keep_freed_memory, yield_to_jobs
@@ -179,17 +178,9 @@ def detach(log: AgentLog) -> None:
     let_go(out)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the agent, detached but not forked, for `python -m logshipper_ingest.agent`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m logshipper_ingest.agent", description=(__doc__ or "").split("\n\n")[0]
-    )
-    parser.add_argument("--store", required=True, metavar="DIR", help="the store's folder")
-    parser.add_argument(
-        "--idle-secs", type=float, default=IDLE_SECS, help="end after this time without work"
-    )
-    options = parser.parse_args(arguments)
-    root = os.path.abspath(options.store)
+def main(root: str, idle_secs: str = str(IDLE_SECS)) -> int:
+    """Run the agent, detached but not forked."""
+    root = os.path.abspath(root)
     log = AgentLog(root)
     try:
         with LocalStore(root, create=True):
@@ -197,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         detach(log)
         yield_to_jobs(NICE)
         keep_freed_memory()
-        serve(root, log, idle_secs=options.idle_secs)
+        serve(root, log, idle_secs=float(idle_secs))
     except LogshipperError as error:
         log(str(error))
         return 1

@@ -12,6 +12,7 @@ import pwd
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import tzinfo
 
 from logshipper.config import Config
@@ -155,10 +156,8 @@ class FilesSource(FileJobs):
             lasts += [time_ns for _, time_ns in times_in(tail, self._zone)]
         end = output_end(tails)
         end_ns = max(lasts, default=0) or max(file.changed_ns for file in files)
-        try:
+        with suppress(BadValue):  # Slurm printed no time
             end_ns = time_of(end.time, "", self._zone)
-        except BadValue:
-            pass  # Slurm printed no time
         begin_ns = min(filter(None, firsts), default=end_ns)
         state, is_exact = end.state, end.state != UNKNOWN
         job.user = _user_of(files[0].owner)

@@ -31,6 +31,9 @@ MAX_CAPTURES = 100_000  # of a job, and of a list
 MAX_NESTED = 200  # objects and arrays in an event
 STREAMS = {"": Stream.NONE, "stdout": Stream.STDOUT, "stderr": Stream.STDERR}
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+# of accounts, for readers
+_SHOWN = ("host", "exit_code", "signal", "started_ns", "ended_ns", "mode", "reason", "ledger",
+          "columns", "rows", "tty", "nodes", "limit_secs")  # fmt: skip
 _RANKS = {job.HEARTBEAT: 1, job.ENDED: 2, job.CLOSED: 3}
 
 
@@ -338,20 +341,8 @@ def as_capture(number: int, capture: CaptureOfLoki, now_ns: int) -> job.Capture:
         attempt=capture.key.attempt,
         step=capture.key.step,
         task=capture.key.task,
-        host=account.host,
         state=account.derived_state(now_ns),
-        exit_code=account.exit_code,
-        signal=account.signal,
-        started_ns=account.started_ns,
-        ended_ns=account.ended_ns,
-        mode=account.mode,
-        reason=account.reason,
-        ledger=account.ledger,
-        columns=account.columns,
-        rows=account.rows,
-        tty=account.tty,
-        nodes=account.nodes,
-        limit_secs=account.limit_secs,
+        **{name: getattr(account, name) for name in _SHOWN},
     )
 
 

@@ -59,6 +59,7 @@ class FollowedCapture:
         self.blocked = ""  # why the rest can't be read
         self.next_look = 0.0  # by the monotonic clock
         self.pause_secs = 0.0
+        self.quiet_looks = 0  # the learner's next ones that read nothing if nothing has grown
         self.grown_bytes = 0  # unread by the learner, as it saw them last
         self.shown_state = ""
         self.damages_told = 0

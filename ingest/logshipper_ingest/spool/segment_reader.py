@@ -142,9 +142,14 @@ class SegmentReader:
             os.close(self._fd)
             self._fd = -1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether `grown_bytes` sees the next frames."""
+        return self._fd >= 0
+
     def grown_bytes(self) -> int:
         """Return the unread bytes of the open segment: a cheap check between two reads."""
-        return max(0, os.fstat(self._fd).st_size - self.position.offset) if self._fd >= 0 else 0
+        return max(0, os.fstat(self._fd).st_size - self.position.offset) if self.is_open else 0
 
     def read(
         self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None

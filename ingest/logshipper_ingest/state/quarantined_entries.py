@@ -5,6 +5,7 @@ time and reason of the refusal."""
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 import orjson
 
@@ -34,10 +35,8 @@ class QuarantinedEntries:
             self._digests.clear()  # `look_up` reads them again
         user_digests: dict[bytes, None] = {}
         for line in self._newest_lines([name for name, *_ in files]):
-            try:
+            with suppress(ValueError, TypeError, KeyError):  # a torn line, or not an entry
                 user_digests[_digest(orjson.loads(line))] = None
-            except (ValueError, TypeError, KeyError):
-                pass  # a torn line, or not an entry
         self._digests[uid], self._file_states[uid] = user_digests, files
 
     def _files(self, uid: int) -> list[tuple[str, int, int, int]]:

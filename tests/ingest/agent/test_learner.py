@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from logshipper_ingest.agent import learner
-from logshipper_ingest.agent.learner import BATCH_BYTES, MUCH_BYTES
+from logshipper_ingest.agent.learner import BATCH_BYTES, MUCH_BYTES, QUIET_LOOKS
 from logshipper_ingest.metrics.agent_metrics import exposition
 from logshipper_ingest.shipping.followed_capture import FollowedCapture, ShippedCapture
 from logshipper_ingest.spool.capture_folder import Life
-from logshipper_ingest.spool.segment_reader import FrameBatch, SpoolPosition
+from logshipper_ingest.spool.segment_reader import FrameBatch, SegmentReader, SpoolPosition
 from tests.tools.captures.segment_factory import CaptureWriter, make_ledger
 from tests.tools.stores.shipping_node import ShippingNode, soon_ns
 
@@ -114,6 +114,30 @@ def test_a_quiet_capture_is_left_alone_for_longer_and_longer(clocked: Clocked) -
     node.learner.turn([capture])
     assert round(capture.next_look - now[0], 6) == 0.4
     assert not node.learner.turn([capture]), "its time hasn't come"
+
+
+def test_a_quiet_capture_is_read_every_few_looks(
+    clocked: Clocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, now, writer, capture = clocked
+    reads = []
+    read = SegmentReader.read
+
+    def noted(reader: SegmentReader, max_bytes: int, **options: Any) -> FrameBatch:
+        reads.append(reader)
+        return read(reader, max_bytes, **options)
+
+    monkeypatch.setattr(SegmentReader, "read", noted)
+    counts = []
+    for _ in range(2 * (QUIET_LOOKS + 1)):
+        now[0] = capture.next_look
+        node.learner.turn([capture])
+        counts.append(len(reads))
+    assert counts == [1] * (QUIET_LOOKS + 1) + [2] * (QUIET_LOOKS + 1)
+    writer.die()
+    now[0] = capture.next_look
+    node.learner.turn([capture])
+    assert capture.knowledge.done, "a death needs no growth"
 
 
 def _waits(sink: ShippedCapture) -> bool:

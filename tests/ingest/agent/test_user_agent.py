@@ -141,7 +141,7 @@ def test_modules_in_the_caller_s_folder_are_not_taken_for_its_own(
 def test_run_as_a_module_it_ends_when_idle_and_a_second_one_at_once(
     root: Path, spool: Path
 ) -> None:
-    command = [sys.executable, "-m", "logshipper_ingest.agent", "--store", str(root), "--idle-secs"]
+    command = [sys.executable, "-m", "logshipper_ingest.agent", str(root)]
     with CaptureWriter(spool) as capture:
         first = subprocess.Popen([*command, "0"], cwd=ROOT)
         wait_until(lambda: running_agent(str(root)) == first.pid, "the first agent's lock")

@@ -105,6 +105,38 @@ def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
     assert (last["read"], last["stored"], last["bytes"]) == (1, 1, len(b"left behind\n"))
 
 
+def test_a_line_is_written_with_its_ledger_and_a_heartbeat_needs_no_sync(
+    capture: captures.CaptureDirectory,
+    pipes: tuple[SidecarPlan, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A quiet job costs one sync for each of its lines."""
+    monkeypatch.setattr(sidecar, "LEDGER_SECS", 0.0)
+    plan, _ = pipes
+    served = sidecar.Sidecar(plan, Settings(Config(), (), capture, lambda: None))
+    served.start()
+    served.idle()
+    written: list[tuple[bool, bool, bool]] = []
+    write = segment_writer.SegmentWriter.write
+
+    def noted(
+        writer: segment_writer.SegmentWriter, data: bytes, now_ns: int, *, syncs: bool
+    ) -> None:
+        written.append((b"epoch 1\n" in data, b'"type":"ledger"' in data, syncs))
+        write(writer, data, now_ns, syncs=syncs)
+
+    monkeypatch.setattr(segment_writer.SegmentWriter, "write", noted)
+    served._heartbeat_due = 0.0
+    served.idle()
+    served.data(1, b"epoch 1\n", 0)
+    served._classifier.release()
+    served.idle()
+    assert written == [(False, False, False), (True, True, True)]
+    for stream in (1, 2):
+        served.closed(stream)
+    served.close()
+
+
 def test_records_beside_their_lines_that_are_refused_are_counted(
     capture: captures.CaptureDirectory,
     pipes: tuple[SidecarPlan, int],
@@ -116,10 +148,12 @@ def test_records_beside_their_lines_that_are_refused_are_counted(
     served = sidecar.Sidecar(plan, Settings(config, (), capture, lambda: None))
     write = segment_writer.SegmentWriter.write
 
-    def refuse_records(writer: segment_writer.SegmentWriter, data: bytes, now_ns: int) -> None:
+    def refuse_records(
+        writer: segment_writer.SegmentWriter, data: bytes, now_ns: int, *, syncs: bool
+    ) -> None:
         if b'{"loss": 0.5}' in data:
             raise SpoolFull(capture.path, "no room")
-        write(writer, data, now_ns)
+        write(writer, data, now_ns, syncs=syncs)
 
     monkeypatch.setattr(segment_writer.SegmentWriter, "write", refuse_records)
     monkeypatch.setattr(frame_builder, "MAX_FRAME_BYTES", 1)  # one frame for each record

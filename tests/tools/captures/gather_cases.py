@@ -113,6 +113,15 @@ CASES = (
             Step(BEAT, (), (_seen_empty(3),)),
         ),
     ),
+    Case(
+        "much together doesn't wait, in however small pieces it came",
+        (
+            Step(0, (_out(b"0"),), (_data(OUT, b"0"),)),
+            Step(1, (_out(b"x" * (MUCH_BYTES // 2)),), (), BEAT - 1),
+            Step(2, (_out(b"x" * (MUCH_BYTES // 2)),), (_data(OUT, b"x" * MUCH_BYTES),)),
+            Step(3, (_out(b"3"),), (), BEAT - 3),
+        ),
+    ),
     _commands("whole", b'/LOGCOMMAND {"mode":"disabled"}\n'),
     _commands("amid other text", b"x" * 300 + b"/ /LogCommand\n" + b"y" * 300),
     _commands("in three pieces", b"x/", b"logc", b"ommand\n"),

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -263,10 +264,8 @@ def _pause(poll: "select.poll", secs: float) -> None:
 def stdout_poll() -> "select.poll":
     """Return a poll that reports only the loss of stdout's reader."""
     poll = select.poll()
-    try:
+    with suppress(OSError, ValueError):  # no descriptor: poll is then but a pause
         poll.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):
-        pass  # no descriptor: poll is then but a pause
     return poll
 
 
