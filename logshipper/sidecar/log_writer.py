@@ -83,8 +83,8 @@ class LogWriter:
         ledger = self._changed_ledger() if with_ledger else None
         if ledger is not None:
             data.append(self._frames.record({"type": "ledger", "ledger": ledger}, now_ns))
-        is_one_frame = len(data) == len(frames) == 1
-        if data and not is_one_frame and time.monotonic() >= self._refused_until:
+        joins = len(data) > 1 or not frames
+        if data and joins and time.monotonic() >= self._refused_until:
             if self._write(b"".join(data), now_ns):
                 self._ledger = ledger or self._ledger
                 return

@@ -101,6 +101,7 @@ class Sidecar(RelaySink):
         self.received = dict.fromkeys((1, 2), 0)
         self._ended = False
         self._ledger_due = 0.0
+        self._is_untold = False  # the ledger counts more than the last written one, perhaps
         self._heartbeat_due = self._idle_due = 0.0
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
         self._context: Gathering | None = None
@@ -279,6 +280,7 @@ class Sidecar(RelaySink):
 
     def _feed(self, stream: int, data: bytes, now: float) -> None:
         self.received[stream] += len(data)
+        self._is_untold = True
         self._classifier.feed(Stream(stream), data, now)
 
     def empty(self, flags: int) -> None:
@@ -427,14 +429,13 @@ class Sidecar(RelaySink):
     # ---- writing
 
     def _flush(self) -> None:
-        now = time.monotonic()
-        is_due = now >= self._ledger_due
-        if is_due:
-            self._ledger_due = now + LEDGER_SECS
+        now, items = time.monotonic(), self._classifier.take()
+        if is_due := now >= self._ledger_due:
+            self._ledger_due, self._is_untold = now + LEDGER_SECS, False
             self._take_context()
-        else:
+        elif items or self._is_untold:
             self._idle_due = min(self._idle_due, now + IDLE_SECS)
-        if items := self._classifier.take():
+        if items:
             self._log.write(items, with_ledger=is_due)
             if self._watch is not None:
                 self._write_events(self._watch.take(items))
