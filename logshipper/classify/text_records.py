@@ -7,11 +7,11 @@ text if that is valid JSON; NaN and infinity have the form of Python's json.dump
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from logshipper.classify.metadata import json_record, keys_of
 from logshipper.classify.series.numbers import as_json
 from logshipper.config import DICT, PAIRS, MetadataPattern
+from logshipper.named_tuple import NamedTuple
 
 MAX_LINE_BYTES = 2048  # longer lines are no records
 MAX_VALUES = 100  # of a record; lines with more values are none

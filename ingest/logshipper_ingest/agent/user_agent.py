@@ -180,8 +180,7 @@ def detach(log: AgentLog) -> None:
 
 def main(root: str, idle_secs: str = str(IDLE_SECS)) -> int:
     """Run the agent, detached but not forked."""
-    root = os.path.abspath(root)
-    log = AgentLog(root)
+    log = AgentLog(root := os.path.abspath(root))
     try:
         with LocalStore(root, create=True):
             pass  # creates the folder of the log

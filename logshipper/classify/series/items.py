@@ -1,6 +1,6 @@
 """The values of a line, and the records that lines form."""
 
-from typing import NamedTuple
+from logshipper.named_tuple import NamedTuple
 
 
 class ListedShape(NamedTuple):

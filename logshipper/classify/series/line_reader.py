@@ -6,9 +6,9 @@ search for numbers, and leaves every line in doubt to that search.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from logshipper.classify.series.numbers import NUMBER
+from logshipper.named_tuple import NamedTuple
 
 MARK = b"\x01"  # stands for a number; rendered lines contain no control characters
 LEAST_LINES = 100  # of a shape with an expression, which costs as much as 200 lines

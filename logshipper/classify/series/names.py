@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from logshipper.named_tuple import NamedTuple
 
 MAX_NAME_CHARACTERS = 64
 MAX_NAME_WORDS = 6

@@ -1,10 +1,10 @@
 """Reads the cells of a table's row, and the names of a header above it. Pure."""
 
 import re
-from typing import NamedTuple
 
 from logshipper.classify.series.names import MAX_COLUMNS, MAX_NAME_CHARACTERS, is_counter
 from logshipper.classify.series.numbers import LITERAL, NUMBER
+from logshipper.named_tuple import NamedTuple
 
 _GAP = 3  # characters between a number and the name above it, at most
 _NUMBER = rf"{LITERAL}|nan|NaN|inf|Inf|-inf|-Inf"

@@ -7,13 +7,13 @@ The shape's held lines then become records, and each later line at once.
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from logshipper.classify.series import names
 from logshipper.classify.series.items import Item, Source
 from logshipper.classify.series.line_reader import MARK, folded
 from logshipper.classify.series.names import Column, Reading
 from logshipper.classify.series.numbers import NUMBER, as_float, as_json, is_fractional, json_values
+from logshipper.named_tuple import NamedTuple
 
 CONFIRMING_LINES = 3
 MAX_PENDING = 256  # a step of a simulation may print a hundred different lines
