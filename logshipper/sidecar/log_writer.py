@@ -101,7 +101,7 @@ class LogWriter:
         """Write a record; return whether the spool accepted it. syncs: see `SegmentWriter.write`."""
         now_ns = self.now_ns()
         accepted = self._write(self._frames.record(record, now_ns), now_ns, syncs=syncs)
-        if accepted:
+        if accepted and syncs:  # else its ledger may be lost with the machine
             self._ledger = record.get("ledger", self._ledger)
         return accepted
 

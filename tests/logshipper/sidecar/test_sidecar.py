@@ -132,6 +132,17 @@ def test_a_line_is_written_with_its_ledger_and_a_heartbeat_needs_no_sync(
     served._classifier.release()
     served.idle()
     assert written == [(False, False, False), (True, True, True)]
+    # a heartbeat may be lost with the machine, so it stands for no ledger
+    monkeypatch.setattr(sidecar, "LEDGER_SECS", 3600.0)
+    served._flush()
+    served.data(1, b"epoch 2\n", 0)
+    served._classifier.release()
+    served._heartbeat_due = 0.0
+    served.idle()
+    assert written[2:] == [(False, False, True), (False, False, False)]
+    served._ledger_due = 0.0
+    served.idle()
+    assert written[4:] == [(False, True, True)]
     for stream in (1, 2):
         served.closed(stream)
     served.close()
